@@ -1,0 +1,15 @@
+"""Guards and fixtures for every test tree in the repository."""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_finish(session):
+    """Stop if a folder named `operator` has taken the place of the standard library's module."""
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    origin = getattr(sys.modules.get("operator"), "__file__", None)
+    if origin is None or not Path(origin).is_relative_to(stdlib):
+        pytest.exit(f"the standard library's `operator` is shadowed by {origin}", returncode=3)

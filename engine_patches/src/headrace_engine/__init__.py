@@ -1,0 +1,1 @@
+"""Scheduling policies for an unmodified vLLM, and the contracts between Headrace's parts."""

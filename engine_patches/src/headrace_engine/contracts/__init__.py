@@ -1,0 +1,35 @@
+"""What Headrace's parts say to each other; each document has one definition here, a version and a golden file.
+
+| document        | from → to            | carried by                                          |
+|-----------------|----------------------|-----------------------------------------------------|
+| PolicyDocument  | operator → engine    | ConfigMap `<service>-policy`, then the shared folder |
+| GatewayConfig   | operator → picker    | ConfigMap `<service>-gateway`                        |
+| LoadReport      | sidecar → picker     | `GET /load`, `GET /load/stream`                      |
+| EngineStatus    | sidecar → operator   | `GET /status`                                        |
+
+Everything is JSON with camelCase keys. A reader ignores keys it does not know and refuses a `schema` newer
+than its own, so that a writer may add but never repurpose a key.
+"""
+
+from headrace_engine.contracts.codec import ContractError, decode, dumps, encode, loads
+from headrace_engine.contracts.engine_status import AppliedPolicy, EngineInfo, EngineStatus
+from headrace_engine.contracts.gateway_config import GatewayConfig, SalParameters
+from headrace_engine.contracts.load_report import LoadReport
+from headrace_engine.contracts.policy_document import PolicyDocument, Slo, StepBudget
+
+__all__ = [
+    "AppliedPolicy",
+    "ContractError",
+    "EngineInfo",
+    "EngineStatus",
+    "GatewayConfig",
+    "LoadReport",
+    "PolicyDocument",
+    "SalParameters",
+    "Slo",
+    "StepBudget",
+    "decode",
+    "dumps",
+    "encode",
+    "loads",
+]

@@ -1,0 +1,49 @@
+"""What one engine pod's sidecar knows of its engine: the operator's view of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """The engine process.
+
+    `Starting`: the scheduler has not reported yet. `Idle`: nothing to do. `Running`: steps advance.
+    `Hung`: requests run but no step was made for a while. `Stock`: the plugin left the engine with vLLM's own
+    scheduler (`reason` says why). `Gone`: it reported once and its heartbeat stopped.
+    """
+
+    state: Literal["Starting", "Idle", "Running", "Hung", "Stock", "Gone"]
+    reason: str = ""  # one sentence for people
+    vllm_version: str = ""
+    boot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPolicy:
+    """What the engine really does with policy documents.
+
+    The operator's document is in force when `applied_hash` equals its hash. `rejected_hash` with `error` says
+    that the sidecar or the engine refused a document and kept the one before.
+    """
+
+    name: str = ""  # of the policy in force
+    applied_hash: str = ""
+    rejected_hash: str = ""
+    error: str = ""
+    fallback_steps: int = 0  # steps planned FCFS because the policy failed
+    disabled: bool = False  # the circuit breaker replaced the policy by FCFS
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """Sidecar → operator, `GET /status`."""
+
+    runtime_version: str  # of sidecar and plugin
+    policies: tuple[str, ...]  # names that this runtime understands
+    policy_schema: int  # newest PolicyDocument schema that this runtime understands
+    engine: EngineInfo
+    policy: AppliedPolicy
+    schema: int = 1

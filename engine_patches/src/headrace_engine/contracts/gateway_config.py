@@ -1,0 +1,41 @@
+"""What the gateway must know of one service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headrace_engine.contracts.policy_document import Slo
+
+Balancer = Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"]
+
+
+@dataclass(frozen=True, slots=True)
+class SalParameters:
+    """Settings of the SAL balancer.
+
+    `kv_release`: whether KV freed per second is taken gross, or net of what running decodes consume.
+    """
+
+    kv_release: Literal["Gross", "Net"] = "Net"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Operator → picker; ConfigMap `<service>-gateway`, key `gateway.json`, label `headrace.dev/gateway-config`.
+
+    Requests reach the service by OpenAI `model` field (any of `models`), by path `/<namespace>/<name>/v1/…`,
+    or by header `x-headrace-service: <namespace>/<name>`.
+    """
+
+    namespace: str
+    name: str
+    models: tuple[str, ...]  # names that this service owns at the gateway; `namespace/name` is always one
+    served_name: str  # what vLLM calls the model; the gateway rewrites a request's `model` to it if it differs
+    balancer: Balancer = "SAL"
+    sal: SalParameters = field(default_factory=SalParameters)
+    max_queue_seconds: float | None = None  # least estimated wait above this: 429
+    slo: Slo = Slo()
+    port: int = 8000  # vLLM's port on each endpoint
+    sidecar_port: int = 9400  # the sidecar's
+    schema: int = 1

@@ -1,0 +1,1 @@
+"""The Headrace operator: turns LLMService objects into running, scheduled and routed vLLM engines."""

@@ -1,0 +1,1 @@
+"""What Headrace runs beside servers that others wrote: `engine` beside vLLM, `gateway` beside Envoy."""
