@@ -1,0 +1,1 @@
+"""Benchmarks: each measures one claim and writes its figures to `results/`."""

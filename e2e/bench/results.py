@@ -1,0 +1,73 @@
+"""Where benchmarks leave their figures: `e2e/bench/results/NAME.json`.
+
+Each file says how its numbers came about, so that they can be measured again: the command, the commit of the
+tree (marked when the tree held changes beyond it), the machine, and whether the engine was simulated.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write(
+    name: str,
+    command: str,
+    figures: Mapping[str, float | None],
+    *,
+    simulated: bool = False,
+    keep_other_figures: bool = False,
+    folder: Path = RESULTS,
+) -> Path:
+    """Write `folder/name.json`; figures that are None are left out.
+
+    With `keep_other_figures`, figures already in the file which this run did not measure stay.
+    """
+    path = folder / f"{name}.json"
+    kept = json.loads(path.read_text())["figures"] if keep_other_figures and path.exists() else {}
+    measured = {key: value for key, value in figures.items() if value is not None}
+    document = {
+        "command": command,
+        "commit": commit(),
+        "machine": machine(),
+        "simulated": simulated,
+        "figures": kept | measured,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n")
+    return path
+
+
+def commit() -> str:
+    """The tree's commit, with `+changes` when tracked files differ from it, or `unknown` outside git."""
+    try:
+        head = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!e2e/bench/results")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + ("+changes" if changed else "")
+
+
+def machine() -> str:
+    """One line: processor, usable cores, memory, kernel."""
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{_processor()}, {cores} cores, {memory:.0f} GiB, Linux {platform.release()}"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _git(*arguments: str) -> str:
+    here = Path(__file__).parent
+    return subprocess.run(
+        ["git", "-C", here, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
