@@ -1,0 +1,53 @@
+# Headrace: `make demo` shows it, `make test` proves it. Both install what they need.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+py := .venv/bin/python
+sources := operator sidecar engine_patches e2e charts conftest.py
+packages := operator/src sidecar/src engine_patches/src
+
+.PHONY: help env demo down test unit lint types real cluster-tests generate bench images
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: ## the Python environment, .venv
+	@requirements/env.sh
+
+demo: env ## a real cluster, two services, a replayed trace, a live policy switch
+	@$(py) -m e2e.demo
+
+down: env ## stop the local cluster and leave the machine as it was
+	@$(py) -m e2e.cluster down
+
+test: unit real cluster-tests ## everything: lint, types, real parts, the whole cluster
+
+unit: lint types ## lint, types and the fast tests (under a minute)
+	$(py) -m pytest -q -m "not (apiserver or envoy or vllm or cluster)"
+
+lint: env
+	@.venv/bin/ruff check $(sources)
+	@.venv/bin/ruff format --check --quiet $(sources)
+	@.venv/bin/lint-imports --no-logo
+
+types: env
+	@$(py) -m mypy $(packages) e2e
+
+real: env ## tests on a real API server, a real Envoy and the real vLLM
+	$(py) -m e2e.cluster binaries
+	$(py) -m pytest -q -m "(apiserver or envoy or vllm) and not cluster"
+
+cluster-tests: env ## tests on the whole local cluster
+	$(py) -m pytest -q -m cluster --durations=15
+
+generate: env ## CRDs, chart files and reference tables from their single sources
+	$(py) -m headrace_operator.crd
+	$(py) -m headrace_sidecar.gateway.bootstrap
+	$(py) charts/generate.py
+	$(py) docs/generate.py
+
+bench: env ## measure every figure in e2e/bench/results
+	$(py) -m e2e.bench.plan_cost
+	$(py) -m e2e.bench.switch
+
+images: env ## container images for a registry: make images REGISTRY=example.com/headrace TAG=0.1.0
+	requirements/images.sh $(REGISTRY) $(TAG)

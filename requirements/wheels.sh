@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Gather the wheels of each image: OUT/{operator,sidecar,gateway}, each one a complete build context.
+# Third-party wheels are the locked ones, checked against their hashes; ours are built from this tree.
+# An image build then needs no network. Idempotent: an unchanged lock is not downloaded again.
+set -euo pipefail
+[ $# = 1 ] || { echo "usage: requirements/wheels.sh OUT" >&2; exit 2; }
+mkdir -p "$1"
+out="$(cd "$1" && pwd)"
+cd "$(dirname "$0")/.."
+requirements/env.sh
+pip="${XDG_CACHE_HOME:-$HOME/.cache}/headrace/uv/bin/pip"
+
+platforms=(--platform any)
+for glibc in 2014 _2_17 _2_28 _2_34; do
+  platforms+=(--platform "manylinux${glibc}_$(uname -m)")
+done
+download() {  # LOCK DIR
+  local digest
+  digest="$(sha256sum "$1" | cut -d' ' -f1)"
+  if [ "$(cat "$2.lock" 2>/dev/null)" != "$digest" ]; then
+    rm -rf "$2" && mkdir "$2"
+    "$pip" download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+      --python-version 3.11 --implementation cp "${platforms[@]}" --requirement "$1" --dest "$2"
+    echo "$digest" > "$2.lock"
+  fi
+}
+build() {  # PROJECT DIR...
+  local wheel project="$1" name="headrace_$2"
+  shift 2
+  .venv/bin/python -m build --quiet --wheel --no-isolation --outdir "$out/built" "./$project"
+  wheel=("$out/built/$name"-*.whl)
+  for image in "$@"; do
+    rm -f "$out/$image/$name"-*.whl
+    cp "${wheel[@]}" "$out/$image/"
+  done
+}
+
+for image in operator sidecar gateway; do
+  echo "wheels: $image"
+  download "requirements/$image.txt" "$out/$image"
+done
+rm -rf "$out/built"
+build engine_patches engine operator sidecar gateway
+build sidecar sidecar sidecar gateway
+build operator operator operator
+rm -rf "$out/built"
