@@ -67,7 +67,5 @@ def _processor() -> str:
 
 
 def _git(*arguments: str) -> str:
-    here = Path(__file__).parent
-    return subprocess.run(
-        ["git", "-C", here, *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
