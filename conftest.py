@@ -13,3 +13,12 @@ def pytest_collection_finish(session):
     origin = getattr(sys.modules.get("operator"), "__file__", None)
     if origin is None or not Path(origin).is_relative_to(stdlib):
         pytest.exit(f"the standard library's `operator` is shadowed by {origin}", returncode=3)
+
+
+@pytest.fixture(scope="session")
+def apiserver():
+    """A real API server with the workload controllers: `.kubeconfig`, `.url`, `.token` (4 s to start)."""
+    from e2e.cluster.control_plane import WORKLOADS, ControlPlane  # noqa: PLC0415  only where it is used
+
+    with ControlPlane(WORKLOADS) as control_plane:
+        yield control_plane
