@@ -1,0 +1,90 @@
+"""Bytes of a record that one process writes while another may be reading it.
+
+    file  = head, slot, slot, …        head = magic, version, slot size, capacity, boot
+    slot  = sequence, record, checksum, sequence        all little-endian, unpadded
+
+A writer sets the first sequence, the record with its checksum, the last sequence, in this order. A reader
+copies the slot at once and believes it only if both sequences agree and the checksum, which covers the first
+sequence too, is right. So a copy that was torn by a write is noticed on any processor, whatever its memory
+order, and neither side ever waits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from struct import Struct
+from typing import Any, Generic, TypeVar
+from zlib import crc32
+
+T = TypeVar("T")
+
+HEAD = Struct("<8sIIQQ")
+SEQUENCE = Struct("<Q")
+CHECKSUM = Struct("<I")
+TAIL_SIZE = CHECKSUM.size + SEQUENCE.size
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[T]):
+    """How records of one type are laid out in their file."""
+
+    magic: bytes
+    version: int
+    record: type[T]
+    values: Callable[[T], tuple[Any, ...]]
+    slot: Struct
+
+    def head(self, capacity: int, boot: int) -> bytes:
+        """The head of a file of `capacity` slots."""
+        return HEAD.pack(self.magic, self.version, self.slot.size, capacity, boot)
+
+    def parse_head(self, data: bytes) -> tuple[int, int] | None:
+        """(capacity, boot) of a file that begins with `data`; None if it is not of this layout and version."""
+        if len(data) < HEAD.size:
+            return None
+        magic, version, size, capacity, boot = HEAD.unpack_from(data)
+        if (magic, version, size) != (self.magic, self.version, self.slot.size) or capacity < 1:
+            return None
+        return capacity, boot
+
+    def unpack(self, data: bytes, offset: int = 0) -> tuple[int, T] | None:
+        """(sequence, record) of the slot at `offset`; None if it is empty, torn or cut short."""
+        end = offset + self.slot.size
+        if len(data) < end:
+            return None
+        sequence, *values, checksum, last = self.slot.unpack_from(data, offset)
+        if sequence == 0 or sequence != last or checksum != crc32(data[offset : end - TAIL_SIZE]):
+            return None
+        return sequence, self.record(*values)
+
+
+class SlotWriter(Generic[T]):
+    """Packs a record aside, then copies it into a slot in the order that readers rely on."""
+
+    def __init__(self, layout: Layout[T]) -> None:
+        self._pack = layout.slot.pack_into
+        self._values = layout.values
+        self._aside = bytearray(layout.slot.size)
+        self._checksum_at = layout.slot.size - TAIL_SIZE
+        view = memoryview(self._aside)
+        self._first = view[: SEQUENCE.size]
+        self._covered = view[: self._checksum_at]
+        self._body = view[SEQUENCE.size : -SEQUENCE.size]
+        self._last = view[-SEQUENCE.size :]
+
+    def write(self, target: memoryview, sequence: int, record: T) -> None:
+        """Write `record` with `sequence` into the slot `target`."""
+        self._pack(self._aside, 0, sequence, *self._values(record), 0, sequence)
+        CHECKSUM.pack_into(self._aside, self._checksum_at, crc32(self._covered))
+        target[: SEQUENCE.size] = self._first
+        target[SEQUENCE.size : -SEQUENCE.size] = self._body
+        target[-SEQUENCE.size :] = self._last
+
+
+def layout(magic: bytes, version: int, record: type[T], fields: str) -> Layout[T]:
+    """The layout of the dataclass `record`, whose fields have the struct codes `fields`."""
+    names = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
+    return Layout(magic, version, record, attrgetter(*names), Struct(f"<Q{fields}IQ"))

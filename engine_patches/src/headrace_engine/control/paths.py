@@ -1,0 +1,35 @@
+"""Where the shared files are; the folder is `HEADRACE_DIR` in both containers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_ROOT = "/headrace"
+
+
+@dataclass(frozen=True, slots=True)
+class StatsPaths:
+    """The files that one engine rank writes."""
+
+    boot: Path
+    board: Path
+    steps: Path
+    finished: Path
+
+
+def root() -> Path:
+    """The shared folder of this container."""
+    return Path(os.environ.get("HEADRACE_DIR", DEFAULT_ROOT))
+
+
+def policy_path(root: Path) -> Path:
+    """The engine's copy of the policy document."""
+    return root / "control" / "policy.json"
+
+
+def stats_paths(root: Path, rank: int = 0) -> StatsPaths:
+    """Where engine rank `rank` reports."""
+    stem = root / "stats" / f"rank{rank}"
+    return StatsPaths(*(stem.with_suffix(suffix) for suffix in (".json", ".board", ".steps", ".finished")))

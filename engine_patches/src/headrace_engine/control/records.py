@@ -1,0 +1,90 @@
+"""What the engine tells: its state now, one sample per step, one record per finished request.
+
+Times are unix seconds, durations seconds. A record's fields and their order are its wire format: adding one
+means a new version of its layout, and a reader treats another version like an absent file.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from headrace_engine.control.layout import Layout, layout
+
+
+class ErrorCode(enum.IntEnum):
+    """The last thing that went wrong with a policy in the engine; the engine's log has the details."""
+
+    NONE = 0
+    DOCUMENT = 1  # control/policy.json could not be read or is not a policy document
+    PARAMETERS = 2  # the document names an unknown policy or parameters outside their bounds
+    RAISED = 3  # the policy raised
+    INVALID_PLAN = 4  # the policy planned something impossible
+    OVERRAN = 5  # the policy took too long to plan
+
+
+class Target(enum.IntFlag):
+    """Targets of a request, as bit sets in `FinishedRequest`."""
+
+    TTFT = 1
+    TBT = 2
+    JCT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRecord:
+    """An engine's state at `time`, written after each step, and once a second when there is none."""
+
+    time: float
+    step: int  # scheduler steps since boot
+    running: int
+    waiting: int
+    waiting_prefill_tokens: int  # prompt tokens of the waiting requests
+    unfinished_prefill_tokens: int  # prompt tokens of running requests that are not computed yet
+    waiting_kv_blocks: int  # KV blocks that the waiting requests' prompts will need
+    free_kv_blocks: int
+    total_kv_blocks: int
+    block_size: int  # tokens per KV block
+    arrivals: int  # requests since boot
+    arrived_tokens: int  # their prompt tokens
+    finishes: int  # since boot, aborted ones included
+    preemptions: int  # since boot
+    fallback_steps: int  # steps since boot that were planned FCFS because the policy failed
+    error_code: int  # an ErrorCode
+    applied_hash: int  # of the policy document in force; 0 before the first
+    disabled: bool  # the circuit breaker replaced the policy by FCFS
+    max_step_tokens: int  # the engine's own --max-num-batched-tokens
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One model step: what was computed and how long it took."""
+
+    prefill_tokens: int
+    prefill_work: int  # sum over prefill chunks of chunk tokens x context tokens
+    decodes: int
+    decode_context: int  # sum of the decodes' context tokens
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """One request that ran to its end."""
+
+    time: float  # when it finished
+    prompt_tokens: int
+    output_tokens: int
+    ttft: float
+    max_tbt: float  # 0 with fewer than two output tokens
+    mean_tbt: float  # likewise
+    tbt_violations: int  # gaps between tokens that exceeded the TBT target
+    jct: float
+    queue_time: float  # arrival until first scheduled
+    targets: int  # set of Target that the request had
+    met: int  # subset of `targets` that it met
+    preemptions: int
+
+
+BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 1, BoardRecord, "dQIIQQQIIIQQQQQIQ?I")
+STEPS: Layout[StepSample] = layout(b"HRSTEPS\0", 1, StepSample, "IQIQd")
+FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 1, FinishedRequest, "dIIdddIddIII")
