@@ -1,0 +1,118 @@
+{{/* Name prefix of every object: the release name, with `headrace` in it. */}}
+{{- define "headrace.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that select one component's pods: include with (list $ "operator"). */}}
+{{- define "headrace.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: headrace
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "headrace.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "headrace.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- end -}}
+
+{{/* One of our own images: include with (list $ "sidecar"). */}}
+{{- define "headrace.image" -}}
+{{- $root := index . 0 -}}
+{{ printf "%s/%s:%s" $root.Values.image.registry (index . 1) ($root.Values.image.tag | default $root.Chart.AppVersion) }}
+{{- end -}}
+
+{{/* Scheduling and pull fields of a pod: include with (list $ "operator"), whose values section it reads. */}}
+{{- define "headrace.podFields" -}}
+{{- $root := index . 0 -}}
+{{- $values := index $root.Values (index . 1) -}}
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- end -}}
+
+{{- define "headrace.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Where clients reach the gateway. */}}
+{{- define "headrace.gatewayUrl" -}}
+{{- $port := int .Values.gateway.service.port -}}
+{{- $service := printf "http://%s-gateway.%s.svc" (include "headrace.fullname" .) .Release.Namespace -}}
+{{ .Values.gateway.url | default (eq $port 80 | ternary $service (printf "%s:%d" $service $port)) }}
+{{- end -}}
+
+{{/* RBAC of one component: include with (dict "root" $ "component" "operator" "rules" RULES-AS-YAML).
+     A ClusterRole, or one Role in each watched namespace. */}}
+{{- define "headrace.rbac" -}}
+{{- $root := .root -}}
+{{- $component := .component -}}
+{{- $rules := .rules -}}
+{{- $name := printf "%s-%s" (include "headrace.fullname" $root) $component -}}
+{{- $labels := include "headrace.labels" (list $root $component) -}}
+{{- $kind := $root.Values.watchNamespaces | empty | ternary "ClusterRole" "Role" -}}
+{{- range $namespace := ($root.Values.watchNamespaces | default (list "")) }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata:
+  name: {{ $name }}
+  {{- with $namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- $labels | nindent 4 }}
+rules:
+  {{- $rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ $name }}
+  {{- with $namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- $labels | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $name }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
+{{- end -}}
