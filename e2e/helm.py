@@ -1,0 +1,41 @@
+"""The chart, as Helm renders it: what the chart's tests and the demo install."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from e2e.cluster import places
+
+CHART = places.REPOSITORY / "charts/headrace"
+RELEASE = "headrace"
+NAMESPACE = "headrace-system"
+
+Manifest = dict[str, Any]
+
+
+class HelmError(RuntimeError):
+    """Helm refused; the message is what it said."""
+
+
+def helm(*arguments: str, values: Mapping[str, Any] | None = None, kubeconfig: Path | None = None) -> str:
+    """Run Helm with `values` on standard input, and give its standard output."""
+    command = [str(places.binary("helm")), *arguments]
+    if values is not None:
+        command += ["--values", "-"]
+    if kubeconfig is not None:
+        command += ["--kubeconfig", str(kubeconfig)]
+    done = subprocess.run(
+        command, input=yaml.safe_dump(values), capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        raise HelmError(done.stderr.strip() or done.stdout.strip())
+    return done.stdout
+
+
+def render(values: Mapping[str, Any] | None = None, *flags: str) -> list[Manifest]:
+    """Every object of the chart under these values, hooks included."""
+    text = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *flags, values=values or {})
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]

@@ -1,0 +1,76 @@
+"""What the chart lets Headrace do in a cluster. A wider permission must be argued for here."""
+
+import pytest
+
+from e2e import helm
+
+pytestmark = pytest.mark.apiserver  # in the tier whose preparation builds Helm
+
+WRITE = {"get", "list", "watch", "create", "patch", "delete"}
+OPERATOR = {
+    "headrace.dev/llmservices": {"get", "list", "watch"},
+    "headrace.dev/llmservices/status": {"get", "patch"},
+    "headrace.dev/llmservices/finalizers": {"update"},
+    "apps/deployments": WRITE,
+    "/services": WRITE,
+    "/configmaps": WRITE,
+    "networking.k8s.io/networkpolicies": WRITE,
+    "policy/poddisruptionbudgets": WRITE,
+    "resource.k8s.io/resourceclaimtemplates": WRITE,
+    "/pods": {"get", "list", "watch", "patch"},
+    "/persistentvolumeclaims": {"get"},
+    "/events": {"create", "patch"},
+}
+PICKER = {
+    "/configmaps": {"list", "watch"},
+    "discovery.k8s.io/endpointslices": {"list", "watch"},
+}
+
+
+def permissions(role):
+    granted = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                granted.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return granted
+
+
+def roles(manifests, kind):
+    return {
+        (role["metadata"].get("namespace"), role["metadata"]["name"]): permissions(role)
+        for role in manifests
+        if role["kind"] == kind
+    }
+
+
+def test_cluster_wide():
+    manifests = helm.render()
+    assert roles(manifests, "ClusterRole") == {
+        (None, "headrace-operator"): OPERATOR,
+        (None, "headrace-picker"): PICKER,
+    }
+    assert not roles(manifests, "Role")
+
+
+def test_watched_namespaces_get_a_role_each_and_the_cluster_none():
+    manifests = helm.render({"watchNamespaces": ["llm", "chat"]})
+    assert not roles(manifests, "ClusterRole")
+    assert roles(manifests, "Role") == {
+        (namespace, f"headrace-{component}"): granted
+        for namespace in ("llm", "chat")
+        for component, granted in (("operator", OPERATOR), ("picker", PICKER))
+    }
+
+
+@pytest.mark.parametrize("watched", [[], ["llm", "chat"]])
+def test_each_binding_joins_a_role_to_its_own_account(watched):
+    manifests = helm.render({"watchNamespaces": watched})
+    bindings = [m for m in manifests if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    assert len(bindings) == 2 * max(1, len(watched))
+    for binding in bindings:
+        name = binding["metadata"]["name"]
+        assert binding["roleRef"]["name"] == name
+        assert binding["kind"] == binding["roleRef"]["kind"] + "Binding"
+        [subject] = binding["subjects"]
+        assert subject == {"kind": "ServiceAccount", "name": name, "namespace": helm.NAMESPACE}

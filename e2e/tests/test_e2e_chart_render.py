@@ -1,0 +1,178 @@
+"""What the chart renders is valid for each Kubernetes it supports, locked down, and named as agreed."""
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from e2e import helm
+
+pytestmark = pytest.mark.apiserver  # in the tier whose preparation builds Helm
+
+VALUES = {
+    "defaults": {},
+    "one of each": {"gateway": {"replicas": 1}, "networkPolicies": {"enabled": False}},
+    "two namespaces": {"watchNamespaces": ["llm", "chat"]},
+    "no definitions": {"crds": {"enabled": False}},
+    "exposed": {
+        "gateway": {
+            "replicas": 3,
+            "url": "https://llm.example.com",
+            "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a.example/b": "true"}},
+        }
+    },
+    "placed": {
+        "image": {"registry": "example.com/llm", "tag": "v1", "pullSecrets": [{"name": "pull"}]},
+        "priorityClassName": "system-cluster-critical",
+        "operator": {
+            "nodeSelector": {"kubernetes.io/arch": "amd64"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {}},
+            "resources": {"limits": {"cpu": 1}},
+            "allowHostPath": True,
+        },
+    },
+}
+# The oldest supported, the one that the local cluster runs, the newest known.
+VERSIONS = ("1.30", "1.34", kubernetes_validate.latest_version())
+WORKLOADS = ("operator", "picker", "gateway")
+
+
+@pytest.fixture(scope="module")
+def defaults():
+    return helm.render()
+
+
+def of(manifests, kind, name=None):
+    found = [m for m in manifests if m["kind"] == kind and name in (None, m["metadata"]["name"])]
+    return found if name is None else found[0]
+
+
+def pods(manifests):
+    """Name and pod spec of everything that runs."""
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment":
+            yield manifest["metadata"]["name"], manifest["spec"]["template"]["spec"]
+        elif manifest["kind"] == "Pod":
+            yield manifest["metadata"]["name"], manifest["spec"]
+
+
+def test_lint_finds_nothing():
+    helm.helm("lint", "--strict", str(helm.CHART))
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_every_object_is_valid(case):
+    manifests = helm.render(VALUES[case])
+    for manifest in manifests:
+        if manifest["kind"] != "CustomResourceDefinition":  # the API server checks those
+            for version in VERSIONS:
+                kubernetes_validate.validate(manifest, version, strict=True)
+    names = [(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_every_pod_is_restricted(case):
+    for name, spec in pods(helm.render(VALUES[case])):
+        security = spec["securityContext"]
+        assert security["runAsNonRoot"], name
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert spec.get("hostNetwork", spec.get("hostPID", False)) is False, name
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+
+
+def test_only_those_who_call_the_api_hold_a_token(defaults):
+    holders = {name for name, spec in pods(defaults) if spec["automountServiceAccountToken"]}
+    assert holders == {"headrace-operator", "headrace-picker"}
+    assert not any(account["automountServiceAccountToken"] for account in of(defaults, "ServiceAccount"))
+
+
+def test_selectors_reach_their_own_pods_only(defaults):
+    labels = {
+        w: of(defaults, "Deployment", f"headrace-{w}")["spec"]["template"]["metadata"]["labels"]
+        for w in WORKLOADS
+    }
+
+    def reached(selector):
+        return {w for w in WORKLOADS if selector.items() <= labels[w].items()}
+
+    for workload in WORKLOADS:
+        deployment = of(defaults, "Deployment", f"headrace-{workload}")
+        assert reached(deployment["spec"]["selector"]["matchLabels"]) == {workload}
+        policy = of(defaults, "NetworkPolicy", f"headrace-{workload}")
+        assert reached(policy["spec"]["podSelector"]["matchLabels"]) == {workload}
+    for workload in ("picker", "gateway"):
+        assert reached(of(defaults, "Service", f"headrace-{workload}")["spec"]["selector"]) == {workload}
+    budget = of(defaults, "PodDisruptionBudget", "headrace-gateway")
+    assert reached(budget["spec"]["selector"]["matchLabels"]) == {"gateway"}
+
+
+def test_a_single_gateway_has_no_budget_that_would_block_a_node_drain():
+    assert not of(helm.render(VALUES["one of each"]), "PodDisruptionBudget")
+
+
+def test_the_operator_is_told_what_it_must_know():
+    manifests = helm.render(
+        VALUES["two namespaces"] | {"image": {"registry": "example.com/llm", "tag": "v1"}}
+    )
+    [container] = of(manifests, "Deployment", "headrace-operator")["spec"]["template"]["spec"]["containers"]
+    assert {entry["name"]: entry["value"] for entry in container["env"]} == {
+        "HEADRACE_SYSTEM_NAMESPACE": "headrace-system",
+        "HEADRACE_WATCH_NAMESPACES": "llm,chat",
+        "HEADRACE_SIDECAR_IMAGE": "example.com/llm/sidecar:v1",
+        "HEADRACE_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
+        "HEADRACE_GATEWAY_URL": "http://headrace-gateway.headrace-system.svc",
+        "HEADRACE_ALLOW_HOST_PATH": "false",
+        "HEADRACE_METRICS_PORT": "9090",
+    }
+
+
+def test_the_address_shown_to_users_follows_the_service():
+    def url(values):
+        [container] = of(helm.render(values), "Deployment", "headrace-operator")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        return next(e["value"] for e in container["env"] if e["name"] == "HEADRACE_GATEWAY_URL")
+
+    assert url({"gateway": {"service": {"port": 8000}}}) == "http://headrace-gateway.headrace-system.svc:8000"
+    assert url(VALUES["exposed"]) == "https://llm.example.com"
+
+
+def test_envoy_finds_the_picker_and_drains_before_it_stops(defaults):
+    bootstrap = yaml.safe_load(of(defaults, "ConfigMap", "headrace-envoy")["data"]["envoy.yaml"])
+    picker = of(defaults, "Service", "headrace-picker")
+    assert f"{picker['metadata']['name']}.headrace-system.svc" in str(bootstrap)
+    spec = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
+    drain = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert drain < spec["terminationGracePeriodSeconds"]
+
+
+def test_a_changed_bootstrap_rolls_the_gateway():
+    def annotation(chart_values, *flags):
+        template = of(helm.render(chart_values, *flags), "Deployment", "headrace-gateway")["spec"]["template"]
+        return template["metadata"]["annotations"]["headrace.dev/bootstrap"]
+
+    assert annotation({"gateway": {"replicas": 5}}) == annotation({})
+    assert annotation({}, "--namespace", "elsewhere") != annotation({})
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(True, "keep"), (False, None)])
+def test_definitions_are_kept_on_request(keep, expected):
+    definitions = of(helm.render({"crds": {"keep": keep}}), "CustomResourceDefinition")
+    assert definitions
+    for definition in definitions:
+        assert definition["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == expected
+
+
+def test_definitions_can_be_left_out():
+    assert not of(helm.render(VALUES["no definitions"]), "CustomResourceDefinition")
+
+
+def test_old_kubernetes_is_refused():
+    with pytest.raises(helm.HelmError, match=r"requires kubeVersion: >=1\.30"):
+        helm.render({}, "--kube-version", "1.29.9")
