@@ -1,0 +1,67 @@
+"""A policy is put together from four parts; each may be left out, and any go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace_engine.policies.plan import NOTHING, Plan, Yielding
+from headrace_engine.policies.step_budget import StepBudget, engine_budget
+from headrace_engine.policies.view import EngineView, RequestView
+
+
+class Order(Protocol):
+    """Who is next. Hears of every request that joins or leaves the queue, so ranking need not scan it."""
+
+    def add(self, request: RequestView) -> None:
+        """`request` joined the queue: it arrived, or lost its KV."""
+
+    def discard(self, request: RequestView) -> None:
+        """`request` left the queue: it was admitted, or aborted."""
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """The waiting requests, best first; lazy, since admission rarely looks past the first few.
+
+        Neither `add` nor `discard` is called before the step is over and the iterator is done with.
+        """
+
+
+Admission = Callable[[Iterable[RequestView], EngineView], Iterator[RequestView]]
+"""Who fits: passes on those of the ranked requests that may start in this step."""
+
+Yielder = Callable[[EngineView], Yielding]
+"""Who gives way among the running requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The composition; see the package's docstring for what a part left out means."""
+
+    order: Order | None = None
+    admission: Admission | None = None
+    step_budget: StepBudget = engine_budget
+    yielder: Yielder | None = None
+
+    def add(self, request: RequestView) -> None:
+        """`request` joined the queue."""
+        if self.order is not None:
+            self.order.add(request)
+
+    def discard(self, request: RequestView) -> None:
+        """`request` left the queue."""
+        if self.order is not None:
+            self.order.discard(request)
+
+    def plan(self, view: EngineView) -> Plan:
+        """Decide one step."""
+        admitted: Iterable[RequestView] | None = None
+        if self.order is not None:
+            admitted = self.order.ranked(view)
+        if self.admission is not None:
+            admitted = self.admission(view.waiting if admitted is None else admitted, view)
+        return Plan(
+            step_tokens=self.step_budget(view),
+            admitted=admitted,
+            yielding=NOTHING if self.yielder is None else self.yielder(view),
+        )

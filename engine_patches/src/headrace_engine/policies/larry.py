@@ -1,0 +1,125 @@
+"""LARRY: short prompts first when memory is contested, oldest first when it is not.
+
+score = alpha * wait - queue length * prompt KV, highest first [Load-Adaptive Request Reordering, section 4.1;
+KV in blocks: our reading]. Requests start in that order while the KV of their prefill is free, and the first
+that does not fit ends the step's admission. A preempted request's KV includes its output so far.
+
+As time passes all scores rise alike, and the queue's length is common to all. So lowest
+
+    cost = alpha * arrival + queue length * blocks
+
+first is the same order, and among requests of equal size it is that of arrival, whatever the queue's length.
+Ranking therefore keeps requests by size and by age, and merges only as much of them as is asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+
+from headrace_engine.policies.admission import prompt_fits
+from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.parameters import doc
+from headrace_engine.policies.step_budget import StepBudget
+from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """How the two terms of the score weigh against each other."""
+
+    alpha: int = field(
+        default=10,
+        metadata=doc(
+            "Weight of waiting. 0 serves the shortest prompts first, however long others wait; above about"
+            " 1000 the order becomes that of arrival.",
+            unit="KV blocks per second",
+            minimum=0,
+            maximum=100_000,
+        ),
+    )
+
+
+def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
+    """LARRY's order and admission, within `step_budget`."""
+    return Policy(
+        order=LoadAdaptiveOrder(params.alpha, limits), admission=prompt_fits, step_budget=step_budget
+    )
+
+
+Entry = tuple[float, int, int, RequestView]
+"""(arrival, number in order of joining, blocks, request): sorts by age."""
+
+
+class LoadAdaptiveOrder:
+    """The waiting requests by LARRY's score.
+
+    Joining and leaving take a few binary searches. Ranking opens sizes, smallest first and in step with the
+    sizes of the oldest requests: all requests of an unopened size are larger and younger than what was
+    reached, so they cost more than the two together.
+    """
+
+    def __init__(self, alpha: int, limits: EngineLimits) -> None:
+        self._alpha = alpha
+        self._limits = limits
+        self._joined = count()
+        self._entries: dict[RequestView, Entry] = {}
+        self._by_age: list[Entry] = []
+        self._by_size: dict[int, list[Entry]] = {}  # each by age
+        self._sizes: list[int] = []  # keys of `_by_size`, ascending
+
+    def add(self, request: RequestView) -> None:
+        """Enter `request` with its size as of now."""
+        blocks = self._limits.blocks(request.num_tokens)
+        entry = (request.arrival_time, next(self._joined), blocks, request)
+        self._entries[request] = entry
+        insort(self._by_age, entry)
+        same_size = self._by_size.get(blocks)
+        if same_size is None:
+            self._by_size[blocks] = [entry]
+            insort(self._sizes, blocks)
+        else:
+            insort(same_size, entry)
+
+    def discard(self, request: RequestView) -> None:
+        """Forget `request`."""
+        entry = self._entries.pop(request)
+        del self._by_age[bisect_left(self._by_age, entry)]
+        blocks = entry[2]
+        same_size = self._by_size[blocks]
+        del same_size[bisect_left(same_size, entry)]
+        if not same_size:
+            del self._by_size[blocks]
+            del self._sizes[bisect_left(self._sizes, blocks)]
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:  # noqa: ARG002
+        """Yield the waiting requests, lowest cost first; equal costs by age."""
+        if not self._by_age:
+            return
+        alpha, load, start = self._alpha, len(self._by_age), self._by_age[0][0]
+        heads: list[tuple[float, Entry, int]] = []  # cost and place of the next request of each opened size
+        opened = set()
+
+        def offer(blocks: int, place: int) -> None:
+            entry = self._by_size[blocks][place]
+            heappush(heads, (alpha * (entry[0] - start) + load * blocks, entry, place))
+
+        def take() -> RequestView:
+            _, (_, _, blocks, request), place = heappop(heads)
+            if place + 1 < len(self._by_size[blocks]):
+                offer(blocks, place + 1)
+            return request
+
+        for (arrival, _, its_size, _), size in zip(self._by_age, self._sizes):  # noqa: B905 the sizes end first
+            for blocks in (size, its_size):
+                if blocks not in opened:
+                    opened.add(blocks)
+                    offer(blocks, 0)
+            unopened = alpha * (arrival - start) + load * size
+            while heads and heads[0][0] < unopened:
+                yield take()
+        while heads:
+            yield take()

@@ -1,0 +1,31 @@
+"""Step budgets: how many tokens one engine step may process.
+
+A small budget keeps steps short, which bounds the time between tokens (TBT) while long prompts are prefilled;
+a large one prefills faster. In tokens per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace_engine.policies.view import EngineView
+
+StepBudget = Callable[[EngineView], int]
+
+
+def engine_budget(view: EngineView) -> int:
+    """The engine's own limit."""
+    return view.limits.max_step_tokens
+
+
+def fixed_budget(tokens: int) -> StepBudget:
+    """`tokens`, never above the engine's limit, nor below one for each running request.
+
+    With less than one token each, the last of the running requests would hold their KV for nothing; vLLM
+    refuses the like in its own arguments.
+    """
+
+    def budget(view: EngineView) -> int:
+        return min(max(tokens, len(view.running)), view.limits.max_step_tokens)
+
+    return budget

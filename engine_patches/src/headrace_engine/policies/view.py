@@ -1,0 +1,90 @@
+"""What a policy sees of its engine, live: nothing here is copied, and a value is as of when it is read.
+
+While a plan is being carried out the engine allocates an admitted request's KV before it asks for the next
+one, so an admission that reads `free_blocks` at each request needs no ledger of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class RequestView(Protocol):
+    """One request; vLLM's own `Request` is one. Compared and hashed by identity."""
+
+    @property
+    def request_id(self) -> str:
+        """Unique in the engine."""
+
+    @property
+    def arrival_time(self) -> float:
+        """When the API server received it, unix seconds."""
+
+    @property
+    def priority(self) -> int:
+        """As the client sent it, lower is more urgent; 0 if it sent none."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output so far: what a preempted request has to prefill again."""
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Tokens that have their KV; 0 in the queue."""
+
+    @property
+    def num_preemptions(self) -> int:
+        """How often it lost its KV."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Most output tokens that it may produce."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What does not change while the engine lives."""
+
+    block_size: int  # tokens per KV block
+    kv_groups: int  # KV blocks that one `block_size` of tokens takes, one for each group of layers
+    total_blocks: int
+    max_step_tokens: int  # vLLM's --max-num-batched-tokens
+    max_running: int  # vLLM's --max-num-seqs
+
+    def blocks(self, tokens: int) -> int:
+        """KV blocks that hold `tokens` tokens of one request."""
+        return -(-tokens // self.block_size) * self.kv_groups
+
+
+class EngineView(Protocol):
+    """One engine at the start of a step, and on as the step is filled."""
+
+    @property
+    def limits(self) -> EngineLimits:
+        """The engine's constants."""
+
+    @property
+    def now(self) -> float:
+        """Unix seconds, the same throughout a step."""
+
+    @property
+    def waiting(self) -> Collection[RequestView]:
+        """The queue: preempted requests first, then by arrival at the scheduler."""
+
+    @property
+    def running(self) -> Sequence[RequestView]:
+        """Requests that hold KV; vLLM serves them in this order and preempts from the end."""
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks that no request holds; blocks of the prefix cache that nobody uses count as free."""
+
+    @property
+    def promised_blocks(self) -> int:
+        """KV blocks that running requests still need to finish their prefill."""
