@@ -18,35 +18,59 @@ ADMIN_TOKEN = "headrace-local-admin"  # reachable on loopback only
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files of one control plane, all in `folder`."""
+    """Where the files of the control plane in `folder` are."""
 
     folder: Path
-    authority: Path
-    server: pki.Pair
-    admin: pki.Pair
-    kubeconfig: Path
-    logs: Path
+
+    @property
+    def secrets(self) -> Path:
+        """Keys, certificates and tokens."""
+        return self.folder / "pki"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that signed all others."""
+        return self.secrets / "ca.crt"
+
+    @property
+    def server(self) -> pki.Pair:
+        """The API server's certificate."""
+        return pki.pair(self.secrets, "apiserver")
+
+    @property
+    def admin(self) -> pki.Pair:
+        """The certificate of a member of system:masters."""
+        return pki.pair(self.secrets, "admin")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        """One log file for each component."""
+        return self.folder / "logs"
 
 
 def write_files(folder: Path, address: str, port: int) -> Files:
-    """Write keys, certificates, tokens and the admin's kubeconfig of an API server at `address`:`port`."""
-    secrets = folder / "pki"
-    authority = pki.Authority(secrets)
-    pki.write_key(secrets / "sa.key", secrets / "sa.pub")
+    """Write keys, certificates, tokens and a kubeconfig for the API server at `address`:`port`."""
+    files = Files(folder)
+    authority = pki.Authority(files.secrets)
+    pki.write_key(files.secrets / "sa.key", files.secrets / "sa.pub")
     services = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
     names = ["localhost", *services, "kubernetes.default.svc.cluster.local"]
-    server = authority.issue(
-        "apiserver", "kube-apiserver", hosts=[*names, "127.0.0.1", KUBERNETES_SERVICE, address]
-    )
-    admin = authority.issue("admin", "admin", group="system:masters")
-    (secrets / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin,"system:masters"\n')
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(pki.kubeconfig(f"https://{address}:{port}", authority.pair.certificate, admin))
-    )
-    logs = folder / "logs"
-    logs.mkdir()
-    return Files(folder, authority.pair.certificate, server, admin, kubeconfig, logs)
+    authority.issue("apiserver", "kube-apiserver", hosts=[*names, "127.0.0.1", KUBERNETES_SERVICE, address])
+    authority.issue("admin", "admin", group="system:masters")
+    (files.secrets / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin,"system:masters"\n')
+    write_kubeconfig(files, files.kubeconfig, f"https://{address}:{port}")
+    files.logs.mkdir()
+    return files
+
+
+def write_kubeconfig(files: Files, path: Path, server: str) -> None:
+    """Write a kubeconfig of the admin for the API server at the URL `server`."""
+    path.write_text(json.dumps(pki.kubeconfig(server, files.authority, files.admin)))
 
 
 def etcd(files: Files, port: int, peer_port: int) -> list[str]:
@@ -66,7 +90,7 @@ def etcd(files: Files, port: int, peer_port: int) -> list[str]:
 
 def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str]:
     """Give the API server's command."""
-    secrets = files.folder / "pki"
+    secrets = files.secrets
     return [
         str(binary("kube")),
         "kube-apiserver",
@@ -97,7 +121,7 @@ def controller_manager(files: Files, *flags: str) -> list[str]:
         str(binary("kube")),
         "kube-controller-manager",
         f"--kubeconfig={files.kubeconfig}",
-        f"--service-account-private-key-file={files.folder / 'pki' / 'sa.key'}",
+        f"--service-account-private-key-file={files.secrets / 'sa.key'}",
         f"--root-ca-file={files.authority}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",

@@ -10,18 +10,15 @@ garbage. Every process is ended by its own pid, and the kernel ends it too if th
 
 import shutil
 import socket
-import ssl
 import subprocess
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from . import components
+from .ready import log_tails, wait_ready
 
 WORKLOADS = (
     "garbage-collector-controller",
@@ -34,7 +31,6 @@ WORKLOADS = (
     "resourceclaim-controller",
 )
 _HOST = "127.0.0.1"
-_START_SECONDS = 60.0
 
 
 class ControlPlane:
@@ -58,7 +54,7 @@ class ControlPlane:
         try:
             self._start(files, "etcd", components.etcd(files, etcd_port, peer_port))
             self._start(files, "kube-apiserver", components.apiserver(files, _HOST, port, etcd_port))
-            self._wait_ready(files)
+            wait_ready(files, self.url, lambda: self._check_running(files))
             if self._controllers:
                 flags = ["--secure-port=0", f"--controllers={','.join(self._controllers)}"]
                 self._start(files, "kube-controller-manager", components.controller_manager(files, *flags))
@@ -88,26 +84,10 @@ class ControlPlane:
                 )
             )
 
-    def _wait_ready(self, files: components.Files) -> None:
-        """Wait until every start-up hook is done: before, some default RBAC objects are missing."""
-        trust = ssl.create_default_context(cafile=str(files.authority))
-        request = urllib.request.Request(
-            f"{self.url}/readyz", headers={"Authorization": f"Bearer {self.token}"}
-        )
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            for process in self._processes:
-                if process.poll() is not None:
-                    raise RuntimeError(f"{process.args!r} ended at start:\n{_log_tails(files.logs)}")
-            try:
-                with urllib.request.urlopen(request, context=trust, timeout=2):
-                    return
-            except (urllib.error.URLError, OSError):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"the API server was not ready in {_START_SECONDS:.0f} s:\n{_log_tails(files.logs)}"
-                    ) from None
-                time.sleep(0.1)
+    def _check_running(self, files: components.Files) -> None:
+        for process in self._processes:
+            if process.poll() is not None:
+                raise RuntimeError(f"{process.args!r} ended at start:\n{log_tails(files.logs)}")
 
 
 def _free_ports(count: int) -> list[int]:
@@ -117,10 +97,3 @@ def _free_ports(count: int) -> list[int]:
     for held in sockets:
         held.close()
     return ports
-
-
-def _log_tails(logs: Path) -> str:
-    return "\n".join(
-        f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-5:])
-        for log in sorted(logs.iterdir())
-    )

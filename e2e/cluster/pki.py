@@ -25,6 +25,11 @@ class Pair:
     certificate: Path
 
 
+def pair(folder: Path, file: str) -> Pair:
+    """Give the pair whose files are FILE.key and FILE.crt."""
+    return Pair(folder / f"{file}.key", folder / f"{file}.crt")
+
+
 def write_key(private: Path, public: Path) -> None:
     """Write a key pair without a certificate: what service account tokens are signed with."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -44,16 +49,15 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("headrace-local-cluster")
-        self.pair = Pair(folder / "ca.key", folder / "ca.crt")
         certificate = (
             _builder(self._name, self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        _write(self.pair, self._key, certificate)
+        _write(pair(folder, "ca"), self._key, certificate)
 
-    def issue(self, file: str, name: str, *, group: str | None = None, hosts: Sequence[str] = ()) -> Pair:
+    def issue(self, file: str, name: str, *, group: str | None = None, hosts: Sequence[str] = ()) -> None:
         """Write FILE.key and FILE.crt for a user (and group), serving under `hosts` (names or addresses)."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
@@ -68,9 +72,7 @@ class Authority:
         )
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(map(_host, hosts)), critical=False)
-        pair = Pair(self._folder / f"{file}.key", self._folder / f"{file}.crt")
-        _write(pair, key, builder.sign(self._key, hashes.SHA256()))
-        return pair
+        _write(pair(self._folder, file), key, builder.sign(self._key, hashes.SHA256()))
 
 
 def kubeconfig(server: str, authority: Path, user: Pair) -> dict[str, object]:
@@ -121,9 +123,9 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write(pair: Pair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
-    _write_private(pair.key, key)
-    pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+def _write(files: Pair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+    _write_private(files.key, key)
+    files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey) -> None:

@@ -1,0 +1,115 @@
+"""The first process in the cluster's own pid, mount and network namespaces: `python -m e2e.cluster.node STATE FD`.
+
+It gives the namespaces a network and their own /run, /var/log and /var/lib, starts every component, starts one
+again that has ended, and reaps what containers leave behind. As all of the cluster lives under this process, its
+end is the end of every process, mount, interface and rule of the cluster: the kernel sees to it.
+
+FD is a listening socket made on the machine's loopback before the namespaces were left: through it, and through
+nothing else, the API server is reached from outside.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import components, node_files
+from .places import REPOSITORY, binary
+from .ready import wait_ready
+
+_RESTART_SECONDS = 1.0
+_FIRST = ("etcd", "containerd", "kube-apiserver", "forward")  # the others need the API server
+
+
+def main() -> None:
+    """Set up the namespaces and tend the components until killed."""
+    state, listener = Path(sys.argv[1]), int(sys.argv[2])
+    files = components.Files(state)
+    _mounts(state)
+    _network()
+    _tend(files, _commands(files, listener), listener)
+
+
+def _mounts(state: Path) -> None:
+    """Hide the machine's own runtime folders, and keep the state folder visible where it was."""
+    _run("mount --make-rshared /")
+    _run("mount -t tmpfs tmpfs /run")
+    aside = Path("/run/state")
+    aside.mkdir()
+    _run(f"mount --bind {state} {aside}")
+    _run("mount -t tmpfs tmpfs /var/lib")
+    _run("mount -t tmpfs tmpfs /var/log")
+    state.mkdir(parents=True)
+    _run(f"mount --bind {aside} {state}")
+    _run(f"mount --bind {state}/resolv.conf /etc/resolv.conf")
+
+
+def _network() -> None:
+    """Give the node an address on an interface of its own, and a route that Service addresses match."""
+    _run("ip link set lo up")
+    _run("ip link add node0 type bridge")
+    _run(f"ip address add {node_files.NODE_ADDRESS}/32 dev node0")
+    _run("ip link set node0 up")
+    _run(f"ip route add {components.SERVICES} dev node0 src {node_files.NODE_ADDRESS}")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def _commands(files: components.Files, listener: int) -> dict[str, list[str]]:
+    state = files.folder
+    node, port = node_files.NODE_ADDRESS, node_files.API_PORT
+    kube, config = str(binary("kube")), f"--kubeconfig={files.kubeconfig}"
+    name = f"--hostname-override={node_files.NODE_NAME}"
+    return {
+        "etcd": components.etcd(files, 2379, 2380),
+        "containerd": ["containerd", f"--config={state}/containerd.toml"],
+        "kube-apiserver": components.apiserver(files, node, port, 2379),
+        "forward": [
+            sys.executable, "-m", "e2e.cluster.forward", str(listener), node, str(port),
+        ],
+        "kube-controller-manager": components.controller_manager(files),
+        "kube-scheduler": [kube, "kube-scheduler", config, "--leader-elect=false"],
+        "kubelet": [
+            kube, "kubelet", config, name, f"--config={state}/kubelet.json",
+            f"--root-dir={state}/kubelet", f"--node-ip={node}",
+        ],
+        "kube-proxy": [
+            kube, "kube-proxy", config, name, "--proxy-mode=iptables", f"--cluster-cidr={node_files.PODS}",
+            "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
+        ],
+        "coredns": [str(binary("coredns")), "-conf", f"{state}/Corefile"],
+    }  # fmt: skip
+
+
+def _tend(files: components.Files, commands: dict[str, list[str]], listener: int) -> None:
+    """Start all, and each again a second after it ends; others' children are only reaped."""
+    running: dict[int, str] = {}
+
+    def start(names: Iterable[str]) -> None:
+        for name in names:
+            with (files.logs / f"{name}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    commands[name], stdout=log, stderr=log, pass_fds=[listener], cwd=REPOSITORY
+                )
+            running[process.pid] = name
+
+    start(_FIRST)
+    wait_ready(files, f"https://{node_files.NODE_ADDRESS}:{node_files.API_PORT}")
+    start(name for name in commands if name not in _FIRST)
+    while True:
+        pid, status = os.wait()
+        name = running.pop(pid, None)
+        if name is not None:
+            print(f"{name} ended ({os.waitstatus_to_exitcode(status)}), starting it again", flush=True)
+            time.sleep(_RESTART_SECONDS)
+            start([name])
+
+
+def _run(command: str) -> None:
+    subprocess.run(command.split(), check=True)
+
+
+if __name__ == "__main__":
+    main()
