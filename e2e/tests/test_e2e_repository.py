@@ -1,0 +1,45 @@
+"""House rules that no linter knows."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LONGEST_MODULE = 400  # lines; a longer one is two ideas in one room
+MACHINE_PATHS = re.compile(r"/(work|root)/[a-z]|/tmp/[a-z]+/|\.pyenv/")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "--", *patterns], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    return [path for name in listing.splitlines() if (path := ROOT / name).is_file()]
+
+
+def test_modules_stay_short():
+    lengths = {path: len(path.read_text().splitlines()) for path in tracked("*.py", "*.go")}
+    assert lengths
+    assert {path: n for path, n in lengths.items() if n > LONGEST_MODULE} == {}
+
+
+def test_the_operator_folder_does_not_shadow_the_standard_library():
+    assert not (ROOT / "operator/__init__.py").exists()
+
+
+def test_test_modules_have_unique_names():
+    names = [path.name for path in tracked("**/tests/test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("pattern", ["*.py", "*.sh", "*.md", "*.yaml", "*.toml", "Makefile", "*Dockerfile"])
+def test_no_file_names_the_machine_it_was_written_on(pattern):
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in tracked(pattern)
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MACHINE_PATHS.search(line)
+    ]
+    assert found == []
