@@ -1,0 +1,138 @@
+"""kubectl and helm as functions: what a user would type, so that what works here works for a user.
+
+Watching goes through kubectl too: one child process streams objects as they change, and ends with the block.
+"""
+
+import contextlib
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+
+
+class KubeError(Exception):
+    """kubectl or helm refused; the message is theirs."""
+
+
+class TooLateError(KubeError):
+    """What was waited for did not come; the message says what came last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kube:
+    """One cluster, reached with the environment's kubectl, helm and kubeconfig."""
+
+    environment: Mapping[str, str]
+
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """Run `kubectl ARGUMENTS`, give what it printed; raises KubeError."""
+        return self._run("kubectl", arguments, stdin, timeout)
+
+    def helm(self, *arguments: str, timeout: float = 300) -> str:
+        """Run `helm ARGUMENTS`, give what it printed; raises KubeError."""
+        return self._run("helm", arguments, None, timeout)
+
+    def get(self, namespace: str, kind: str, name: str) -> Object:
+        """One object; raises KubeError when there is none."""
+        return json.loads(self("get", kind, name, "-n", namespace, "-o", "json"))  # type: ignore[no-any-return]
+
+    def list(self, namespace: str, kind: str, selector: str = "") -> list[Object]:
+        """Objects of a namespace that the label selector takes."""
+        chosen = ["-l", selector] if selector else []
+        return json.loads(self("get", kind, "-n", namespace, "-o", "json", *chosen))["items"]  # type: ignore[no-any-return]
+
+    def apply(self, manifest: Object) -> None:
+        """Server-side apply of one object."""
+        self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(manifest))
+
+    def patch(self, namespace: str, kind: str, name: str, change: Object) -> None:
+        """Merge patch."""
+        self("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(change))
+
+    @contextlib.contextmanager
+    def watch(self, namespace: str, kind: str, name: str) -> Iterator["Watch"]:
+        """Follow one object's versions from now on."""
+        command = ["kubectl", "get", kind, name, "-n", namespace, "--watch", "-o", "json"]
+        with subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            watch = Watch(f"{kind} {namespace}/{name}")
+            threading.Thread(target=watch.read, args=(process.stdout,), daemon=True).start()
+            try:
+                yield watch
+            finally:
+                process.terminate()
+
+    def _run(self, tool: str, arguments: tuple[str, ...], stdin: str | None, timeout: float) -> str:
+        command = [tool, *arguments]
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode:
+            raise KubeError(f"`{' '.join(command)[:200]}`: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+
+class Watch:
+    """The versions of one object, each with the time at which kubectl printed it."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._versions: queue.Queue[tuple[float, Object]] = queue.Queue()
+
+    def read(self, stream: Any) -> None:
+        """Split kubectl's stream of pretty-printed objects; a line `}` ends each."""
+        lines: list[str] = []
+        for line in stream:
+            lines.append(line)
+            if line == "}\n":
+                self._versions.put((time.monotonic(), json.loads("".join(lines))))
+                lines.clear()
+
+    def until(self, holds: Callable[[Object], bool], timeout: float) -> float:
+        """When the first version came for which `holds` (on the monotonic clock); raises TooLateError."""
+        deadline = time.monotonic() + timeout
+        last: Object = {}
+        while True:
+            try:
+                at, last = self._versions.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise TooLateError(
+                    f"{self._what}: not in {timeout:.0f} s; last status {last.get('status')}"
+                ) from None
+            if holds(last):
+                return at
+
+
+def condition(manifest: Object, kind: str) -> Object:
+    """A condition of an object's status, `{}` when it has none."""
+    found = (c for c in manifest.get("status", {}).get("conditions", ()) if c["type"] == kind)
+    return next(found, {})
+
+
+def is_current(manifest: Object, kind: str, status: str = "True") -> bool:
+    """Whether a condition has this status, and was judged on the object's present generation."""
+    judged = condition(manifest, kind)
+    generation = manifest["metadata"]["generation"]
+    return judged.get("status") == status and judged.get("observedGeneration") == generation
+
+
+def policy_applied(manifest: Object) -> bool:
+    """Whether every replica has confirmed the policy of the object's present generation."""
+    status = manifest.get("status", {})
+    return (
+        is_current(manifest, "PolicyApplied")
+        and status.get("policy", {}).get("appliedReplicas") == manifest["spec"]["replicas"]
+    )

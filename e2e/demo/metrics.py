@@ -1,0 +1,103 @@
+"""What clients saw of a replay, in numbers: latencies of each request, their percentiles, targets met.
+
+TTFT is from sending to the first token, TBT between two tokens of one request, JCT from sending to the last
+token; all in seconds. A request that failed has met no target: it counts in the attainment, not in the
+latencies.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One request as its client saw it; `error` is empty when all its tokens came, else one sentence."""
+
+    service: str
+    sent: float  # since the replay's start
+    ttft: float = math.nan
+    mean_tbt: float = math.nan
+    max_tbt: float = math.nan
+    jct: float = math.nan
+    output_tokens: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """A service's targets in seconds; None means no target. TBT is judged by a request's mean."""
+
+    ttft: float | None = None
+    tbt: float | None = None
+    jct: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median and 95th percentile in seconds; NaN without samples."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One service under one policy. `attainment` is the share of requests that met every target."""
+
+    requests: int
+    errors: int
+    ttft: Spread
+    tbt: Spread
+    jct: Spread
+    attainment: float
+
+
+def sample(service: str, sent: float, token_times: Sequence[float]) -> Sample:
+    """A completed request from the times its tokens came, in order; `sent` and they share one clock."""
+    gaps = [later - earlier for earlier, later in itertools.pairwise(token_times)]
+    return Sample(
+        service=service,
+        sent=sent,
+        ttft=token_times[0] - sent,
+        mean_tbt=sum(gaps) / len(gaps) if gaps else 0.0,
+        max_tbt=max(gaps, default=0.0),
+        jct=token_times[-1] - sent,
+        output_tokens=len(token_times),
+    )
+
+
+def met(request: Sample, targets: Targets) -> bool:
+    """Whether the request completed and met every target."""
+    if request.error:
+        return False
+    pairs = ((request.ttft, targets.ttft), (request.mean_tbt, targets.tbt), (request.jct, targets.jct))
+    return all(target is None or value <= target for value, target in pairs)
+
+
+def summarise(requests: Iterable[Sample], targets: Targets) -> Summary:
+    """Percentiles over completed requests, attainment over all."""
+    every = list(requests)
+    completed = [request for request in every if not request.error]
+    return Summary(
+        requests=len(every),
+        errors=len(every) - len(completed),
+        ttft=spread([request.ttft for request in completed]),
+        tbt=spread([request.mean_tbt for request in completed]),
+        jct=spread([request.jct for request in completed]),
+        attainment=sum(met(request, targets) for request in every) / len(every) if every else math.nan,
+    )
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Median and 95th percentile."""
+    ordered = sorted(values)
+    return Spread(percentile(ordered, 50), percentile(ordered, 95))
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Nearest-rank percentile of sorted values: the least value that `percent` % of them do not exceed."""
+    if not ordered:
+        return math.nan
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]

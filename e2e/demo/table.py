@@ -1,0 +1,107 @@
+"""The replay as a live table in a terminal, as plain lines elsewhere; and the comparison after it."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from e2e.demo.metrics import Sample, Spread, Summary, Targets, summarise
+from e2e.demo.replay import Progress
+
+LINE_EVERY = 5.0  # seconds between plain lines
+DRAW_EVERY = 0.5  # seconds between drawings of the table
+RECENT = 50  # requests that the live numbers look back on
+
+
+async def follow(
+    progress: Progress,
+    targets: Mapping[str, Targets],
+    phase: Callable[[], str],
+    console: Console,
+) -> None:
+    """Show the replay's progress until cancelled."""
+    if not console.is_terminal:
+        while True:
+            await asyncio.sleep(LINE_EVERY)
+            console.print(line(progress, targets, phase()), highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(live_table(progress, targets, phase()), refresh=True)
+            await asyncio.sleep(DRAW_EVERY)
+
+
+def line(progress: Progress, targets: Mapping[str, Targets], phase: str) -> str:
+    """One line over all services."""
+    parts = [
+        f"{service}: {progress.in_flight[service]} in flight, TTFT p50 {_seconds(now.ttft.p50)},"
+        f" SLO {_percent(now.attainment)}"
+        for service in targets
+        for now in [summarise(_recent(progress, service), targets[service])]
+    ]
+    return f"  {phase}: {len(progress.samples)}/{progress.total} answered; " + "; ".join(parts)
+
+
+def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -> Table:
+    """A row per service over its most recent requests."""
+    table = Table(title=f"{phase}: {len(progress.samples)} of {progress.total} answered")
+    for heading in (
+        "service",
+        "in flight",
+        "answered",
+        "errors",
+        "TTFT p50",
+        "TBT p50",
+        "JCT p50",
+        "SLO met",
+    ):
+        table.add_column(heading, justify="left" if heading == "service" else "right")
+    for service, wanted in targets.items():
+        every = [sample for sample in progress.samples if sample.service == service]
+        now = summarise(every[-RECENT:], wanted)
+        table.add_row(
+            service,
+            str(progress.in_flight[service]),
+            str(len(every)),
+            str(sum(bool(sample.error) for sample in every)),
+            *(_seconds(spread.p50) for spread in (now.ttft, now.tbt, now.jct)),
+            _percent(now.attainment),
+        )
+    return table
+
+
+def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
+    """Before and after: a row per service and policy."""
+    table = Table(title="The same requests before and after the change (p50 / p95)")
+    for heading in ("service", "policy", "requests", "errors", "TTFT", "TBT", "JCT", "SLO met"):
+        table.add_column(heading, justify="left" if heading in {"service", "policy"} else "right")
+    for service, policy, summary in rows:
+        table.add_row(
+            service,
+            policy,
+            str(summary.requests),
+            str(summary.errors),
+            *(_spread(spread) for spread in (summary.ttft, summary.tbt, summary.jct)),
+            _percent(summary.attainment),
+        )
+    return table
+
+
+def _recent(progress: Progress, service: str) -> list[Sample]:
+    return [sample for sample in progress.samples if sample.service == service][-RECENT:]
+
+
+def _spread(spread: Spread) -> str:
+    return f"{_seconds(spread.p50)} / {_seconds(spread.p95)}"
+
+
+def _seconds(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.0%}"
