@@ -1,0 +1,40 @@
+"""The LLMService API v1alpha1 as types: spec, status, conditions, and the rules that a spec must follow."""
+
+from headrace_operator.api.conditions import Condition, Reason
+from headrace_operator.api.service import (
+    API_VERSION,
+    GROUP,
+    KIND,
+    PAUSED,
+    PLURAL,
+    VERSION,
+    Key,
+    LLMService,
+    Spec,
+    key_of,
+    parse,
+    policy_document,
+    slo_document,
+)
+from headrace_operator.api.status import PolicyStatus, ServiceStatus, StatusCondition
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "PAUSED",
+    "PLURAL",
+    "VERSION",
+    "Condition",
+    "Key",
+    "LLMService",
+    "PolicyStatus",
+    "Reason",
+    "ServiceStatus",
+    "Spec",
+    "StatusCondition",
+    "key_of",
+    "parse",
+    "policy_document",
+    "slo_document",
+]

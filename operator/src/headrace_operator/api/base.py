@@ -1,0 +1,101 @@
+"""The grammar of the API's types: blocks, durations, quantities, rules, and what a change of a field does.
+
+Every block of an LLMService is a frozen pydantic model with camelCase keys. The same classes give the CRD's
+schema (`headrace_operator.crd`), so a bound, default or rule is written once: the API server enforces it, and
+parsing repeats it for objects that were stored under an older CRD.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+_DURATION = r"^[1-9][0-9]{0,5}(ms|s|m|h)$"
+_DURATION_ADVICE = "must be a positive whole number with a unit, such as 500ms, 30s, 5m or 1h"
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+
+class Block(BaseModel):
+    """One object of the API; unknown keys are dropped, as the API server does."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+def rule(cel: str, message: str) -> dict[str, str]:
+    """One CEL rule for `x-kubernetes-validations`; the message tells a user what to write instead."""
+    return {"rule": cel, "message": message}
+
+
+def ruled(*rules: dict[str, str]) -> ConfigDict:
+    """Model configuration of a block with CEL rules."""
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": list(rules)})
+
+
+def live(text: str, default: Any = ..., **bounds: Any) -> Any:
+    """A field whose change takes effect in running pods without a restart."""
+    return Field(default, description=f"{text} A change is live.", **bounds)
+
+
+def rolls(text: str, default: Any = ..., **bounds: Any) -> Any:
+    """A field whose change replaces the pods one after the other."""
+    return Field(default, description=f"{text} A change rolls the pods.", **bounds)
+
+
+def milliseconds(duration: str) -> int:
+    """Milliseconds of a duration such as `500ms` or `5m`; ValueError says what a duration looks like."""
+    if not re.match(_DURATION, duration):
+        raise ValueError(f"{duration!r} {_DURATION_ADVICE}")
+    number, unit = re.fullmatch(r"(\d+)(\D+)", duration).groups()  # type: ignore[union-attr]
+    return int(number) * _UNIT_MS[unit]
+
+
+def _checked(duration: str) -> str:
+    milliseconds(duration)
+    return duration
+
+
+def shorter_or_equal(left: str, right: str) -> str:
+    """CEL: `left` is not longer than `right`, where both are set and well-formed."""
+    ready = " && ".join(f"has(self.{name}) && self.{name}.matches('{_DURATION}')" for name in (left, right))
+    return f"!({ready}) || duration(self.{left}) <= duration(self.{right})"
+
+
+Duration = Annotated[
+    str,
+    AfterValidator(_checked),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 16,
+            "x-kubernetes-validations": [rule(f"self.matches('{_DURATION}')", _DURATION_ADVICE)],
+        }
+    ),
+]
+
+Quantity = Annotated[
+    str | int,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
+        }
+    ),
+]
+
+# A Kubernetes object that is handed on as it is; the API server checks it when the pod is made.
+Verbatim = Annotated[
+    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+]
+
+ObjectName = Annotated[
+    str,
+    StringConstraints(
+        min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+    ),
+]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Text = Annotated[str, StringConstraints(max_length=4096)]

@@ -1,0 +1,174 @@
+"""What is served and by what: the model, the vLLM process, and the device it runs on."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from headrace_operator.api import reserved
+from headrace_operator.api.base import Block, ObjectName, Text, Word, rolls, rule, ruled
+
+_HUB = r"^hf://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"
+_CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*$"
+_SOURCE_ADVICE = "must be hf://ORGANISATION/NAME or pvc://CLAIM/PATH (no `..` in the path)"
+
+
+def _known_source(source: str) -> str:
+    if ".." in source or not (re.match(_HUB, source) or re.match(_CLAIM, source)):
+        raise ValueError(f"{source!r} {_SOURCE_ADVICE}")
+    return source
+
+
+Source = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=512),
+    AfterValidator(_known_source),
+    Field(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    f"(self.matches('{_HUB}') || self.matches('{_CLAIM}')) && !self.contains('..')",
+                    _SOURCE_ADVICE,
+                )
+            ]
+        }
+    ),
+]
+ServedName = Annotated[
+    str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")
+]
+Argument = Annotated[str, StringConstraints(max_length=2048)]
+
+
+class SecretKey(Block):
+    """A key of a Secret in the service's namespace."""
+
+    name: ObjectName = rolls("Name of the Secret, in the same namespace.")
+    key: Word = rolls("Key within the Secret.", "token")
+
+
+class Cache(Block):
+    """Where downloaded weights are kept."""
+
+    claim_name: ObjectName = rolls(
+        "PersistentVolumeClaim that keeps downloaded weights over restarts; with several replicas it must be "
+        "ReadWriteMany, or all pods must be on one node."
+    )
+
+
+class Model(Block):
+    """The weights, and the name that clients use for them."""
+
+    source: Source = rolls(
+        "Where the weights are: hf://ORGANISATION/NAME (downloaded from the Hugging Face hub) or pvc://CLAIM/PATH "
+        "(read from a PersistentVolumeClaim of the same namespace, mounted read-only)."
+    )
+    revision: Word | None = rolls("Branch, tag or commit on the hub; unset means the hub's default.", None)
+    served_name: ServedName | None = rolls(
+        "Name of the model in requests; unset means the LLMService's own name. When two services claim one name the "
+        "older keeps it; NAMESPACE/NAME always works.",
+        None,
+    )
+    token_secret_ref: SecretKey | None = rolls("Hub token for gated models; unset means anonymous.", None)
+    cache: Cache | None = rolls("Keeps downloaded weights; unset means each new pod downloads.", None)
+
+    model_config = ruled(
+        rule(
+            "!self.source.startsWith('pvc://') || (!has(self.revision) && !has(self.tokenSecretRef) "
+            "&& !has(self.cache))",
+            "revision, tokenSecretRef and cache apply to hf:// sources: remove them, or change model.source",
+        )
+    )
+
+
+class KeySelector(Block):
+    """A key of a Secret or ConfigMap."""
+
+    name: ObjectName = rolls("Name of the object, in the same namespace.")
+    key: Word = rolls("Key within it.")
+
+
+class ValueSource(Block):
+    """Where an environment variable's value comes from; exactly one."""
+
+    secret_key_ref: KeySelector | None = rolls("A Secret's key.", None)
+    config_map_key_ref: KeySelector | None = rolls("A ConfigMap's key.", None)
+
+    model_config = ruled(
+        rule(
+            "has(self.secretKeyRef) != has(self.configMapKeyRef)",
+            "set exactly one of secretKeyRef and configMapKeyRef",
+        )
+    )
+
+
+class Variable(Block):
+    """An environment variable of the engine."""
+
+    name: Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = rolls("Its name.")
+    value: Text | None = rolls("Its value.", None)
+    value_from: ValueSource | None = rolls("Where its value comes from.", None)
+
+    model_config = ruled(
+        rule("has(self.value) != has(self.valueFrom)", "set exactly one of value and valueFrom")
+    )
+
+
+class Engine(Block):
+    """The vLLM process."""
+
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] = rolls(
+        "Image with vLLM, used as it is; Headrace's plugin reaches it through a mounted folder."
+    )
+    args: tuple[Argument, ...] = rolls(
+        "More arguments for vLLM's OpenAI server; those that a field of this API sets are refused.",
+        (),
+        max_length=64,
+        json_schema_extra={
+            "x-kubernetes-validations": reserved.argument_rules(),
+            "x-kubernetes-list-type": "atomic",
+        },
+    )
+    env: tuple[Variable, ...] = rolls(
+        "Environment variables of the engine; those that a field of this API sets are refused.",
+        (),
+        max_length=64,
+        json_schema_extra={
+            "x-kubernetes-validations": reserved.variable_rules(),
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+    )
+    tensor_parallel_size: int = rolls("Devices that one replica spreads the model over.", 1, ge=1, le=64)
+    max_model_len: int | None = rolls(
+        "Longest prompt plus output, in tokens; unset means the model's own limit.", None, ge=1, le=16_777_216
+    )
+    gpu_memory_utilization_percent: int | None = rolls(
+        "Share of device memory that vLLM may use; unset means vLLM's default.", None, ge=1, le=100
+    )
+    block_size: int | None = rolls(
+        "Tokens per KV-cache block; unset means vLLM's default for the device.", None, ge=1, le=1024
+    )
+
+    @model_validator(mode="after")
+    def _nothing_reserved(self) -> Engine:
+        wrong = reserved.reserved_argument(self.args) or reserved.reserved_variable(v.name for v in self.env)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+
+class Accelerator(Block):
+    """The device that one replica needs; the count is `engine.tensorParallelSize`."""
+
+    type: Literal["GPU", "None"] = rolls("GPU, or None to run vLLM on the CPU.", "GPU")
+    allocation: Literal["DevicePlugin", "DRA"] = rolls(
+        "How GPUs are asked for: DevicePlugin (an extended resource) or DRA (a ResourceClaim). With type GPU.",
+        "DevicePlugin",
+    )
+    resource_name: Annotated[str, StringConstraints(min_length=1, max_length=253)] = rolls(
+        "Extended resource of the device plugin. With allocation DevicePlugin.", "nvidia.com/gpu"
+    )
+    device_class_name: ObjectName = rolls("DeviceClass of the claim. With allocation DRA.", "gpu.nvidia.com")

@@ -1,0 +1,96 @@
+"""Engine arguments and environment variables that Headrace sets itself, and the field to use instead.
+
+vLLM accepts `--max_model_len` for `--max-model-len` and unambiguous prefixes, so the check reads underscores as
+dashes, and the operator appends its own arguments after the user's: argparse lets the last one win, whatever
+spelling escaped the check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace_operator.api.base import rule
+
+ARGUMENTS = {
+    "--model": "use spec.model.source",
+    "--served-model-name": "use spec.model.servedName",
+    "--revision": "use spec.model.revision",
+    "--hf-token": "use spec.model.tokenSecretRef",
+    "--download-dir": "use spec.model.cache",
+    "--host": "the operator sets it",
+    "--port": "the operator sets it",
+    "--uds": "the gateway reaches engines by TCP",
+    "--ssl-keyfile": "the gateway speaks plain HTTP to engines",
+    "--ssl-certfile": "the gateway speaks plain HTTP to engines",
+    "--tensor-parallel-size": "use spec.engine.tensorParallelSize",
+    "-tp": "use spec.engine.tensorParallelSize",
+    "--pipeline-parallel-size": "use spec.engine.tensorParallelSize",
+    "-pp": "use spec.engine.tensorParallelSize",
+    "--data-parallel-size": "use spec.replicas",
+    "-dp": "use spec.replicas",
+    "--max-model-len": "use spec.engine.maxModelLen",
+    "--gpu-memory-utilization": "use spec.engine.gpuMemoryUtilizationPercent",
+    "--block-size": "use spec.engine.blockSize",
+    "--scheduler-cls": "use spec.scheduling.policy",
+    "--scheduling-policy": "use spec.scheduling.policy",
+    "--shutdown-timeout": "use spec.disruption.drainTimeout",
+    "--config": "write the arguments into spec.engine.args",
+    "--": "write options only",
+}
+
+ENVIRONMENT = {
+    "HF_HOME": "use spec.model.cache",
+    "HF_TOKEN": "use spec.model.tokenSecretRef",
+    "VLLM_PLUGINS": "leave it out: vLLM then loads every plugin, Headrace's among them",
+    "HEADRACE_DIR": "the operator sets it",
+}
+
+
+def reserved_argument(arguments: Iterable[str]) -> str | None:
+    """What is wrong with the first argument that Headrace reserves, or None."""
+    for argument in arguments:
+        flag = argument.partition("=")[0].replace("_", "-")
+        if flag in ARGUMENTS:
+            return f"engine.args: {flag} is reserved: {ARGUMENTS[flag]}"
+    return None
+
+
+def reserved_variable(names: Iterable[str]) -> str | None:
+    """What is wrong with the first environment variable that Headrace reserves, or None."""
+    for name in names:
+        if name in ENVIRONMENT:
+            return f"engine.env: {name} is reserved: {ENVIRONMENT[name]}"
+    return None
+
+
+def argument_rules() -> list[dict[str, str]]:
+    """CEL for `engine.args`, one rule per group of flags with the same advice."""
+    return [
+        rule(
+            f"!self.exists(a, a.split('=')[0].replace('_', '-') in {_cel_list(flags)})",
+            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} reserved: {advice}",
+        )
+        for advice, flags in _grouped(ARGUMENTS).items()
+    ]
+
+
+def variable_rules() -> list[dict[str, str]]:
+    """CEL for `engine.env`."""
+    return [
+        rule(
+            f"!self.exists(e, e.name in {_cel_list(names)})",
+            f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} reserved: {advice}",
+        )
+        for advice, names in _grouped(ENVIRONMENT).items()
+    ]
+
+
+def _grouped(table: dict[str, str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, advice in table.items():
+        groups.setdefault(advice, []).append(name)
+    return groups
+
+
+def _cel_list(words: list[str]) -> str:
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"

@@ -1,0 +1,143 @@
+"""LLMService: one model, served by any number of vLLM replicas behind one name.
+
+`parse` is the door: beyond it the operator works with these frozen types and never with raw dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.contracts import ContractError, PolicyDocument
+from headrace_engine.contracts import Slo as SloDocument
+from headrace_engine.contracts import StepBudget as StepBudgetDocument
+from headrace_engine.policies import registry
+from pydantic import Field, ValidationError
+
+from headrace_operator.api.base import Block, live, milliseconds, rolls
+from headrace_operator.api.engine import Accelerator, Engine, Model
+from headrace_operator.api.pod_template import PodTemplate
+from headrace_operator.api.serving import Disruption, Routing, Scheduling, Slo
+from headrace_operator.errors import SpecInvalid
+
+GROUP = "headrace.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "LLMService"
+PLURAL = "llmservices"
+PAUSED = f"{GROUP}/paused"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Which LLMService."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Spec(Block):
+    """What the service shall be."""
+
+    model: Model = Field(description="The weights, and the name that clients use for them.")
+    engine: Engine = Field(description="The vLLM process.")
+    accelerator: Accelerator = rolls("The device that one replica needs.", Accelerator())
+    replicas: int | None = live(
+        "Number of engine pods; unset means 1, which leaves the field to an autoscaler. Scaling restarts no other pod.",
+        None,
+        ge=0,
+        le=1000,
+    )
+    scheduling: Scheduling = live("The scheduling policy inside each engine.", Scheduling())
+    slo: Slo = live("Targets that scheduling works towards; any subset.", Slo())
+    routing: Routing = live("How the gateway spreads requests over replicas.", Routing())
+    disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
+    pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())
+
+
+@dataclass(frozen=True, slots=True)
+class LLMService:
+    """A parsed LLMService with what the operator needs of its metadata."""
+
+    key: Key
+    uid: str
+    generation: int
+    created: str  # RFC 3339, UTC: sorts as text
+    paused: bool
+    spec: Spec
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in requests."""
+        return self.spec.model.served_name or self.key.name
+
+    @property
+    def replicas(self) -> int:
+        """Engine pods asked for."""
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a replica needs accelerators."""
+        return self.spec.accelerator.type == "GPU"
+
+    @property
+    def claims_devices(self) -> bool:
+        """Whether accelerators are asked for by ResourceClaims."""
+        return self.on_gpu and self.spec.accelerator.allocation == "DRA"
+
+
+def key_of(body: Mapping[str, Any]) -> Key:
+    """The key of a raw LLMService."""
+    return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def parse(body: Mapping[str, Any]) -> LLMService:
+    """An LLMService from the API server's JSON; raises SpecInvalid that names the field and the fix."""
+    metadata = body["metadata"]
+    try:
+        spec = Spec.model_validate(body.get("spec") or {})
+    except ValidationError as error:
+        raise SpecInvalid(_explain(error)) from error
+    service = LLMService(
+        key=key_of(body),
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 1),
+        created=metadata.get("creationTimestamp") or "",
+        paused=(metadata.get("annotations") or {}).get(PAUSED) == "true",
+        spec=spec,
+    )
+    try:
+        registry.validate(policy_document(service))
+    except ContractError as error:
+        raise SpecInvalid(f"spec.scheduling: {error}") from error
+    return service
+
+
+def policy_document(service: LLMService) -> PolicyDocument:
+    """What the engines of the service shall schedule by, sealed with its hash."""
+    spec = service.spec
+    budget = spec.scheduling.step_budget
+    return PolicyDocument(
+        policy=spec.scheduling.policy,
+        parameters=dict(spec.scheduling.parameters),
+        step_budget=StepBudgetDocument(budget.mode, budget.tokens if budget.mode == "Fixed" else None),
+        slo=slo_document(spec.slo),
+    ).sealed()
+
+
+def slo_document(slo: Slo) -> SloDocument:
+    """Targets in milliseconds."""
+    return SloDocument(
+        *(milliseconds(target) if target else None for target in (slo.ttft, slo.tbt, slo.jct))
+    )
+
+
+def _explain(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in ("spec", *problem["loc"]))
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,44 @@
+"""What can go wrong, by what shall happen next.
+
+    Refused         the user must act: Accepted=False, nothing owned is touched, no retry until something changes
+      SpecInvalid   the spec itself is wrong
+    Transient       try again after `delay` seconds; not worth a traceback
+    ApiError        the API server answered with an error; conflicts and outages are retried with backoff
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """Root of the operator's errors."""
+
+
+class Refused(HeadraceError):
+    """The service cannot be as its spec asks; `reason` is the condition's word for it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SpecInvalid(Refused):
+    """A field of the spec is wrong; the message names it and the fix."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("InvalidSpec", message)
+
+
+class Transient(HeadraceError):
+    """Not possible at this moment."""
+
+    def __init__(self, message: str, delay: float) -> None:
+        super().__init__(message)
+        self.delay = delay
+
+
+class ApiError(HeadraceError):
+    """The API server refused or failed; `code` is the HTTP status, 0 when it could not be reached."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
