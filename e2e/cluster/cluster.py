@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import components, node_files, remains
-from .places import REPOSITORY, STATE, binary
+from . import binaries, components, node_files, remains
+from .places import REPOSITORY, STATE
 from .progress import say, step
 from .ready import is_ready, log_tails
 
@@ -82,7 +82,7 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl and give its output; raises RuntimeError with its error."""
         done = subprocess.run(
-            [str(binary("kube")), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments],
+            [str(binaries.path("kube")), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments],
             input=stdin, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

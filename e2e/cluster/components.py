@@ -8,8 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import pki
-from .places import binary
+from . import binaries, pki
 
 SERVICES = "10.96.0.0/16"
 KUBERNETES_SERVICE = "10.96.0.1"
@@ -92,7 +91,7 @@ def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str
     """Give the API server's command."""
     secrets = files.secrets
     return [
-        str(binary("kube")),
+        str(binaries.path("kube")),
         "kube-apiserver",
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         f"--secure-port={port}",
@@ -118,7 +117,7 @@ def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str
 def controller_manager(files: Files, *flags: str) -> list[str]:
     """Give the controller manager's command (it serves nothing unless a flag says so)."""
     return [
-        str(binary("kube")),
+        str(binaries.path("kube")),
         "kube-controller-manager",
         f"--kubeconfig={files.kubeconfig}",
         f"--service-account-private-key-file={files.secrets / 'sa.key'}",

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import components, node_files
-from .places import REPOSITORY, binary
+from . import binaries, components, node_files
+from .places import REPOSITORY
 from .ready import wait_ready
 
 _RESTART_SECONDS = 1.0
@@ -59,7 +59,7 @@ def _network() -> None:
 def _commands(files: components.Files, listener: int) -> dict[str, list[str]]:
     state = files.folder
     node, port = node_files.NODE_ADDRESS, node_files.API_PORT
-    kube, config = str(binary("kube")), f"--kubeconfig={files.kubeconfig}"
+    kube, config = str(binaries.path("kube")), f"--kubeconfig={files.kubeconfig}"
     name = f"--hostname-override={node_files.NODE_NAME}"
     return {
         "etcd": components.etcd(files, 2379, 2380),
@@ -79,7 +79,7 @@ def _commands(files: components.Files, listener: int) -> dict[str, list[str]]:
             "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
         ],
-        "coredns": [str(binary("coredns")), "-conf", f"{state}/Corefile"],
+        "coredns": [str(binaries.path("coredns")), "-conf", f"{state}/Corefile"],
     }  # fmt: skip
 
 

@@ -16,8 +16,3 @@ def cache() -> Path:
     """Give the cache folder (`$XDG_CACHE_HOME/headrace`, by default `~/.cache/headrace`)."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "headrace"
-
-
-def binary(name: str) -> Path:
-    """Give the path of a binary that `binaries` builds into the cache."""
-    return cache() / "bin" / name

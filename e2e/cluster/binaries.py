@@ -1,0 +1,120 @@
+"""Build the cluster's programs from pinned Go modules into the cache, and install the rest from Debian packages.
+
+A built file carries its version in its name (for our own module: the hash of its sources too), so the right one
+is found again and an old one is never taken for it. `NAME` beside it is a link to the newest, for people.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from .places import REPOSITORY, cache
+from .progress import run, step
+from .sources import digest
+
+KUBERNETES = "v1.34.3"  # the last minor release that accepts containerd 1.6 and cgroup v1
+_MODULE = REPOSITORY / "e2e" / "cluster" / "kube"
+_INSTALLED = {
+    "helm": ("helm.sh/helm/v4/cmd/helm", "v4.3.1"),
+    "coredns": ("github.com/coredns/coredns", "v1.14.7"),
+    "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.8.0"),
+}
+_PACKAGES = {  # package: a file of it
+    "etcd-server": "/usr/bin/etcd",
+    "containerd": "/usr/bin/containerd",
+    "runc": "/usr/sbin/runc",
+    "containernetworking-plugins": "/usr/lib/cni/ptp",
+    "iptables": "/usr/sbin/iptables",
+    "conntrack": "/usr/sbin/conntrack",
+    "iproute2": "/usr/bin/ip",
+    "debootstrap": "/usr/sbin/debootstrap",
+    "buildah": "/usr/bin/buildah",
+}
+
+
+def path(name: str) -> Path:
+    """Give the path of a built program, there or not; raises KeyError for a name that we do not build."""
+    if name in {"kube", "pause"}:
+        version = f"{KUBERNETES}-{digest([_MODULE])}"
+    else:
+        version = _INSTALLED[name][1]
+    return cache() / "bin" / f"{name}-{version}"
+
+
+def ensure(*names: str) -> None:
+    """Build what is missing of the named programs; a second builder waits for the first."""
+    folder = cache() / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in names:
+            target = path(name)
+            if not target.exists():
+                with step(f"building {target.name} (minutes, once)"):
+                    _build(name, target)
+            link = folder / name
+            if not link.is_symlink() or link.readlink() != Path(target.name):
+                link.unlink(missing_ok=True)
+                link.symlink_to(target.name)
+
+
+def ensure_packages() -> None:
+    """Install the Debian packages that are missing, waiting for another apt if one is at work."""
+    missing = [package for package, file in _PACKAGES.items() if not Path(file).exists()]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise PermissionError(f"install these packages, or run as root: {' '.join(missing)}")
+    if shutil.which("apt-get") is None:
+        raise FileNotFoundError(f"no apt-get here: install {', '.join(missing)} and run again")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "-q", "-y"]
+    with step(f"installing {' '.join(missing)}"):
+        run([*apt, "update"], env=environment)
+        with _no_daemons():
+            run([*apt, "install", "--no-install-recommends", *missing], env=environment)
+
+
+@contextlib.contextmanager
+def _no_daemons() -> Iterator[None]:
+    """Forbid packages to start daemons on the machine while they are being installed."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    if policy.exists():
+        yield
+        return
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        policy.unlink()
+
+
+def _build(name: str, target: Path) -> None:
+    if shutil.which("go") is None:
+        raise FileNotFoundError("building the local cluster's programs needs Go 1.24 or newer on the PATH")
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    if name in _INSTALLED:
+        module, version = _INSTALLED[name]
+        folder = target.parent / f".{name}.{os.getpid()}"
+        environment["GOBIN"] = str(folder)
+        run(["go", "install", "-trimpath", "-ldflags", "-s -w", f"{module}@{version}"], env=environment)
+        (folder / name).rename(fresh)
+        folder.rmdir()
+    else:
+        package = "." if name == "kube" else f"./{name}"
+        flags = ["-trimpath", "-ldflags", _link_flags()]
+        run(["go", "build", *flags, "-o", str(fresh), package], cwd=_MODULE, env=environment)
+    fresh.rename(target)
+
+
+def _link_flags() -> str:
+    major, minor, _ = KUBERNETES.removeprefix("v").split(".")
+    values = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor}
+    return "-s -w " + " ".join(
+        f"-X k8s.io/component-base/version.{key}={value}" for key, value in values.items()
+    )
