@@ -1,0 +1,102 @@
+"""The sample services: apply them, wait until they serve, change their policy, say what they are.
+
+Waiting prints a service's conditions whenever they change, in the operator's own words.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+from e2e.demo.kube import Kube, Object, condition, is_current, policy_applied
+from e2e.demo.metrics import Targets
+
+NAMESPACE = "headrace-demo"
+SAMPLES = Path(__file__).with_name("samples")
+_POLL = 1.0  # seconds
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+Say = Callable[[str], None]
+
+
+class NotReadyError(Exception):
+    """A service did not get where it should; the message is the operator's."""
+
+
+def samples() -> dict[str, Object]:
+    """The sample LLMServices by name."""
+    manifests = [yaml.safe_load(path.read_text()) for path in sorted(SAMPLES.glob("*.yaml"))]
+    return {manifest["metadata"]["name"]: manifest for manifest in manifests}
+
+
+def targets(manifests: Mapping[str, Object]) -> dict[str, Targets]:
+    """Each service's SLO, in seconds."""
+    return {
+        name: Targets(**{kind: seconds(value) for kind, value in manifest["spec"].get("slo", {}).items()})
+        for name, manifest in manifests.items()
+    }
+
+
+def seconds(duration: str) -> float:
+    """`500ms` → 0.5: a duration as the API writes it."""
+    number = duration.rstrip("mhs")
+    return int(number) * _UNITS[duration.removeprefix(number)]
+
+
+def wait_ready(kube: Kube, manifests: Mapping[str, Object], timeout: float, say: Say) -> None:
+    """Wait until every service is Ready under its policy and routed; raises NotReadyError with what is missing."""
+    deadline = time.monotonic() + timeout
+    told: dict[str, str] = {}
+    waiting = set(manifests)
+    while waiting:
+        for name in sorted(waiting):
+            service = kube.get(NAMESPACE, "llmservice", name)
+            story = describe(service)
+            if told.get(name) != story:
+                say(f"  {name}: {story}")
+                told[name] = story
+            if serves(service):
+                waiting.discard(name)
+        if waiting and time.monotonic() > deadline:
+            last = "; ".join(f"{name}: {told[name]}" for name in sorted(waiting))
+            raise NotReadyError(f"not ready in {timeout:.0f} s: {last}")
+        time.sleep(_POLL)
+
+
+def serves(service: Object) -> bool:
+    """Whether all replicas are Ready, routed, and run the policy that the spec asks for."""
+    return (
+        is_current(service, "Ready")
+        and is_current(service, "RoutingReady")
+        and service["status"].get("readyReplicas") == service["spec"]["replicas"]
+        and policy_applied(service)
+    )
+
+
+def describe(service: Object) -> str:
+    """One line: replicas, and the reason of each condition that is not as it should be."""
+    status = service.get("status", {})
+    policy = status.get("policy", {})
+    wanted = service["spec"]["replicas"]
+    parts = [
+        f"{status.get('readyReplicas', 0)}/{wanted} ready",
+        f"{policy.get('name', '?')} on {policy.get('appliedReplicas', 0)}",
+    ]
+    for kind in ("Accepted", "Ready", "PolicyApplied", "RoutingReady"):
+        seen = condition(service, kind)
+        if seen and seen["status"] != "True":
+            parts.append(f"{kind}={seen['status']}/{seen['reason']}: {seen.get('message', '')}".rstrip(": "))
+    return ", ".join(parts)
+
+
+def change_policy(kube: Kube, name: str, policy: str, timeout: float = 60) -> float:
+    """`kubectl patch` the policy; seconds until the operator says that every replica has applied it."""
+    with kube.watch(NAMESPACE, "llmservice", name) as watch:
+        asked = time.monotonic()
+        kube.patch(NAMESPACE, "llmservice", name, {"spec": {"scheduling": {"policy": policy}}})
+        applied = watch.until(
+            lambda service: service["spec"]["scheduling"]["policy"] == policy and policy_applied(service),
+            timeout,
+        )
+    return applied - asked
