@@ -75,6 +75,15 @@ def read_start(path: Path, limit: int) -> bytes:
         os.close(descriptor)
 
 
+def identity(path: Path) -> tuple[int, ...]:
+    """Changes whenever the file at `path` is replaced or rewritten; empty if there is none. One `stat`."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
 def _temporary_beside(path: Path) -> tuple[int, str]:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.fchmod(descriptor, READABLE_BY_ALL)

@@ -42,7 +42,7 @@ class Layout(Generic[T]):
         return HEAD.pack(self.magic, self.version, self.slot.size, capacity, boot)
 
     def parse_head(self, data: bytes) -> tuple[int, int] | None:
-        """(capacity, boot) of a file that begins with `data`; None if it is not of this layout and version."""
+        """(capacity, boot) of a file that begins with `data`; None if it has not this layout and version."""
         if len(data) < HEAD.size:
             return None
         magic, version, size, capacity, boot = HEAD.unpack_from(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace_engine.contracts import ContractError, PolicyDocument, dumps, loads
-from headrace_engine.control.files import write_whole
+from headrace_engine.control.files import identity, write_whole
 
 
 class PolicyFile:
@@ -23,17 +23,16 @@ class PolicyFile:
 
         Raises ContractError, once per content, when the new content is not a policy document.
         """
+        found = identity(self._path)
+        if found in ((), self._seen):
+            return None
         try:
-            found = self._path.stat()
-            identity = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
-            if identity == self._seen:
-                return None
             data = self._path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ContractError(f"{self._path.name}: cannot be read: {error.strerror}") from error
-        self._seen = identity
+        self._seen = found
         return loads(PolicyDocument, data)
 
 

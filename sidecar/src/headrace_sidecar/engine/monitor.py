@@ -1,0 +1,92 @@
+"""Looks at everything the engine left in the shared folder, 20 times a second, and keeps what it means.
+
+One look costs some tens of microseconds: a read of the board, and a `stat` each of the policy document, the
+boot file and the rings. The HTTP side answers from what the last look kept, and reads no file itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from headrace_engine.contracts import EngineInfo, LoadReport
+from headrace_engine.control.board import BoardReader
+from headrace_engine.control.boot import read_boot
+from headrace_engine.control.files import identity
+from headrace_engine.control.paths import StatsPaths
+from headrace_engine.control.records import FINISHED, STEPS, FinishedRequest
+from headrace_engine.control.ring import RingReader
+from headrace_sidecar.engine.estimates import Estimates
+from headrace_sidecar.engine.reports import NOTHING, load_report
+from headrace_sidecar.engine.state import History, Look, judge, remember
+from headrace_sidecar.engine.totals import Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Ring records that were overwritten before they were read."""
+
+    steps: int
+    finished: int
+
+
+class Monitor:
+    """Everything known of one engine; `look` brings it up to date.
+
+    `finished` receives each request that the engine finished, once, oldest first.
+    """
+
+    def __init__(self, paths: StatsPaths, finished: Callable[[Iterable[FinishedRequest]], None]) -> None:
+        self._paths = paths
+        self._finished = finished
+        self._board = BoardReader(paths.board)
+        self._steps = RingReader(paths.steps, STEPS)
+        self._requests = RingReader(paths.finished, FINISHED)
+        self._booted: tuple[int, ...] = ()
+        self._look = Look()
+        self._history = History()
+        self._estimates = Estimates()
+        self.totals = Totals()
+        self.answering = False  # set by whoever asks the engine's own HTTP server
+        self.record = NOTHING
+        self.engine: EngineInfo = judge(self._history, self._look, 0.0)
+        self.load: LoadReport = self._report()
+
+    @property
+    def lost(self) -> Lost:
+        """What the rings overwrote before it was read."""
+        return Lost(self._steps.lost, self._requests.lost)
+
+    def look(self, now: float) -> None:
+        """Read what is new; `now` is a monotonic clock in seconds."""
+        self._drain()
+        self._look = self._read()
+        self._history = remember(self._history, self._look, now)
+        self.engine = judge(self._history, self._look, now)
+        if self._look.record is not None:
+            self.record = self._look.record
+            self.totals.add(self._look.boot, self.record)
+        self.load = self._report()
+
+    def _read(self) -> Look:
+        info = self._look.info
+        found = identity(self._paths.boot)
+        if found != self._booted:
+            self._booted, info = found, read_boot(self._paths.boot)
+        record = self._board.read() or self._look.record
+        return Look(info, self._board.boot, record, self.answering)
+
+    def _drain(self) -> None:
+        self._estimates.add_steps(self._steps.drain())
+        requests = self._requests.drain()
+        if requests:
+            self._estimates.add_finished(requests)
+            self._finished(requests)
+
+    def _report(self) -> LoadReport:
+        serving = self.engine.state in ("Idle", "Running") or (
+            self.engine.state == "Stock" and self.answering
+        )
+        return load_report(
+            self.engine, self.record, self._estimates.rates(self.record.max_step_tokens), serving=serving
+        )

@@ -1,0 +1,98 @@
+"""The two documents that this sidecar serves, made from what it knows; pure.
+
+Estimates are rounded to four digits: more would only make each report differ from the one before.
+"""
+
+from __future__ import annotations
+
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, LoadReport
+from headrace_engine.control.records import BoardRecord, ErrorCode
+from headrace_sidecar.engine.estimates import Rates
+from headrace_sidecar.engine.handover import Refusal
+
+NOTHING = BoardRecord(
+    time=0.0,
+    step=0,
+    running=0,
+    waiting=0,
+    waiting_prefill_tokens=0,
+    unfinished_prefill_tokens=0,
+    waiting_kv_blocks=0,
+    free_kv_blocks=0,
+    total_kv_blocks=0,
+    block_size=0,
+    arrivals=0,
+    arrived_tokens=0,
+    finishes=0,
+    preemptions=0,
+    fallback_steps=0,
+    error_code=ErrorCode.NONE,
+    applied_hash=0,
+    disabled=False,
+    max_step_tokens=0,
+)
+
+DOCUMENT_ERRORS = (ErrorCode.DOCUMENT, ErrorCode.PARAMETERS)
+MEANING = {
+    ErrorCode.DOCUMENT: "the engine could not read the policy document",
+    ErrorCode.PARAMETERS: "the engine refused the policy or its parameters",
+    ErrorCode.RAISED: "the policy raised an exception",
+    ErrorCode.INVALID_PLAN: "the policy made an impossible plan",
+    ErrorCode.OVERRAN: "the policy took too long to plan",
+}
+
+
+def load_report(engine: EngineInfo, record: BoardRecord, rates: Rates, *, serving: bool) -> LoadReport:
+    """What the picker is told."""
+    return LoadReport(
+        boot=engine.boot,
+        time=record.time,
+        serving=serving,
+        running=record.running,
+        waiting=record.waiting,
+        waiting_prefill_tokens=record.waiting_prefill_tokens,
+        unfinished_prefill_tokens=record.unfinished_prefill_tokens,
+        waiting_kv_blocks=record.waiting_kv_blocks,
+        free_kv_blocks=record.free_kv_blocks,
+        total_kv_blocks=record.total_kv_blocks,
+        block_size=record.block_size,
+        arrivals=record.arrivals,
+        arrived_tokens=record.arrived_tokens,
+        finishes=record.finishes,
+        prefill_tokens_per_second=_rounded(rates.prefill_tokens_per_second),
+        step_seconds=_rounded(rates.step_seconds),
+        mean_prompt_tokens=_rounded(rates.mean_prompt_tokens),
+        mean_output_tokens=_rounded(rates.mean_output_tokens),
+    )
+
+
+def applied_policy(
+    engine: EngineInfo, record: BoardRecord, name: str, given: str, refusal: Refusal | None
+) -> AppliedPolicy:
+    """What the operator is told of the policy.
+
+    `name` is that of the policy on the board, `given` the hash of the document that was handed over. The
+    sidecar's own refusal is told first: the engine never saw that document.
+    """
+    if engine.state in ("Starting", "Stock"):
+        record, name = NOTHING, ""
+    applied = applied_hash(record)
+    error = MEANING.get(ErrorCode(record.error_code), "") if record.error_code in MEANING else ""
+    rejected = given if record.error_code in DOCUMENT_ERRORS and applied != given else ""
+    return AppliedPolicy(
+        name=name,
+        applied_hash=applied,
+        rejected_hash=refusal.hash if refusal else rejected,
+        error=refusal.error if refusal else error and f"{error}; see the engine's log",
+        fallback_steps=record.fallback_steps,
+        disabled=record.disabled,
+    )
+
+
+def applied_hash(record: BoardRecord) -> str:
+    """The hash of the document in force as documents write it; empty before the first."""
+    return f"{record.applied_hash:016x}" if record.applied_hash else ""
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,102 @@
+"""Runs the sidecar until it is told to stop.
+
+As a native sidecar it starts before the engine and ends after it: an engine that comes, goes and comes again
+is normal life. On SIGTERM the streams end and the process is gone within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from typing import NoReturn
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.policies import registry as policies
+from headrace_sidecar.engine.handover import Handover
+from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
+from headrace_sidecar.engine.monitor import Monitor
+from headrace_sidecar.engine.probe import keep_asking
+from headrace_sidecar.engine.server import Sidecar, application
+from headrace_sidecar.engine.settings import Settings
+from headrace_sidecar.engine.stream import Broadcast
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.05  # seconds between looks; also the shortest time between two lines of a load stream
+STALLED_AFTER = 10.0  # seconds without a successful look before the liveness probe fails
+CLOSING = 0.5  # seconds that open connections get at the end
+
+
+class Looking:
+    """The loop that looks at the engine; `looked_at` is when it last succeeded."""
+
+    def __init__(self, monitor: Monitor, handover: Handover, broadcast: Broadcast) -> None:
+        self._monitor = monitor
+        self._handover = handover
+        self._broadcast = broadcast
+        self._failing = False
+        self.looked_at = float("-inf")
+
+    def alive(self) -> bool:
+        """Whether a look succeeded lately."""
+        return time.monotonic() - self.looked_at < STALLED_AFTER
+
+    def look(self) -> None:
+        """One look; a failure is logged when it begins and shows in the liveness probe if it lasts."""
+        now = time.monotonic()
+        try:
+            self._handover.look()
+            self._monitor.look(now)
+            self._broadcast.offer(self._monitor.load, now)
+        except Exception:
+            if not self._failing:
+                log.exception("looking at the engine failed")
+            self._failing = True
+        else:
+            self._failing = False
+            self.looked_at = now
+
+    async def keep_looking(self) -> NoReturn:
+        """Look for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(INTERVAL)
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OSError if the port can't be had."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    registry = CollectorRegistry()
+    requests = RequestMetrics(registry, started=time.time())
+    handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
+    monitor = Monitor(stats_paths(settings.root), requests.add)
+    registry.register(EngineMetrics(monitor, handover, settings.service, settings.pod))
+    broadcast = Broadcast()
+    looking = Looking(monitor, handover, broadcast)
+    looking.look()
+
+    app = application(Sidecar(monitor, handover, broadcast, registry, looking.alive))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
+    await runner.setup()
+    await web.TCPSite(runner, port=settings.port).start()
+    log.info("serving on port %d, engine files in %s", settings.port, settings.root)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(looking.keep_looking()),
+                tasks.create_task(keep_asking(monitor, settings.engine_url)),
+            ]
+            await stop.wait()
+            for task in background:
+                task.cancel()
+    finally:
+        broadcast.close()
+        await runner.cleanup()

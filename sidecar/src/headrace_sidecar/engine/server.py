@@ -1,0 +1,101 @@
+"""The sidecar's HTTP side: load for the picker, status for the operator, metrics, probes.
+
+Only GET, no parameters, nothing that changes anything. Every answer comes from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from headrace_engine.contracts import EngineStatus, PolicyDocument, dumps
+from headrace_engine.policies import registry as policies
+from headrace_sidecar.engine.handover import Handover
+from headrace_sidecar.engine.monitor import Monitor
+from headrace_sidecar.engine.reports import applied_hash, applied_policy
+from headrace_sidecar.engine.stream import Broadcast
+
+POLICY_SCHEMA = PolicyDocument(policy="").schema
+RUNTIME_VERSION = metadata.version("headrace-engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What the handlers answer from. `alive` says whether the monitor still looks."""
+
+    monitor: Monitor
+    handover: Handover
+    broadcast: Broadcast
+    registry: CollectorRegistry
+    alive: Callable[[], bool]
+
+
+def application(sidecar: Sidecar) -> web.Application:
+    """All routes of this sidecar."""
+
+    async def load(_: web.Request) -> web.Response:
+        return _json(sidecar.monitor.load)
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={"content-type": "application/x-ndjson", "cache-control": "no-store"}
+        )
+        await response.prepare(request)
+        try:
+            await sidecar.broadcast.feed(response)
+        except (ConnectionError, TimeoutError):
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    async def status(_: web.Request) -> web.Response:
+        return _json(engine_status(sidecar))
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(sidecar.registry), headers={"content-type": CONTENT_TYPE_LATEST}
+        )
+
+    async def healthz(_: web.Request) -> web.Response:
+        if sidecar.alive():
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="the engine's files have not been looked at for a while\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        if sidecar.handover.given or sidecar.handover.refusal:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="there is no policy document yet\n")
+
+    app = web.Application()
+    for path, handler in (
+        ("/load", load),
+        ("/load/stream", stream),
+        ("/status", status),
+        ("/metrics", metrics),
+        ("/healthz", healthz),
+        ("/readyz", readyz),
+    ):
+        app.router.add_get(path, handler)
+    return app
+
+
+def engine_status(sidecar: Sidecar) -> EngineStatus:
+    """What the operator is told."""
+    monitor, handover = sidecar.monitor, sidecar.handover
+    name = handover.name(applied_hash(monitor.record))
+    return EngineStatus(
+        runtime_version=RUNTIME_VERSION,
+        policies=policies.names(),
+        policy_schema=POLICY_SCHEMA,
+        engine=monitor.engine,
+        policy=applied_policy(monitor.engine, monitor.record, name, handover.given, handover.refusal),
+    )
+
+
+def _json(document: object) -> web.Response:
+    return web.Response(text=dumps(document), content_type="application/json")

@@ -1,0 +1,36 @@
+"""Cumulative numbers that go on when the engine starts again from zero.
+
+A board counts since its engine's boot. Prometheus counters and rates want one series per pod, so the last
+numbers of each ended boot are added to those of the present one.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from headrace_engine.control.records import BoardRecord
+
+COUNTED = ("step", "arrivals", "arrived_tokens", "finishes", "preemptions", "fallback_steps")
+_counts = attrgetter(*COUNTED)
+
+
+class Totals:
+    """Sums of the board's cumulative fields over all boots seen; `boots` counts these."""
+
+    def __init__(self) -> None:
+        self.boots = 0
+        self._boot = ""
+        self._ended = dict.fromkeys(COUNTED, 0)
+        self._present = dict.fromkeys(COUNTED, 0)
+
+    def add(self, boot: str, record: BoardRecord) -> None:
+        """Take the board's numbers of this moment into account."""
+        if boot != self._boot:
+            self._boot = boot
+            self.boots += 1
+            self._ended = {name: self.of(name) for name in COUNTED}
+        self._present = dict(zip(COUNTED, _counts(record), strict=True))
+
+    def of(self, name: str) -> int:
+        """The total of the board's field `name`."""
+        return self._ended[name] + self._present[name]
