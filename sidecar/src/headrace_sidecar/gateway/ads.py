@@ -1,0 +1,142 @@
+"""ADS: tells every Envoy of clusters, endpoints and routes, in the protocol's state-of-the-world form.
+
+One coroutine per Envoy. It answers a subscription at once, then sends a type again whenever its version changes,
+always in the order clusters, endpoints, routes. Nothing is answered until the first whole catalog is known: an
+empty answer from a picker that has just started would take every route away from a working Envoy.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import grpc
+from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+
+from headrace_sidecar.gateway import metrics, xds
+
+log = logging.getLogger(__name__)
+
+
+class Snapshots:
+    """The newest snapshot, and a way to wait for the next; used from one event loop."""
+
+    def __init__(self) -> None:
+        self._current: xds.Snapshot | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def current(self) -> xds.Snapshot | None:
+        """`None` until the first whole catalog is known."""
+        return self._current
+
+    def publish(self, snapshot: xds.Snapshot) -> None:
+        """Make `snapshot` the one that every Envoy shall have."""
+        self._current = snapshot
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def next(self) -> None:
+        """Return after the next `publish`."""
+        await self._changed.wait()
+
+
+class Subscription:
+    """What one Envoy has asked for and been sent, of one type."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.sent: str | None = None  # version; None = send
+
+
+class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
+    """The gRPC service."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+
+    async def StreamAggregatedResources(  # noqa: N802  (gRPC's name)
+        self,
+        requests: AsyncIterator[discovery_pb2.DiscoveryRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[discovery_pb2.DiscoveryResponse]:
+        """Serve one Envoy until it goes away."""
+        subscriptions: dict[str, Subscription] = {}
+        wake = asyncio.Event()
+        tasks = [
+            asyncio.create_task(self._listen(requests, subscriptions, wake)),
+            asyncio.create_task(self._watch(wake)),
+        ]
+        peer = context.peer()
+        log.info("envoy %s connected", peer)
+        try:
+            with metrics.ENVOYS.track_inprogress():
+                while not tasks[0].done():
+                    wake.clear()
+                    for response in self._due(subscriptions):
+                        yield response
+                    await wake.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            log.info("envoy %s gone", peer)
+
+    async def _listen(
+        self,
+        requests: AsyncIterator[discovery_pb2.DiscoveryRequest],
+        subscriptions: dict[str, Subscription],
+        wake: asyncio.Event,
+    ) -> None:
+        try:
+            async for request in requests:
+                note(request, subscriptions)
+                wake.set()
+        finally:
+            wake.set()
+
+    async def _watch(self, wake: asyncio.Event) -> None:
+        while True:
+            await self._snapshots.next()
+            wake.set()
+
+    def _due(self, subscriptions: dict[str, Subscription]) -> list[discovery_pb2.DiscoveryResponse]:
+        if self._snapshots.current is None:
+            return []
+        return due(self._snapshots.current, subscriptions)
+
+
+def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subscription]) -> None:
+    """Take in a subscription, an acknowledgement or a refusal."""
+    subscription = subscriptions.setdefault(request.type_url, Subscription())
+    if request.HasField("error_detail"):
+        # Sending the same again would only be refused again; the next change is tried.
+        kind = request.type_url.rpartition(".")[2]
+        metrics.ADS_REFUSALS.labels(kind).inc()
+        log.error("envoy refused %s: %s", kind, request.error_detail.message)
+    asked = frozenset(request.resource_names)
+    if asked != subscription.names:
+        subscription.names = asked
+        subscription.sent = None
+
+
+def due(
+    snapshot: xds.Snapshot, subscriptions: dict[str, Subscription]
+) -> list[discovery_pb2.DiscoveryResponse]:
+    """Responses for the subscribed types that changed, in an order that Envoy can apply."""
+    responses = []
+    for kind in xds.TYPES:
+        subscription = subscriptions.get(kind)
+        resources = snapshot[kind]
+        if subscription is None or subscription.sent == resources.version:
+            continue
+        subscription.sent = resources.version
+        responses.append(
+            discovery_pb2.DiscoveryResponse(
+                version_info=resources.version,
+                type_url=kind,
+                resources=resources.items,
+                nonce=resources.version,
+            )
+        )
+        if kind == xds.CLUSTERS and xds.ENDPOINTS in subscriptions:
+            subscriptions[xds.ENDPOINTS].sent = None  # a changed cluster waits for its endpoints anew
+    return responses

@@ -1,0 +1,60 @@
+"""SAL: the engine on which the request would wait least, in seconds [paper 4.2, Eq. 2; our reading].
+
+    load(s, r) = max(queued prefill tokens of s with r / prefill tokens per second of s,
+                     (KV needed on s with r - KV free on s) / KV released per second on s)
+
+The first term is the time until all queued prompts are computed, the second the time until memory for them is
+there. Both count what the picker sent since the last report. KV is in blocks. A running request frees its prompt
+and output, i + o tokens, once in o steps, so a step releases running * (i + o) / o tokens (Gross), and running *
+i / o when what the decodes consume meanwhile is taken off (Net).
+
+Ours: waits closer than `TIE_SECONDS` are equal, and the engine that holds fewer requests wins, then the one not
+chosen for longest. With no queue anywhere all waits are about equal, and decodes should spread too.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+
+from headrace_sidecar.gateway.balancers.context import Context, Rates
+from headrace_sidecar.gateway.endpoint import Endpoint, Work
+
+TIE_SECONDS = 0.01  # less than one step of most models: no wait that a user could tell apart
+DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's, until a report says otherwise
+
+
+def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoint:
+    """The candidate with the lowest load."""
+    return min(candidates, key=lambda endpoint: _key(endpoint, work, context))
+
+
+def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
+    """Eq. 2: how long `work` would wait on `endpoint`, its own prefill included; finite, 0 or more."""
+    report = endpoint.report
+    if report is None:
+        return (endpoint.booked_tokens + work.tokens) / context.typical.prefill
+    tokens = endpoint.booked_tokens + work.tokens
+    queued = report.waiting_prefill_tokens + report.unfinished_prefill_tokens + tokens
+    prefill = report.prefill_tokens_per_second or context.typical.prefill
+    needed = report.waiting_kv_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
+    missing = needed - report.free_kv_blocks
+    if missing <= 0:
+        return queued / prefill
+    return max(queued / prefill, missing / released_blocks_per_second(endpoint, context))
+
+
+def released_blocks_per_second(endpoint: Endpoint, context: Context) -> float:
+    """KV blocks that become free per second on a reporting engine, over 0.
+
+    An engine that runs nothing now will run what waits, so at least one request is taken as running.
+    """
+    report = endpoint.report
+    assert report is not None  # noqa: S101  (the caller has looked)
+    rates = Rates.of(report).or_else(context.typical)
+    tokens = rates.prompt + (rates.output if context.sal.kv_release == "Gross" else 0.0)
+    per_step = max(report.running, 1) * tokens / rates.output
+    return per_step / rates.step / (report.block_size or DEFAULT_BLOCK_SIZE)
+
+
+def _key(endpoint: Endpoint, work: Work, context: Context) -> tuple[int, int, int]:
+    wait = wait_seconds(endpoint, work, context)
+    return round(wait / TIE_SECONDS), endpoint.held(), endpoint.last_turn

@@ -1,0 +1,303 @@
+"""Envoy's static configuration: listeners, filters and where the picker is.
+
+A request passes: header hygiene → `model` read from the body into metadata → picker chooses the engine → router.
+Everything that changes (routes, clusters, endpoints) comes from the picker over ADS, and stays in force while the
+picker is away. Listeners open only when the first configuration has come, so an Envoy that never met a picker is
+not ready rather than wrong.
+
+`python -m headrace_sidecar.gateway.bootstrap` writes the chart's copy, in which Helm fills in the picker's
+address and the body limit.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headrace_sidecar.gateway import names
+from headrace_sidecar.gateway.replies import DETAILS_PREFIX, error_body
+
+CHART_FILE = Path("charts/headrace/files/envoy.yaml")
+
+# Headers that only the gateway's own parts may set, or that change what vLLM or Envoy does with a request.
+STRIPPED_PREFIXES = (
+    "x-gateway-destination-endpoint",
+    "x-envoy-",
+    "x-vllm-",
+    "x-data-parallel-",
+    "x-headrace-ttft",
+    "x-headrace-tbt",
+    "x-headrace-jct",
+    "x-headrace-output",
+    "x-headrace-priority",
+    "x-headrace-token",
+)
+
+IDLE_TIMEOUT = "600s"  # longest silence within one stream: a long prompt's prefill behind a long queue
+PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """What differs between the chart and a test; `str` where Helm may put a template."""
+
+    picker_host: str
+    picker_port: int | str = 9002
+    max_body_bytes: int | str = 4 << 20
+    address: str = "0.0.0.0"  # noqa: S104  (a gateway listens on every interface of its pod)
+    port: int = 8080
+    ready_port: int = 8081
+    admin_port: int = 9901
+
+
+CHART = Bootstrap(
+    picker_host='{{ include "headrace.fullname" . }}-picker',
+    max_body_bytes="{{ .Values.gateway.maxBodyBytes | int64 }}",
+)
+
+
+def bootstrap(settings: Bootstrap) -> dict[str, Any]:
+    """The bootstrap document; its JSON or YAML form is what `envoy -c` reads."""
+    return {
+        "node": {"id": "headrace-gateway", "cluster": "headrace-gateway"},
+        "admin": {"address": _address("127.0.0.1", settings.admin_port)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [{"envoy_grpc": {"cluster_name": names.XDS_CLUSTER}}],
+            },
+            "cds_config": _ADS,
+        },
+        "static_resources": {
+            "listeners": [_gateway_listener(settings), _ready_listener(settings)],
+            "clusters": [_picker_cluster(settings), _xds_cluster(settings)],
+        },
+        "overload_manager": _connection_limit(50_000),
+    }
+
+
+def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
+    manager = _typed(
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        stat_prefix="gateway",
+        rds={"route_config_name": names.ROUTES, "config_source": _ADS},
+        http_filters=[_model_reader(), _picker_filter(), _router()],
+        early_header_mutation_extensions=[_header_hygiene()],
+        local_reply_config=_local_replies(),
+        use_remote_address=True,
+        normalize_path=True,
+        merge_slashes=True,
+        path_with_escaped_slashes_action="REJECT_REQUEST",
+        common_http_protocol_options={
+            "headers_with_underscores_action": "DROP_HEADER",
+            "idle_timeout": "3600s",
+        },
+        stream_idle_timeout=IDLE_TIMEOUT,
+        request_headers_timeout="10s",
+        request_timeout="60s",  # to receive the request; an answer may take as long as it streams
+        server_header_transformation="APPEND_IF_ABSENT",
+        server_name="headrace",
+    )
+    return {
+        "name": "gateway",
+        "address": _address(settings.address, settings.port),
+        # Also the largest request body: it is held until the picker has seen it.
+        "per_connection_buffer_limit_bytes": settings.max_body_bytes,
+        "filter_chains": [{"filters": [manager]}],
+    }
+
+
+def _header_hygiene() -> dict[str, Any]:
+    return _typed(
+        "envoy.http.early_header_mutation.header_mutation",
+        "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        mutations=[
+            {"remove_on_match": {"key_matcher": {"prefix": p, "ignore_case": True}}}
+            for p in STRIPPED_PREFIXES
+        ],
+    )
+
+
+def _model_reader() -> dict[str, Any]:
+    """Waits for the whole body, reads OpenAI's `model` and has the route chosen anew."""
+    to = {"metadata_namespace": names.REQUEST_METADATA}
+    return _typed(
+        "envoy.filters.http.json_to_metadata",
+        "envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
+        request_rules={
+            "allow_content_types_regex": {"regex": r"(?i)application/json\s*(;.*)?"},
+            "rules": [
+                {
+                    "selectors": [{"key": "model"}],
+                    "on_present": {**to, "key": names.MODEL, "type": "STRING"},
+                    "on_missing": {**to, "key": names.PROBLEM, "value": names.NO_MODEL},
+                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
+                }
+            ],
+        },
+    )
+
+
+def _picker_filter() -> dict[str, Any]:
+    """One message per request, the buffered body; no answer in time means go on without."""
+    return _typed(
+        names.EXT_PROC,
+        "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
+        grpc_service={"envoy_grpc": {"cluster_name": names.PICKER_CLUSTER}},
+        failure_mode_allow=True,
+        message_timeout=PICKER_TIMEOUT,
+        processing_mode={
+            "request_header_mode": "SKIP",
+            "request_body_mode": "BUFFERED",
+            "request_trailer_mode": "SKIP",
+            "response_header_mode": "SKIP",
+            "response_body_mode": "NONE",
+            "response_trailer_mode": "SKIP",
+        },
+        request_attributes=[names.ROUTE_ATTRIBUTE],
+        metadata_options={"receiving_namespaces": {"untyped": [names.PICK_METADATA]}},
+    )
+
+
+def _local_replies() -> dict[str, Any]:
+    """Envoy's own failures as OpenAI errors; direct responses and the picker's replies already are."""
+    ours = (
+        f"response.code_details == 'direct_response' || response.code_details.startsWith('{DETAILS_PREFIX}')"
+    )
+    envoys = {
+        "name": "envoys_own",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+            "expression": f"!({ours})",
+        },
+    }
+
+    def mapper(status: int, operator: str, code: str, *, retry: bool = False) -> dict[str, Any]:
+        compare = {"op": operator, "value": {"default_value": status, "runtime_key": "headrace_local_reply"}}
+        both = [{"status_code_filter": {"comparison": compare}}, {"extension_filter": envoys}]
+        reply = {
+            "filter": {"and_filter": {"filters": both}},
+            "body_format_override": {
+                "json_format": error_body(status, code, "%LOCAL_REPLY_BODY%"),
+                "content_type": "application/json",
+            },
+        }
+        if retry:
+            header = {
+                "header": {"key": "retry-after", "value": "1"},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }
+            reply["headers_to_add"] = [header]
+        return reply
+
+    return {
+        "mappers": [
+            mapper(413, "EQ", "request_too_large"),
+            mapper(503, "EQ", "service_unavailable", retry=True),
+            mapper(504, "EQ", "timeout", retry=True),
+            mapper(500, "GE", "gateway_error"),
+            mapper(404, "EQ", "not_found"),
+            mapper(400, "GE", "invalid_request"),
+        ]
+    }
+
+
+def _router() -> dict[str, Any]:
+    return _typed(
+        "envoy.filters.http.router",
+        "envoy.extensions.filters.http.router.v3.Router",
+        suppress_envoy_headers=True,
+    )
+
+
+def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
+    """`/ready` for the kubelet; it turns 503 on the admin's `/healthcheck/fail`, which is how a pod drains."""
+    health = _typed(
+        "envoy.filters.http.health_check",
+        "envoy.extensions.filters.http.health_check.v3.HealthCheck",
+        pass_through_mode=False,
+        headers=[{"name": ":path", "string_match": {"exact": "/ready"}}],
+    )
+    manager = _typed(
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        stat_prefix="ready",
+        route_config={"virtual_hosts": [{"name": "none", "domains": ["*"]}]},
+        http_filters=[health, _router()],
+    )
+    return {
+        "name": "ready",
+        "address": _address(settings.address, settings.ready_port),
+        "filter_chains": [{"filters": [manager]}],
+        "ignore_global_conn_limit": True,
+    }
+
+
+def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
+    """For picks: no healthy picker means going on at once, without waiting for a timeout."""
+    check = {
+        "timeout": "0.5s",
+        "interval": "1s",
+        "no_traffic_interval": "1s",
+        "unhealthy_threshold": 1,
+        "healthy_threshold": 1,
+        "grpc_health_check": {"service_name": names.HEALTH_SERVICE},
+    }
+    limits = {"max_connections": 40_000, "max_pending_requests": 40_000, "max_requests": 40_000}
+    return {
+        **_grpc_cluster(names.PICKER_CLUSTER, settings),
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "health_checks": [check],
+        "circuit_breakers": {"thresholds": [limits]},
+    }
+
+
+def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
+    return _grpc_cluster(names.XDS_CLUSTER, settings)
+
+
+def _grpc_cluster(name: str, settings: Bootstrap) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": _address(settings.picker_host, settings.picker_port)}}
+    http2 = _typed(
+        "",
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        explicit_http_config={
+            "http2_protocol_options": {"connection_keepalive": {"interval": "5s", "timeout": "2s"}}
+        },
+    )["typed_config"]
+    return {
+        "name": name,
+        "type": "STRICT_DNS",
+        "connect_timeout": "1s",
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
+    }
+
+
+def _connection_limit(connections: int) -> dict[str, Any]:
+    monitor = _typed(
+        "envoy.resource_monitors.global_downstream_max_connections",
+        "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+        max_active_downstream_connections=connections,
+    )
+    return {"resource_monitors": [monitor]}
+
+
+def _address(host: str, port: int | str) -> dict[str, Any]:
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _typed(name: str, message: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **fields}}
+
+
+# Waits for the picker as long as it takes: serving no routes is worse than not being ready.
+_ADS = {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
+
+
+if __name__ == "__main__":
+    CHART_FILE.parent.mkdir(parents=True, exist_ok=True)
+    CHART_FILE.write_text(yaml.safe_dump(bootstrap(CHART), sort_keys=False))

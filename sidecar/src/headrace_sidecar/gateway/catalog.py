@@ -1,0 +1,58 @@
+"""What the gateway serves: the services that the operator declared and the engines that are ready for each.
+
+Built from whole lists by the source (Kubernetes), read by xDS and by the picker. Values only, so that two
+catalogs can be compared and a change seen.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace_engine.contracts import GatewayConfig
+
+
+class ServiceKey(NamedTuple):
+    """Names a service; printed `namespace/name`, which is also its Envoy cluster and route name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service and the IP addresses of its ready engine pods, sorted."""
+
+    config: GatewayConfig
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> ServiceKey:
+        """The service's name."""
+        return ServiceKey(self.config.namespace, self.config.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All services by key, in key order."""
+
+    services: Mapping[ServiceKey, Service] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, services: Iterator[Service] | list[Service]) -> "Catalog":
+        """A catalog of these services."""
+        return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
+
+    def model_owners(self) -> dict[str, ServiceKey]:
+        """Which service answers to each model name.
+
+        `namespace/name` always is its service's own; of two claims to another name (the operator allows only
+        one) the first service in key order keeps it.
+        """
+        owners = {str(key): key for key in self.services}
+        for key, service in self.services.items():
+            for model in service.config.models:
+                owners.setdefault(model, key)
+        return owners

@@ -1,0 +1,90 @@
+"""Envoy's clusters, one per service, and the engines in each."""
+
+from functools import lru_cache
+
+from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
+from envoy.config.endpoint.v3 import endpoint_pb2
+from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2
+from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2
+from google.protobuf import any_pb2, message
+
+from headrace_sidecar.gateway import names
+from headrace_sidecar.gateway.catalog import Catalog, Service
+
+
+def clusters(catalog: Catalog) -> list[cluster_pb2.Cluster]:
+    """One cluster per service; its endpoints come separately, so that pods may come and go cheaply."""
+    return [_cluster(str(key)) for key in catalog.services]
+
+
+def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
+    """The ready engines of every cluster."""
+    return [_assignment(service) for service in catalog.services.values()]
+
+
+@lru_cache(maxsize=4096)
+def _cluster(name: str) -> cluster_pb2.Cluster:
+    return cluster_pb2.Cluster(
+        name=name,
+        type=cluster_pb2.Cluster.EDS,
+        eds_cluster_config={"eds_config": {"resource_api_version": "V3", "ads": {}}, "service_name": name},
+        connect_timeout={"seconds": 1},
+        load_balancing_policy={"policies": [{"typed_extension_config": _override_host()}]},
+        common_lb_config={"healthy_panic_threshold": {"value": 0}},
+        ignore_health_on_host_removal=True,
+        outlier_detection=_OUTLIERS,
+        circuit_breakers={
+            "thresholds": [
+                {
+                    "max_connections": {"value": 40_000},
+                    "max_pending_requests": {"value": 40_000},
+                    "max_requests": {"value": 40_000},
+                    "max_retries": {"value": 1_000},
+                }
+            ]
+        },
+    )
+
+
+def _override_host() -> dict[str, object]:
+    """The picker's choice if it made one that is still an endpoint, least request otherwise."""
+    fallback = {
+        "name": "envoy.load_balancing_policies.least_request",
+        "typed_config": _packed(least_request_pb2.LeastRequest(choice_count={"value": 4})),
+    }
+    policy = override_host_pb2.OverrideHost(
+        override_host_sources=[{"metadata": {"key": names.PICK_METADATA, "path": [{"key": names.PICK_KEY}]}}],
+        fallback_policy={"policies": [{"typed_extension_config": fallback}]},
+    )
+    return {"name": "envoy.load_balancing_policies.override_host", "typed_config": _packed(policy)}
+
+
+def _assignment(service: Service) -> endpoint_pb2.ClusterLoadAssignment:
+    hosts = [
+        {"endpoint": {"address": {"socket_address": {"address": address, "port_value": service.config.port}}}}
+        for address in service.addresses
+    ]
+    return endpoint_pb2.ClusterLoadAssignment(
+        cluster_name=str(service.key), endpoints=[{"lb_endpoints": hosts}]
+    )
+
+
+def _packed(inner: message.Message) -> any_pb2.Any:
+    outer = any_pb2.Any()
+    outer.Pack(inner)
+    return outer
+
+
+# An engine that refuses connections, or answers 502 to 504 thrice in a row, rests for five seconds at a time.
+# Other 5xx are answers to a prompt and say nothing about the engine.
+_OUTLIERS = outlier_detection_pb2.OutlierDetection(
+    split_external_local_origin_errors=True,
+    consecutive_local_origin_failure={"value": 2},
+    consecutive_gateway_failure={"value": 3},
+    enforcing_consecutive_gateway_failure={"value": 100},
+    enforcing_consecutive_5xx={"value": 0},
+    enforcing_success_rate={"value": 0},
+    interval={"seconds": 1},
+    base_ejection_time={"seconds": 5},
+    max_ejection_percent={"value": 75},
+)

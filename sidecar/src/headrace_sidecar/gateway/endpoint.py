@@ -1,0 +1,128 @@
+"""What the picker knows of one engine: its newest report, and what was sent to it since.
+
+A report describes the engine at the moment it was taken. Requests that the picker sent but that had not reached
+the scheduler by then are missing from it, so each choice is booked, and a booking is struck off only when the
+report's cumulative `arrivals` says that the request has landed. A report taken too early thus changes nothing,
+and requests do not herd to an engine that merely looks idle. Bookings that never land (client gone, retried
+elsewhere) expire.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from headrace_engine.contracts import LoadReport
+
+# A long prompt is tokenized, and may queue for that, before the scheduler sees it. Longer than this: it was lost.
+BOOKING_SECONDS = 10.0
+
+# The stream has a line a second at least, so three silent seconds mean that the sidecar or the path is broken.
+STALE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one client request will put into an engine's queue.
+
+    `requests`: engine requests (prompts x choices). `tokens`: prompt tokens over all of them, estimated.
+    `text_bytes`: the part of the prompt that came as text; `counted_tokens`: the part that came as token ids.
+    """
+
+    requests: int = 1
+    tokens: float = 0.0
+    text_bytes: int = 0
+    counted_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Booking:
+    """Work that was sent at `time` (seconds) and is not known to have landed."""
+
+    time: float
+    requests: int
+    tokens: float
+    text_bytes: float
+    counted_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Work that a report confirms: what was booked for it, and the prompt tokens that the engine counted."""
+
+    text_bytes: float
+    counted_tokens: float
+    arrived_tokens: int
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One engine. Mutable, owned by its service's `Fleet`."""
+
+    address: str  # IP
+    report: LoadReport | None = None
+    reported_at: float = float("-inf")  # the picker's clock, seconds
+    bookings: deque[Booking] = field(default_factory=deque)
+    booked_requests: int = 0
+    booked_tokens: float = 0.0
+    last_turn: int = 0  # number of the service's pick that last chose this engine
+
+    def fresh(self, now: float) -> bool:
+        """Whether the engine reports and makes progress."""
+        return self.report is not None and self.report.serving and now - self.reported_at <= STALE_SECONDS
+
+    def held(self) -> int:
+        """Client requests that the engine runs, queues, or is about to get."""
+        report = self.report
+        return self.booked_requests + (report.running + report.waiting if report else 0)
+
+    def book(self, work: Work, now: float) -> None:
+        """Remember that `work` is on its way."""
+        self.bookings.append(Booking(now, work.requests, work.tokens, work.text_bytes, work.counted_tokens))
+        self.booked_requests += work.requests
+        self.booked_tokens += work.tokens
+
+    def expire(self, now: float) -> None:
+        """Forget work that should have landed long ago."""
+        while self.bookings and now - self.bookings[0].time > BOOKING_SECONDS:
+            self._take(self.bookings[0].requests)
+
+    def observe(self, report: LoadReport, now: float) -> Landed | None:
+        """Take in a report; returns what landed since the one before, if all of it was booked here."""
+        before, self.report, self.reported_at = self.report, report, now
+        if before is None or before.boot != report.boot:
+            self._clear()
+            return None
+        self.expire(now)
+        arrivals = report.arrivals - before.arrivals
+        known = arrivals <= self.booked_requests
+        text_bytes, counted_tokens = self._take(arrivals)
+        if arrivals <= 0 or not known:
+            return None
+        return Landed(text_bytes, counted_tokens, report.arrived_tokens - before.arrived_tokens)
+
+    def _take(self, requests: int) -> tuple[float, float]:
+        """Strike off the oldest `requests`; returns their text bytes and counted tokens."""
+        text_bytes = counted_tokens = 0.0
+        while requests > 0 and self.bookings:
+            head = self.bookings[0]
+            taken = min(requests, head.requests)
+            share = taken / head.requests
+            part = (head.tokens * share, head.text_bytes * share, head.counted_tokens * share)
+            requests -= taken
+            self.booked_requests -= taken
+            self.booked_tokens -= part[0]
+            text_bytes += part[1]
+            counted_tokens += part[2]
+            if taken == head.requests:
+                self.bookings.popleft()
+            else:
+                head.requests -= taken
+                head.tokens -= part[0]
+                head.text_bytes -= part[1]
+                head.counted_tokens -= part[2]
+        if not self.bookings:
+            self.booked_requests, self.booked_tokens = 0, 0.0  # no rounding residue
+        return text_bytes, counted_tokens
+
+    def _clear(self) -> None:
+        self.bookings.clear()
+        self.booked_requests, self.booked_tokens = 0, 0.0

@@ -1,0 +1,23 @@
+"""What the picker tells Prometheus."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+PICKS = Counter("headrace_gateway_picks", "Requests for which an engine was chosen", ["service", "balancer"])
+REFUSALS = Counter("headrace_gateway_refusals", "Requests that the picker refused", ["service", "code"])
+PICK_SECONDS = Histogram(
+    "headrace_gateway_pick_seconds",
+    "Time to read a request and choose its engine",
+    buckets=(0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25),
+)
+ENGINES = Gauge(
+    "headrace_gateway_engines", "Ready engines by what the picker knows of them", ["service", "state"]
+)
+SERVICES = Gauge("headrace_gateway_services", "Services that the gateway serves")
+SYNCED = Gauge("headrace_gateway_synced", "1 when the picker has a whole view of services and engines")
+ENVOYS = Gauge("headrace_gateway_envoys", "Envoys connected for their configuration")
+ADS_REFUSALS = Counter("headrace_gateway_ads_refusals", "Configurations that an Envoy refused", ["type"])
+WATCH_RESTARTS = Counter(
+    "headrace_gateway_watch_restarts", "Kubernetes watches that were started anew", ["kind"]
+)
+CONFIG_ERRORS = Counter("headrace_gateway_config_errors", "Service configurations that could not be read")
+LOAD_RECONNECTS = Counter("headrace_gateway_load_reconnects", "Load streams that broke and were opened anew")

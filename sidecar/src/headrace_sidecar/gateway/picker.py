@@ -1,0 +1,65 @@
+"""The picker's state and its one decision: from (service, body) to an engine or a refusal.
+
+Everything happens on one event loop without awaiting, so no locks: the catalog changes, reports arrive, requests
+are decided, one at a time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from headrace_engine.contracts import LoadReport
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
+from headrace_sidecar.gateway.fleet import Fleet, NoEngineError, OverloadedError
+from headrace_sidecar.gateway.replies import Reply
+from headrace_sidecar.gateway.tokens import BadRequestError, read_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a request goes: `host` is `ip:port`."""
+
+    host: str
+    balancer: str
+
+
+@dataclass(slots=True)
+class Picker:
+    """All services' fleets; `clock` gives seconds that never go back."""
+
+    clock: Callable[[], float]
+    random: Random
+    fleets: dict[str, Fleet] = field(default_factory=dict)  # by `namespace/name`
+
+    def set_catalog(self, catalog: Catalog) -> None:
+        """Follow the catalog; fleets of services that stay keep what they know."""
+        fleets: dict[str, Fleet] = {}
+        for key, service in catalog.services.items():
+            fleet = self.fleets.get(str(key)) or Fleet.of(service.config, self.random)
+            fleet.configure(service.config)
+            fleet.set_addresses(service.addresses)
+            fleets[str(key)] = fleet
+        self.fleets = fleets
+
+    def observe(self, key: ServiceKey, address: str, report: LoadReport) -> None:
+        """Take in the report of one engine."""
+        fleet = self.fleets.get(str(key))
+        if fleet is not None:
+            fleet.observe(address, report, self.clock())
+
+    def decide(self, service: str, body: bytes) -> Choice | Reply:
+        """The engine for a request to `service` (`namespace/name`), or why there is none."""
+        fleet = self.fleets.get(service)
+        if fleet is None:
+            return Reply(503, "service_unavailable", f"the service {service} is not known yet", retry_after=1)
+        try:
+            endpoint = fleet.choose(read_prompt(body), self.clock())
+        except BadRequestError as error:
+            return Reply(400, "invalid_body", str(error))
+        except NoEngineError:
+            return Reply(503, "no_ready_engine", f"the service {service} has no ready engine", retry_after=5)
+        except OverloadedError as error:
+            return Reply(
+                429, "overloaded", f"the service {service} is overloaded: {error}", error.retry_after
+            )
+        return Choice(f"{endpoint.address}:{fleet.config.port}", fleet.config.balancer)

@@ -1,0 +1,200 @@
+"""Envoy's route table: which service a request is for, and what is refused.
+
+Order of the routes is the order of precedence: header `x-headrace-service`, then path `/<namespace>/<name>/v1/…`,
+then the body's `model`. Only the engine paths in `names.ENGINE_PATHS` reach an engine; `/v1/models` and every
+error are answered by Envoy itself, so all of it works while the picker is away.
+"""
+
+import json
+from functools import lru_cache
+
+from envoy.config.route.v3 import route_components_pb2, route_pb2
+from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
+from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
+from google.protobuf import any_pb2
+
+from headrace_sidecar.gateway import names
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
+from headrace_sidecar.gateway.replies import Reply
+
+Route = route_components_pb2.Route
+Match = dict[str, object]
+
+POST = {"name": ":method", "string_match": {"exact": "POST"}}
+GET = {"name": ":method", "string_match": {"exact": "GET"}}
+ENGINE_PATH = {"regex": "|".join(names.ENGINE_PATHS)}
+IDLE_TIMEOUT = {"seconds": 600}  # silence on a stream: a long prompt behind a long queue
+
+
+def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
+    """The whole route table."""
+    models: dict[ServiceKey, list[str]] = {key: [] for key in catalog.services}
+    for model, key in catalog.model_owners().items():
+        models[key].append(model)
+    listing = _models_body(catalog)
+    host = route_components_pb2.VirtualHost(name="gateway", domains=["*"], retry_policy=_RETRIES)
+    for key in catalog.services:
+        host.routes.append(_route_by_header(str(key)))
+    for key in catalog.services:
+        host.routes.extend(_routes_by_path(str(key)))
+    for key, claimed in models.items():
+        host.routes.extend(_route_by_model(str(key), model) for model in claimed)
+    host.routes.append(_models_route(listing))
+    host.routes.extend(_REFUSALS)
+    return route_pb2.RouteConfiguration(
+        name=names.ROUTES,
+        virtual_hosts=[host],
+        max_direct_response_body_size_bytes={"value": max(4096, len(listing))},
+    )
+
+
+@lru_cache(maxsize=4096)
+def _route_by_header(cluster: str) -> Route:
+    header = {"name": names.SERVICE_HEADER, "string_match": {"exact": cluster}}
+    return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]})
+
+
+@lru_cache(maxsize=4096)
+def _routes_by_path(cluster: str) -> list[Route]:
+    return [
+        _engine_route(cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, prefix_rewrite=path)
+        for path in names.ENGINE_PATHS
+    ]
+
+
+@lru_cache(maxsize=8192)
+def _route_by_model(cluster: str, model: str) -> Route:
+    asked = _metadata(names.MODEL, model)
+    return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]})
+
+
+def _engine_route(cluster: str, match: dict[str, object], **action: object) -> Route:
+    return Route(
+        name=cluster,
+        match=match,
+        # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
+        route={"cluster": cluster, "timeout": {}, "idle_timeout": IDLE_TIMEOUT, **action},
+        request_headers_to_remove=[names.SERVICE_HEADER],
+    )
+
+
+def _models_route(listing: bytes) -> Route:
+    return _direct({"path": names.MODELS_PATH, "headers": [GET]}, 200, {"inline_bytes": listing})
+
+
+def _models_body(catalog: Catalog) -> bytes:
+    """OpenAI's list of models: every name that some service answers to."""
+    return json_bytes(
+        {
+            "object": "list",
+            "data": [
+                {"id": model, "object": "model", "created": 0, "owned_by": key.namespace}
+                for model, key in sorted(catalog.model_owners().items())
+            ],
+        }
+    )
+
+
+def _refusals() -> list[Route]:
+    """What is left after every service had its chance, most telling first."""
+    engine: dict[str, object] = {"safe_regex": ENGINE_PATH}
+    return [
+        _refuse(
+            {**engine, "headers": [POST, {"name": names.SERVICE_HEADER, "present_match": True}]},
+            Reply(404, "service_not_found", f"no service is named by the header {names.SERVICE_HEADER}"),
+        ),
+        _refuse(
+            {**engine, "headers": [POST], "dynamic_metadata": [_metadata(names.PROBLEM, names.MALFORMED)]},
+            Reply(400, "invalid_json", "the request body is not a JSON object"),
+        ),
+        _refuse(
+            {**engine, "headers": [POST], "dynamic_metadata": [_metadata(names.PROBLEM, names.NO_MODEL)]},
+            Reply(400, "model_missing", "the request names no model: set the field `model`"),
+        ),
+        _refuse(
+            {**engine, "headers": [POST], "dynamic_metadata": [_metadata(names.MODEL, "")]},
+            Reply(400, "model_missing", "the field `model` is not a name"),
+        ),
+        _refuse(
+            {
+                **engine,
+                "headers": [POST],
+                "dynamic_metadata": [{**_metadata(names.MODEL, ""), "invert": True}],
+            },
+            Reply(
+                404,
+                "model_not_found",
+                f"the model `%DYNAMIC_METADATA({names.REQUEST_METADATA}:{names.MODEL})%` does not exist: "
+                f"GET {names.MODELS_PATH} lists those that do",
+            ),
+        ),
+        _refuse(
+            {**engine, "headers": [POST]},
+            Reply(400, "invalid_body", "the request needs a JSON body and content-type: application/json"),
+        ),
+        _refuse(engine, Reply(405, "method_not_allowed", "use POST")),
+        _refuse({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
+    ]
+
+
+def _refuse(match: dict[str, object], reply: Reply) -> Route:
+    return _direct(match, reply.status, {"inline_bytes": json_bytes(reply.body)}, substitute=reply)
+
+
+def _direct(
+    match: dict[str, object], status: int, body: dict[str, object], substitute: Reply | None = None
+) -> Route:
+    """A route that Envoy answers itself; the picker is not asked."""
+    response: dict[str, object] = {"status": status, "body": body}
+    if substitute is not None and "%" in substitute.message:
+        response["body_format"] = {"json_format": substitute.body, "content_type": "application/json"}
+    return Route(
+        match=match,
+        direct_response=response,
+        response_headers_to_add=[
+            {
+                "header": {"key": "content-type", "value": "application/json"},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }
+        ],
+        typed_per_filter_config={names.EXT_PROC: _NO_PICKER},
+    )
+
+
+def _metadata(key: str, value: str) -> dict[str, object]:
+    return {
+        "filter": names.REQUEST_METADATA,
+        "path": [{"key": key}],
+        "value": {"string_match": {"exact": value}},
+    }
+
+
+def json_bytes(body: object) -> bytes:
+    """Compact JSON."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _previous_hosts() -> any_pb2.Any:
+    predicate = any_pb2.Any()
+    predicate.Pack(previous_hosts_pb2.PreviousHostsPredicate())
+    return predicate
+
+
+def _no_picker() -> any_pb2.Any:
+    disabled = any_pb2.Any()
+    disabled.Pack(ext_proc_pb2.ExtProcPerRoute(disabled=True))
+    return disabled
+
+
+# Only what the engine cannot have seen is tried again: a prompt that crashed one engine must not meet the next.
+_RETRIES = route_components_pb2.RetryPolicy(
+    retry_on="connect-failure,refused-stream,reset-before-request",
+    num_retries={"value": 3},
+    retry_back_off={"base_interval": {"nanos": 5_000_000}, "max_interval": {"nanos": 50_000_000}},
+    host_selection_retry_max_attempts=5,
+    retry_host_predicate=[
+        {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": _previous_hosts()}
+    ],
+)
+_NO_PICKER = _no_picker()
+_REFUSALS = _refusals()

@@ -1,0 +1,127 @@
+"""The picker process: gRPC for Envoy, HTTP for probes and Prometheus, and the loops that feed them.
+
+`Source` is where the catalog comes from (Kubernetes in a cluster, anything in a test). Each catalog it gives is
+made effective here, in one step: fleets, load streams, Envoy's configuration, readiness.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import grpc
+from aiohttp import web
+from envoy.service.discovery.v3 import ads_pb2_grpc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from headrace_sidecar.gateway import load_client, metrics, names, xds
+from headrace_sidecar.gateway.ads import DiscoveryServer, Snapshots
+from headrace_sidecar.gateway.catalog import Catalog
+from headrace_sidecar.gateway.ext_proc import ExternalProcessor
+from headrace_sidecar.gateway.picker import Picker
+from headrace_sidecar.gateway.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Publish = Callable[[Catalog], None]
+Source = Callable[[Publish], Awaitable[None]]  # runs for ever; publishes every whole catalog
+
+MAX_STREAMS = 2_000  # picks under way; beyond them Envoy balances by itself rather than wait
+DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
+
+
+async def serve(settings: Settings, source: Source) -> None:
+    """Run until SIGTERM or SIGINT; raises what the source raises."""
+    picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
+    snapshots = Snapshots()
+    health_servicer = health.aio.HealthServicer()
+    await health_servicer.set(names.HEALTH_SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
+    server = _grpc_server(settings, picker, snapshots, health_servicer)
+    async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
+
+        def publish(catalog: Catalog) -> None:
+            picker.set_catalog(catalog)
+            loads.set_catalog(catalog)
+            snapshots.publish(xds.snapshot(catalog))
+            metrics.SERVICES.set(len(catalog.services))
+            metrics.SYNCED.set(1)
+            group.create_task(
+                health_servicer.set(names.HEALTH_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+            )
+
+        await server.start()
+        probes = await _start_http(settings, picker, lambda: snapshots.current is not None)
+        feeding = group.create_task(_run(source, publish))
+        log.info("picker listens on %s:%d", settings.address, settings.grpc_port)
+        await _stop_signal(feeding)
+        await health_servicer.enter_graceful_shutdown()
+        await asyncio.sleep(DRAIN_SECONDS)
+        feeding.cancel()
+        await server.stop(grace=DRAIN_SECONDS)
+        await probes.cleanup()
+
+
+async def _run(source: Source, publish: Publish) -> None:
+    await source(publish)
+
+
+async def _stop_signal(feeding: asyncio.Task[None]) -> None:
+    """Return on the first SIGTERM or SIGINT, or when the source has ended."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    feeding.add_done_callback(lambda _task: stop.set())
+    await stop.wait()
+
+
+def _grpc_server(
+    settings: Settings, picker: Picker, snapshots: Snapshots, health_servicer: health.aio.HealthServicer
+) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", settings.max_body_bytes + (64 << 10)),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ],
+        maximum_concurrent_rpcs=MAX_STREAMS,
+    )
+    external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(ExternalProcessor(picker), server)
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(DiscoveryServer(snapshots), server)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    server.add_insecure_port(f"{settings.address}:{settings.grpc_port}")
+    return server
+
+
+async def _start_http(settings: Settings, picker: Picker, synced: Callable[[], bool]) -> web.AppRunner:
+    async def exposition(_request: web.Request) -> web.Response:
+        _count_engines(picker)
+        return web.Response(body=generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def ready(_request: web.Request) -> web.Response:
+        if synced():
+            return web.Response(text="ok")
+        return web.Response(status=503, text="waiting for the first whole list of services and engines")
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", exposition), web.get("/healthz", alive), web.get("/readyz", ready)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, settings.address, settings.http_port).start()
+    return runner
+
+
+def _count_engines(picker: Picker) -> None:
+    """Bring the gauge of engines up to date; services that are gone leave it."""
+    metrics.ENGINES.clear()
+    for service, fleet in picker.fleets.items():
+        reporting = sum(endpoint.fresh(picker.clock()) for endpoint in fleet.endpoints.values())
+        metrics.ENGINES.labels(service, "reporting").set(reporting)
+        metrics.ENGINES.labels(service, "silent").set(len(fleet.endpoints) - reporting)

@@ -1,0 +1,37 @@
+"""The picker's settings, from the environment that the chart writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class SettingsError(ValueError):
+    """A setting is missing or wrong; the message names the variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`watch_namespaces` empty means all namespaces."""
+
+    watch_namespaces: tuple[str, ...] = ()
+    address: str = "0.0.0.0"  # noqa: S104  (Envoy and Prometheus come from other pods)
+    grpc_port: int = 9002
+    http_port: int = 9090
+    max_body_bytes: int = 4 << 20
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Read HEADRACE_* variables; raises SettingsError."""
+    namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
+    return Settings(
+        watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
+        max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", Settings.max_body_bytes),
+    )
+
+
+def _positive(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) == 0:
+        raise SettingsError(f"{name}={text!r}: give a whole number over 0")
+    return int(text)

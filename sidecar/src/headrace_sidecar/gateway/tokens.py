@@ -1,0 +1,123 @@
+"""How many prompt tokens a request will have, without a tokenizer.
+
+The prompt's bytes (all text of `messages`, `prompt` or `input`) times tokens per byte. That ratio is learned per
+service: engines report the prompt tokens that arrived, the picker knows the bytes it sent for them. It so takes
+in the tokenizer, the language and the chat template. Prompts given as token ids are counted.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace_sidecar.gateway.endpoint import Landed, Work
+
+FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
+MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
+MAX_REQUESTS = 4096  # prompts x choices; vLLM refuses far fewer, and the books stay sane
+
+
+class BadRequestError(ValueError):
+    """The request cannot be served by any engine; the message tells the client why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The size of a request's prompts: bytes of text, and tokens where they came as ids; over all `requests`."""
+
+    requests: int
+    text_bytes: int
+    counted_tokens: int
+
+
+@dataclass(slots=True)
+class TokenRate:
+    """Learned tokens per byte: sums over landed requests, older ones fading."""
+
+    tokens: float = 0.0
+    text_bytes: float = 0.0
+
+    def value(self) -> float:
+        """Tokens per byte."""
+        return self.tokens / self.text_bytes if self.text_bytes > 0 else FIRST_GUESS
+
+    def learn(self, landed: Landed) -> None:
+        """Take in requests whose bytes and tokens are both known."""
+        tokens = landed.arrived_tokens - landed.counted_tokens
+        if landed.text_bytes <= 0 or tokens <= 0:
+            return
+        self.tokens = self.tokens * MEMORY + tokens
+        self.text_bytes = self.text_bytes * MEMORY + landed.text_bytes
+
+    def work(self, prompt: Prompt) -> Work:
+        """The prompt as work for an engine."""
+        tokens = prompt.counted_tokens + prompt.text_bytes * self.value()
+        return Work(prompt.requests, max(tokens, 1.0), prompt.text_bytes, prompt.counted_tokens)
+
+
+def read_prompt(body: bytes) -> Prompt:
+    """Measure an OpenAI request body; raises BadRequestError."""
+    try:
+        request = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(f"the request body is not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise BadRequestError("the request body is not a JSON object")
+    if "messages" in request:
+        return _chat(request, "messages")
+    if "prompt" in request:
+        return _prompts(request, "prompt")
+    if isinstance(request.get("input"), list) and _are(dict, request["input"]):
+        return _chat(request, "input")
+    if "input" in request:
+        return _prompts(request, "input")
+    raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
+
+
+def _chat(request: dict[str, Any], key: str) -> Prompt:
+    messages = request[key]
+    if not isinstance(messages, list) or not messages or not _are(dict, messages):
+        raise BadRequestError(f"`{key}` is not a list of messages")
+    size = sum(_text_bytes(message.get("content")) for message in messages)
+    size += _text_bytes(request.get("instructions"))
+    if tools := request.get("tools"):
+        size += len(orjson.dumps(tools))  # chat templates write them into the prompt
+    choices = _choices(request)
+    return Prompt(choices, size * choices, 0)
+
+
+def _text_bytes(content: Any) -> int:
+    if isinstance(content, str):
+        return len(content.encode("utf-8", "surrogatepass"))
+    if isinstance(content, list):
+        return sum(_text_bytes(part.get("text")) for part in content if isinstance(part, dict))
+    return 0
+
+
+def _prompts(request: dict[str, Any], key: str) -> Prompt:
+    """A text, a list of token ids, or a list of either."""
+    given = request[key]
+    if isinstance(given, str) or (isinstance(given, list) and given and _are(int, given)):
+        given = [given]
+    if not isinstance(given, list) or not given:
+        raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
+    choices = _choices(request)
+    text_bytes = counted = 0
+    for prompt in given:
+        if isinstance(prompt, str):
+            text_bytes += _text_bytes(prompt)
+        elif isinstance(prompt, list) and _are(int, prompt):
+            counted += len(prompt)
+        else:
+            raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
+    requests = min(len(given) * choices, MAX_REQUESTS)
+    return Prompt(requests, text_bytes * choices, counted * choices)
+
+
+def _choices(request: dict[str, Any]) -> int:
+    choices = request.get("n")
+    return min(choices, MAX_REQUESTS) if isinstance(choices, int) and choices > 0 else 1
+
+
+def _are(kind: type, items: list[Any]) -> bool:
+    return all(isinstance(item, kind) for item in items)

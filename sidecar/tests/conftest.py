@@ -1,0 +1,39 @@
+"""Fixtures of the gateway's tests: one Envoy and one picker per test module."""
+
+import aiohttp
+import pytest
+from sc_gateway_rig import Rig
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    rig = Rig(tmp_path_factory.mktemp("gateway"))
+    rig.write_catalog({})
+    rig.start_picker()
+    rig.start_envoy()
+    yield rig
+    rig.stop()
+
+
+@pytest.fixture
+async def rig(gateway):
+    """The module's gateway with engines of this test only."""
+    started = []
+    make = Rig.engine
+
+    async def engine(number, **settings):
+        started.append(await make(gateway, number, **settings))
+        return started[-1]
+
+    gateway.engine = engine
+    if gateway.picker is None:
+        gateway.start_picker()
+    yield gateway
+    for each in started:
+        await each.stop()
+
+
+@pytest.fixture
+async def session():
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session:
+        yield session

@@ -1,0 +1,44 @@
+"""Runs the real picker on a catalog file instead of Kubernetes: `python sc_gateway_picker.py FILE GRPC_PORT HTTP_PORT`.
+
+The file is read again whenever it changes; no file yet means that the catalog is not known yet.
+"""
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+
+import uvloop
+
+from headrace_engine.contracts import GatewayConfig, decode
+from headrace_sidecar.gateway.catalog import Catalog, Service
+from headrace_sidecar.gateway.server import Publish, serve
+from headrace_sidecar.gateway.settings import Settings
+
+
+def file_source(path: Path):
+    async def run(publish: Publish) -> None:
+        seen = None
+        while True:
+            if path.exists() and (text := path.read_text()) != seen:
+                seen = text
+                publish(read(text))
+            await asyncio.sleep(0.02)
+
+    return run
+
+
+def read(text: str) -> Catalog:
+    return Catalog.of(
+        [
+            Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]))
+            for each in json.loads(text)
+        ]
+    )
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    settings = Settings(address="127.0.0.1", grpc_port=int(sys.argv[2]), http_port=int(sys.argv[3]))
+    uvloop.run(serve(settings, file_source(Path(sys.argv[1]))))

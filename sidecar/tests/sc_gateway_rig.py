@@ -1,0 +1,259 @@
+"""A real Envoy and a real picker process on loopback, in front of fake engines.
+
+The engines are small aiohttp servers, one address in 127.0.0.0/8 each, that answer like vLLM and stream load
+reports like the sidecar. Envoy gets its configuration from the picker over ADS, as in a cluster.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from headrace_engine.contracts import GatewayConfig, LoadReport, encode
+from headrace_sidecar.gateway.bootstrap import Bootstrap, bootstrap
+
+HERE = Path(__file__).parent
+ENVOY = Path(sys.executable).parent / "envoy"
+BODY_LIMIT = 1 << 20
+
+IDLE = LoadReport(
+    boot="boot-1",
+    time=0.0,
+    serving=True,
+    running=0,
+    waiting=0,
+    waiting_prefill_tokens=0,
+    unfinished_prefill_tokens=0,
+    waiting_kv_blocks=0,
+    free_kv_blocks=10_000,
+    total_kv_blocks=10_000,
+    block_size=16,
+    arrivals=0,
+    arrived_tokens=0,
+    finishes=0,
+    prefill_tokens_per_second=10_000.0,
+    step_seconds=0.02,
+    mean_prompt_tokens=500.0,
+    mean_output_tokens=100.0,
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def until(condition, what: str, seconds: float = 10.0):
+    """Poll `condition` (sync or async) until it is true; its value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"timed out: {what}"
+        await asyncio.sleep(0.02)
+
+
+@dataclass
+class Engine:
+    """One fake engine with its fake sidecar; `report` may be changed by the test at any time."""
+
+    address: str
+    port: int
+    sidecar_port: int
+    report: LoadReport = IDLE
+    silent: bool = False  # the sidecar accepts no stream
+    served: list[dict] = field(default_factory=list)  # headers, path and body of each request
+    aborted: int = 0
+    events: int = 20
+    gap: float = 0.02
+    runners: list[web.AppRunner] = field(default_factory=list)
+
+    async def start(self):
+        engine, sidecar = web.Application(client_max_size=64 << 20), web.Application()
+        engine.router.add_route("*", "/{path:.*}", self._answer)
+        sidecar.router.add_get("/load/stream", self._load)
+        for app, port in ((engine, self.port), (sidecar, self.sidecar_port)):
+            runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+            await runner.setup()
+            await web.TCPSite(runner, self.address, port).start()
+            self.runners.append(runner)
+        return self
+
+    async def stop(self):
+        for runner in self.runners:
+            await runner.cleanup()
+        self.runners.clear()
+
+    async def _answer(self, request):
+        body = await request.read()
+        self.served.append({"headers": dict(request.headers), "path": request.path_qs, "bytes": len(body)})
+        asked = json.loads(body) if body[:1] == b"{" else {}
+        status = asked.get("answer_status", 200) if isinstance(asked, dict) else 200
+        if not asked.get("stream"):
+            return web.json_response({"engine": self.address}, status=status)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            for number in range(self.events):
+                await response.write(b'data: {"engine": "%s", "n": %d}\n\n' % (self.address.encode(), number))
+                await asyncio.sleep(self.gap)
+            await response.write(b"data: [DONE]\n\n")
+        except (asyncio.CancelledError, ConnectionError):
+            self.aborted += 1
+            raise
+        return response
+
+    async def _load(self, request):
+        if self.silent:
+            raise web.HTTPServiceUnavailable
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            with contextlib.suppress(ConnectionError):
+                await response.write(
+                    json.dumps(encode(replace(self.report, time=time.time()))).encode() + b"\n"
+                )
+            await asyncio.sleep(0.1)
+
+
+class Rig:
+    """Envoy and picker; `folder` holds their configuration and logs."""
+
+    def __init__(self, folder: Path, body_limit: int = BODY_LIMIT):
+        self.folder = folder
+        self.body_limit = body_limit
+        self.catalog_file = folder / "catalog.json"
+        self.port, self.ready_port, self.admin_port = free_port(), free_port(), free_port()
+        self.grpc_port, self.http_port = free_port(), free_port()
+        self.engine_port, self.sidecar_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.picker = None
+        self.envoy = None
+
+    def start_picker(self):
+        with (self.folder / "picker.log").open("ab") as log:
+            self.picker = subprocess.Popen(
+                [sys.executable, str(HERE / "sc_gateway_picker.py"), str(self.catalog_file)]
+                + [str(self.grpc_port), str(self.http_port)],
+                stderr=log,
+                env={**os.environ, "PYTHONWARNINGS": "default"},
+            )
+
+    def start_envoy(self):
+        settings = Bootstrap(
+            picker_host="127.0.0.1",
+            picker_port=self.grpc_port,
+            max_body_bytes=self.body_limit,
+            address="127.0.0.1",
+            port=self.port,
+            ready_port=self.ready_port,
+            admin_port=self.admin_port,
+        )
+        path = self.folder / "envoy.json"
+        path.write_text(json.dumps(bootstrap(settings)))
+        with (self.folder / "envoy.log").open("ab") as log:
+            self.envoy = subprocess.Popen(
+                [str(ENVOY), "-c", str(path), "--concurrency", "1", "-l", "warning", "--use-dynamic-base-id"],
+                stderr=log,
+            )
+
+    def kill_picker(self):
+        self.picker.kill()
+        self.picker.wait()
+        self.picker = None
+
+    def pause_picker(self):
+        self.picker.send_signal(signal.SIGSTOP)
+
+    def resume_picker(self):
+        self.picker.send_signal(signal.SIGCONT)
+
+    def stop(self):
+        for process in (self.picker, self.envoy):
+            if process is not None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.wait()
+
+    def write_catalog(self, services: dict[GatewayConfig, list[str]]):
+        content = [
+            {"config": encode(config), "addresses": addresses} for config, addresses in services.items()
+        ]
+        temporary = self.catalog_file.with_suffix(".new")
+        temporary.write_text(json.dumps(content))
+        temporary.rename(self.catalog_file)
+
+    def config(self, name, namespace="llm", models=(), **settings) -> GatewayConfig:
+        key = f"{namespace}/{name}"
+        return GatewayConfig(
+            namespace=namespace,
+            name=name,
+            models=(*(models or (name,)), key),
+            served_name=name,
+            port=self.engine_port,
+            sidecar_port=self.sidecar_port,
+            **settings,
+        )
+
+    async def engine(self, number: int, **settings) -> Engine:
+        address = f"127.0.{number // 250 + 1}.{number % 250 + 1}"
+        return await Engine(address, self.engine_port, self.sidecar_port, **settings).start()
+
+    async def apply(self, session, services: dict[GatewayConfig, list[Engine]]):
+        """Make the catalog this one and wait until Envoy routes by it and the picker has every engine's report."""
+        self.write_catalog(
+            {config: [engine.address for engine in engines] for config, engines in services.items()}
+        )
+        await until(lambda: self._has(session, services), "Envoy has the catalog")
+        if self.picker is not None:
+            await until(
+                lambda: self._picker_has(session, services), "the picker is healthy and has the reports"
+            )
+
+    async def _has(self, session, services):
+        try:
+            async with session.get(f"{self.url}/v1/models") as response:
+                listed = {model["id"] for model in (await response.json())["data"]}
+            async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
+                statuses = (await response.json(content_type=None))["cluster_statuses"]
+        except aiohttp.ClientError:
+            return False
+        hosts = {
+            status["name"]: {
+                host["address"]["socket_address"]["address"] for host in status.get("host_statuses", [])
+            }
+            for status in statuses
+        }
+        wanted = {f"{c.namespace}/{c.name}": {e.address for e in engines} for c, engines in services.items()}
+        models = {model for config in services for model in config.models}
+        return listed == models and {k: v for k, v in hosts.items() if k in wanted} == wanted
+
+    async def _picker_has(self, session, services):
+        async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
+            statuses = (await response.json(content_type=None))["cluster_statuses"]
+        picker = next(status for status in statuses if status["name"] == "picker")
+        if any(host["health_status"].get("failed_active_health_check") for host in picker["host_statuses"]):
+            return False
+        expected = sum(not engine.silent for engines in services.values() for engine in engines)
+        async with session.get(f"http://127.0.0.1:{self.http_port}/metrics") as response:
+            text = await response.text()
+        fresh = sum(
+            float(line.rpartition(" ")[2])
+            for line in text.splitlines()
+            if line.startswith("headrace_gateway_engines{") and 'state="reporting"' in line
+        )
+        return fresh == expected
