@@ -11,7 +11,7 @@ _TAIL = 15  # lines of each command's output
 
 def diagnose(kube: Kube) -> str:
     """The ends of `kubectl describe` and `kubectl logs` of what is not as it should be."""
-    commands = [("describe", "llmservices", "-n", NAMESPACE)]
+    commands: list[tuple[str, ...]] = [("describe", "llmservices", "-n", NAMESPACE)]
     for namespace in (SYSTEM_NAMESPACE, NAMESPACE):
         for pod in _unready(kube, namespace):
             commands.append(("describe", "pod", pod, "-n", namespace))
@@ -22,7 +22,7 @@ def diagnose(kube: Kube) -> str:
 
 def _unready(kube: Kube, namespace: str) -> list[str]:
     with contextlib.suppress(KubeError):
-        return [pod["metadata"]["name"] for pod in kube.list(namespace, "pods") if not _ready(pod)]
+        return [pod["metadata"]["name"] for pod in kube.items(namespace, "pods") if not _ready(pod)]
     return []
 
 

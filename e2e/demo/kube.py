@@ -26,23 +26,25 @@ class TooLateError(KubeError):
 
 @dataclass(frozen=True, slots=True)
 class Kube:
-    """One cluster, reached with the environment's kubectl, helm and kubeconfig."""
+    """One cluster: how to start kubectl and helm, and the environment that names the kubeconfig."""
 
+    kubectl: tuple[str, ...]
+    helm_command: tuple[str, ...]
     environment: Mapping[str, str]
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 120) -> str:
         """Run `kubectl ARGUMENTS`, give what it printed; raises KubeError."""
-        return self._run("kubectl", arguments, stdin, timeout)
+        return self._run([*self.kubectl, *arguments], stdin, timeout)
 
-    def helm(self, *arguments: str, timeout: float = 300) -> str:
+    def helm(self, *arguments: str, stdin: str | None = None, timeout: float = 300) -> str:
         """Run `helm ARGUMENTS`, give what it printed; raises KubeError."""
-        return self._run("helm", arguments, None, timeout)
+        return self._run([*self.helm_command, *arguments], stdin, timeout)
 
     def get(self, namespace: str, kind: str, name: str) -> Object:
         """One object; raises KubeError when there is none."""
         return json.loads(self("get", kind, name, "-n", namespace, "-o", "json"))  # type: ignore[no-any-return]
 
-    def list(self, namespace: str, kind: str, selector: str = "") -> list[Object]:
+    def items(self, namespace: str, kind: str, selector: str = "") -> list[Object]:
         """Objects of a namespace that the label selector takes."""
         chosen = ["-l", selector] if selector else []
         return json.loads(self("get", kind, "-n", namespace, "-o", "json", *chosen))["items"]  # type: ignore[no-any-return]
@@ -58,7 +60,7 @@ class Kube:
     @contextlib.contextmanager
     def watch(self, namespace: str, kind: str, name: str) -> Iterator["Watch"]:
         """Follow one object's versions from now on."""
-        command = ["kubectl", "get", kind, name, "-n", namespace, "--watch", "-o", "json"]
+        command = [*self.kubectl, "get", kind, name, "-n", namespace, "--watch", "-o", "json"]
         with subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as process:
@@ -69,8 +71,7 @@ class Kube:
             finally:
                 process.terminate()
 
-    def _run(self, tool: str, arguments: tuple[str, ...], stdin: str | None, timeout: float) -> str:
-        command = [tool, *arguments]
+    def _run(self, command: list[str], stdin: str | None, timeout: float) -> str:
         done = subprocess.run(
             command,
             env=self.environment,
@@ -81,7 +82,7 @@ class Kube:
             check=False,
         )
         if done.returncode:
-            raise KubeError(f"`{' '.join(command)[:200]}`: {(done.stderr or done.stdout).strip()}")
+            raise KubeError(f"`{' '.join(command)[-200:]}`: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
 

@@ -13,7 +13,6 @@ from e2e.demo.kube import Kube, Object, condition, is_current, policy_applied
 from e2e.demo.metrics import Targets
 
 NAMESPACE = "headrace-demo"
-SAMPLES = Path(__file__).with_name("samples")
 _POLL = 1.0  # seconds
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -24,9 +23,9 @@ class NotReadyError(Exception):
     """A service did not get where it should; the message is the operator's."""
 
 
-def samples() -> dict[str, Object]:
-    """The sample LLMServices by name."""
-    manifests = [yaml.safe_load(path.read_text()) for path in sorted(SAMPLES.glob("*.yaml"))]
+def load(folder: Path) -> dict[str, Object]:
+    """The LLMServices of a folder by name."""
+    manifests = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
     return {manifest["metadata"]["name"]: manifest for manifest in manifests}
 
 
@@ -45,7 +44,7 @@ def seconds(duration: str) -> float:
 
 
 def wait_ready(kube: Kube, manifests: Mapping[str, Object], timeout: float, say: Say) -> None:
-    """Wait until every service is Ready under its policy and routed; raises NotReadyError with what is missing."""
+    """Wait until all are Ready, routed and under their policy; raises NotReadyError with what is not."""
     deadline = time.monotonic() + timeout
     told: dict[str, str] = {}
     waiting = set(manifests)
@@ -95,8 +94,26 @@ def change_policy(kube: Kube, name: str, policy: str, timeout: float = 60) -> fl
     with kube.watch(NAMESPACE, "llmservice", name) as watch:
         asked = time.monotonic()
         kube.patch(NAMESPACE, "llmservice", name, {"spec": {"scheduling": {"policy": policy}}})
-        applied = watch.until(
-            lambda service: service["spec"]["scheduling"]["policy"] == policy and policy_applied(service),
-            timeout,
-        )
+        applied = watch.until(lambda service: _policy(service) == policy and policy_applied(service), timeout)
     return applied - asked
+
+
+def pod_lives(kube: Kube) -> dict[str, int]:
+    """Restarts of each pod's containers by the pod's uid: equal before and after if nothing was restarted."""
+    return {
+        pod["metadata"]["uid"]: sum(
+            container["restartCount"]
+            for kind in ("initContainerStatuses", "containerStatuses")
+            for container in pod["status"].get(kind, ())
+        )
+        for pod in kube.items(NAMESPACE, "pods", "app.kubernetes.io/managed-by=headrace")
+    }
+
+
+def restarted(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """How many restarts and replaced pods lie between two observations."""
+    return sum(after[uid] - count if uid in after else 1 for uid, count in before.items())
+
+
+def _policy(service: Object) -> str:
+    return str(service["spec"]["scheduling"]["policy"])

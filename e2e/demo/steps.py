@@ -16,7 +16,11 @@ QUIET = 8.0  # seconds of silence before the watcher speaks
 
 
 class StageError(Exception):
-    """A stage failed; the message says what was seen."""
+    """A stage failed; the message says which, and what was seen."""
+
+
+class CommandError(Exception):
+    """A command ended with an error; the message holds its last lines."""
 
 
 @dataclass(slots=True)
@@ -33,6 +37,10 @@ class Steps:
         self._said = time.monotonic()
         print(text, flush=True)
 
+    def alive(self) -> None:
+        """Note that something else was shown."""
+        self._said = time.monotonic()
+
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Print the stage's start and its time; what is raised inside leaves with the stage's name in it."""
@@ -43,8 +51,8 @@ class Steps:
         watcher.start()
         try:
             yield
-        except (StageError, OSError) as error:
-            raise StageError(f"stage “{name}” failed: {error}") from error
+        except Exception as error:
+            raise StageError(f"step “{name}” failed: {error or type(error).__name__}") from error
         finally:
             closed.set()
             watcher.join()
@@ -52,7 +60,7 @@ class Steps:
         self.say(f"  done in {self.seconds[name]:.1f} s")
 
     def command(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Run a command and print its lines as they come; raises StageError with its last lines."""
+        """Run a command and print its lines as they come; raises CommandError."""
         tail: list[str] = []
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -61,7 +69,7 @@ class Steps:
                 tail = [*tail[-14:], line.rstrip()]
                 self.say(f"  {line.rstrip()}")
         if process.returncode:
-            raise StageError(f"`{' '.join(command)}` ended with {process.returncode}\n" + "\n".join(tail))
+            raise CommandError(f"`{' '.join(command)}` ended with {process.returncode}\n" + "\n".join(tail))
 
     def _watch(self, closed: threading.Event) -> None:
         while not closed.wait(1.0):

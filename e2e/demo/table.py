@@ -10,6 +10,7 @@ from rich.table import Table
 
 from e2e.demo.metrics import Sample, Spread, Summary, Targets, summarise
 from e2e.demo.replay import Progress
+from e2e.demo.steps import Steps
 
 LINE_EVERY = 5.0  # seconds between plain lines
 DRAW_EVERY = 0.5  # seconds between drawings of the table
@@ -20,16 +21,18 @@ async def follow(
     progress: Progress,
     targets: Mapping[str, Targets],
     phase: Callable[[], str],
-    console: Console,
+    steps: Steps,
 ) -> None:
     """Show the replay's progress until cancelled."""
+    console = Console()
     if not console.is_terminal:
         while True:
             await asyncio.sleep(LINE_EVERY)
-            console.print(line(progress, targets, phase()), highlight=False)
+            steps.say(line(progress, targets, phase()))
     with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(live_table(progress, targets, phase()), refresh=True)
+            steps.alive()
             await asyncio.sleep(DRAW_EVERY)
 
 

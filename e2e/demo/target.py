@@ -1,0 +1,107 @@
+"""Where the demo runs: the local cluster, or with CLUSTER=current the one that the user's kubectl speaks to.
+
+On the user's own cluster the nodes pull the images from a registry (`make images REGISTRY=… TAG=…`, and the same
+two variables for the demo), and SAMPLES names a folder of LLMServices `chat` and `code` whose engine image and
+model the cluster can reach; the samples here need the local cluster's volumes.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.cluster import binaries
+from e2e.cluster.cluster import Cluster
+from e2e.demo.kube import Kube, Object
+
+SYSTEM_NAMESPACE = "headrace-system"
+GATEWAY = "headrace-gateway"
+SAMPLES = Path(__file__).with_name("samples")
+
+
+class SettingError(Exception):
+    """An environment variable is missing or wrong; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster that is up, and what differs between the local one and a user's own."""
+
+    kube: Kube
+    values: Object  # for the chart
+    samples: Path
+    prepare: Callable[[str], None]  # makes the volumes of the samples in a namespace
+    gateway: Callable[[], contextlib.AbstractContextManager[str]]  # the gateway's URL while the block lasts
+
+
+def connect(environment: dict[str, str] | None = None) -> Target:
+    """The target that CLUSTER names; raises SettingError."""
+    settings = dict(os.environ) if environment is None else environment
+    match settings.get("CLUSTER", "local"):
+        case "local":
+            return _local(settings)
+        case "current":
+            return _current(settings)
+        case other:
+            raise SettingError(f"CLUSTER={other}: must be local (the default) or current")
+
+
+def _local(settings: dict[str, str]) -> Target:
+    cluster = Cluster()
+    kube = Kube(
+        kubectl=(str(binaries.path("kube")), "kubectl"),
+        helm_command=(str(binaries.path("helm")),),
+        environment={**settings, "KUBECONFIG": str(cluster.kubeconfig)},
+    )
+    values: Object = {
+        "image": {"tag": "dev"},
+        "gateway": {
+            "image": {"repository": "localhost/headrace/envoy", "tag": "dev"},
+            "replicas": 1,
+            "concurrency": 1,
+            "drainSeconds": 5,
+        },
+    }
+    return Target(
+        kube=kube,
+        values=values,
+        samples=SAMPLES,
+        prepare=cluster.volumes,
+        gateway=lambda: contextlib.nullcontext(cluster.expose(SYSTEM_NAMESPACE, GATEWAY, 80)),
+    )
+
+
+def _current(settings: dict[str, str]) -> Target:
+    missing = [name for name in ("REGISTRY", "TAG", "SAMPLES") if not settings.get(name)]
+    if missing:
+        raise SettingError(
+            f"CLUSTER=current needs {', '.join(missing)}: the registry and tag that `make images` pushed to, and a "
+            f"folder of LLMServices like {SAMPLES}"
+        )
+    kube = Kube(kubectl=("kubectl",), helm_command=("helm",), environment=settings)
+    return Target(
+        kube=kube,
+        values={"image": {"registry": settings["REGISTRY"], "tag": settings["TAG"]}},
+        samples=Path(settings["SAMPLES"]),
+        prepare=lambda namespace: None,
+        gateway=lambda: _port_forward(kube),
+    )
+
+
+@contextlib.contextmanager
+def _port_forward(kube: Kube) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [*kube.kubectl, "port-forward", "-n", SYSTEM_NAMESPACE, f"service/{GATEWAY}", f"{port}:80"]
+    with subprocess.Popen(
+        command, env=kube.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            if process.stdout is None or not process.stdout.readline():
+                raise OSError(f"`{' '.join(command)}` ended before it listened")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
