@@ -1,0 +1,183 @@
+"""Every contract has one golden document; what is read and written here must stay what it says.
+
+The other parts test their own ends against the same files.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_engine.contracts import (
+    AppliedPolicy,
+    ContractError,
+    EngineInfo,
+    EngineStatus,
+    GatewayConfig,
+    LoadReport,
+    PolicyDocument,
+    SalParameters,
+    Slo,
+    StepBudget,
+    decode,
+    dumps,
+    encode,
+    loads,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+
+DOCUMENTS = {
+    "policy_document": PolicyDocument(
+        policy="LARRY",
+        parameters={"alpha": 25},
+        step_budget=StepBudget(mode="Fixed", tokens=1024),
+        slo=Slo(ttft_ms=500, tbt_ms=100, jct_ms=30_000),
+    ).sealed(),
+    "gateway_config": GatewayConfig(
+        namespace="llm",
+        name="chat",
+        models=("chat", "llm/chat"),
+        served_name="chat",
+        balancer="SAL",
+        sal=SalParameters(kv_release="Gross"),
+        max_queue_seconds=30.0,
+        slo=Slo(ttft_ms=500),
+        port=8000,
+        sidecar_port=9400,
+    ),
+    "load_report": LoadReport(
+        boot="00c0ffee00c0ffee",
+        time=1_795_000_000.25,
+        serving=True,
+        running=3,
+        waiting=2,
+        waiting_prefill_tokens=900,
+        unfinished_prefill_tokens=128,
+        waiting_kv_blocks=57,
+        free_kv_blocks=400,
+        total_kv_blocks=512,
+        block_size=16,
+        arrivals=40,
+        arrived_tokens=12_000,
+        finishes=35,
+        prefill_tokens_per_second=8123.5,
+        step_seconds=0.0125,
+        mean_prompt_tokens=300.0,
+        mean_output_tokens=87.5,
+    ),
+    "engine_status": EngineStatus(
+        runtime_version="0.1.0",
+        policies=("FCFS", "LARRY"),
+        policy_schema=1,
+        engine=EngineInfo(state="Running", reason="", vllm_version="0.32.0", boot="00c0ffee00c0ffee"),
+        policy=AppliedPolicy(
+            name="LARRY",
+            applied_hash="0123456789abcdef",
+            rejected_hash="fedcba9876543210",
+            error="PolicyDocument.parameters.alpha: at most 100000",
+            fallback_steps=2,
+            disabled=False,
+        ),
+    ),
+}
+names = pytest.mark.parametrize("name", DOCUMENTS)
+
+
+def golden(name):
+    return json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+@names
+def test_the_golden_document_is_read(name):
+    assert decode(type(DOCUMENTS[name]), golden(name)) == DOCUMENTS[name]
+
+
+@names
+def test_the_golden_document_is_written(name):
+    assert json.loads(dumps(DOCUMENTS[name])) == golden(name)
+
+
+@names
+def test_a_writer_may_add_keys(name):
+    assert decode(type(DOCUMENTS[name]), golden(name) | {"addedLater": [1]}) == DOCUMENTS[name]
+
+
+@names
+def test_a_newer_schema_is_refused(name):
+    with pytest.raises(
+        ContractError, match=r"schema: version 2 is not understood, this reader knows up to 1"
+    ):
+        decode(type(DOCUMENTS[name]), golden(name) | {"schema": 2})
+
+
+@names
+def test_a_missing_key_is_named(name):
+    document = golden(name)
+    required = next(key for key in document if key in {"policy", "namespace", "boot", "runtimeVersion"})
+    del document[required]
+    with pytest.raises(ContractError, match=rf"\.{required}: missing"):
+        decode(type(DOCUMENTS[name]), document)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": 3}, r"PolicyDocument\.policy: expected str, got the number 3"),
+        ({"slo": {"ttftMs": "500"}}, r"PolicyDocument\.slo\.ttftMs: expected int, got a string"),
+        ({"stepBudget": {"mode": "Endless"}}, r"PolicyDocument\.stepBudget\.mode: 'Endless' is not one of"),
+        ({"parameters": [1]}, r"PolicyDocument\.parameters: expected dict"),
+        ({"slo": {"tbtMs": True}}, r"PolicyDocument\.slo\.tbtMs: expected int, got a boolean"),
+    ],
+)
+def test_a_wrong_value_is_named(change, message):
+    with pytest.raises(ContractError, match=message):
+        decode(PolicyDocument, golden("policy_document") | change)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "[" * 100_000])
+def test_what_is_no_document_is_refused(text):
+    with pytest.raises(ContractError, match="PolicyDocument: "):
+        loads(PolicyDocument, text)
+
+
+def test_the_hash_is_of_the_content_alone():
+    document = DOCUMENTS["policy_document"]
+    assert document.hash == golden("policy_document")["hash"]
+    assert decode(PolicyDocument, golden("policy_document") | {"hash": "x"}).content_hash() == document.hash
+    assert PolicyDocument(policy="FCFS").sealed().hash != document.hash
+
+
+counts = st.integers(0, 2**53)
+times = st.floats(0, 1e12)
+
+
+@given(
+    st.builds(
+        LoadReport,
+        boot=st.text(),
+        serving=st.booleans(),
+        time=times,
+        prefill_tokens_per_second=times,
+        step_seconds=times,
+        mean_prompt_tokens=times,
+        mean_output_tokens=times,
+        **dict.fromkeys(
+            (
+                *("running", "waiting", "waiting_prefill_tokens", "unfinished_prefill_tokens"),
+                *("waiting_kv_blocks", "free_kv_blocks", "total_kv_blocks", "block_size"),
+                *("arrivals", "arrived_tokens", "finishes"),
+            ),
+            counts,
+        ),
+    )
+)
+def test_any_load_report_survives_the_wire(report):
+    assert loads(LoadReport, dumps(report)) == report
+
+
+def test_absent_and_null_are_one():
+    assert encode(Slo(ttft_ms=5)) == {"ttftMs": 5}
+    assert decode(Slo, {"ttftMs": 5, "tbtMs": None}) == Slo(ttft_ms=5)
