@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from e2e.cluster import places
+from e2e.cluster import binaries, places
 
 CHART = places.REPOSITORY / "charts/headrace"
 RELEASE = "headrace"
@@ -22,7 +22,7 @@ class HelmError(RuntimeError):
 
 def helm(*arguments: str, values: Mapping[str, Any] | None = None, kubeconfig: Path | None = None) -> str:
     """Run Helm with `values` on standard input, and give its standard output."""
-    command = [str(places.binary("helm")), *arguments]
+    command = [str(binaries.path("helm")), *arguments]
     if values is not None:
         command += ["--values", "-"]
     if kubeconfig is not None:

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Fill the generated parts of docs/: generate.py [--check].
+
+A page keeps such a part between `<!-- generated: NAME -->` and `<!-- end -->`. The API reference comes from
+the CRD, the parameters of the policies from their `Params`. With --check nothing is written and the exit
+status says whether the pages are current.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headrace_engine.policies import registry
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("docs/api.md", "docs/policies.md")
+BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
+
+Schema = dict[str, Any]
+
+
+def spec_reference() -> str:
+    """Every field of LLMService's spec, one table per block."""
+    return "\n".join(tables("spec", llmservice()["spec"]))
+
+
+def status_reference() -> str:
+    """Every field of LLMService's status."""
+    return "\n".join(tables("status", llmservice()["status"]))
+
+
+def policy_parameters(policy: str) -> str:
+    """The parameters of one policy."""
+    properties = registry.parameter_schema(policy)["properties"]
+    if not properties:
+        return "No parameters.\n"
+    rows = [row(name, schema, required=False) for name, schema in properties.items()]
+    return table(rows)
+
+
+def llmservice() -> Schema:
+    """The properties of the stored version of LLMService."""
+    definition = yaml.safe_load((ROOT / "crds/llmservices.headrace.dev.yaml").read_text())
+    [version] = (version for version in definition["spec"]["versions"] if version["storage"])
+    return version["schema"]["openAPIV3Schema"]["properties"]  # type: ignore[no-any-return]
+
+
+def tables(path: str, schema: Schema) -> Iterator[str]:
+    """One section for an object, then one for each object in it."""
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    yield f"### {path}\n\n{schema.get('description', '')}".rstrip() + "\n"
+    yield table([row(name, field, name in required) for name, field in properties.items()])
+    rules = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    if rules:
+        yield "Rules: " + "; ".join(rules) + ".\n"
+    for name, field in properties.items():
+        item = field.get("items", field)
+        if "properties" in item:
+            yield from tables(f"{path}.{name}{'[]' if item is not field else ''}", item)
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table of fields, without the columns that no field fills."""
+    titles = ("field", "type", "default", "a change", "meaning")
+    used = [column for column in range(len(titles)) if any(cells[column] for cells in rows)]
+    lines = [[titles[column] for column in used], ["---"] * len(used)]
+    lines += [[cells[column] for column in used] for cells in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def row(name: str, schema: Schema, required: bool) -> tuple[str, ...]:
+    """Field, type with bounds, default, what a change does, meaning; the CRD says all in the description."""
+    default = "*required*" if required else shown_default(schema.get("default"))
+    meaning = " ".join(schema.get("description", "").split()).replace("|", "\\|")
+    meaning = re.sub(r" Default: \S+\.$", "", meaning)
+    stem, _, change = meaning.rpartition(" A change ")
+    effect = {"is live.": "is live", "rolls the pods.": "rolls the pods"}.get(change, "")
+    return f"`{name}`", shown_type(schema), default, effect, stem if effect else meaning
+
+
+def shown_default(default: Any) -> str:
+    """A default as a user would write it; blocks have theirs in their own table."""
+    return "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
+
+
+def shown_type(schema: Schema) -> str:
+    """The type in words, with its bounds."""
+    kind = schema.get("type", "object")
+    if "enum" in schema:
+        kind = ", ".join(f"`{value}`" for value in schema["enum"])
+    elif schema.get("x-kubernetes-int-or-string"):
+        kind = "quantity"
+    elif kind == "array":
+        kind = f"list of {shown_type(schema['items'])}"
+    elif isinstance(schema.get("additionalProperties"), dict):
+        kind = f"map of {shown_type(schema['additionalProperties'])}"
+    elif any("with a unit" in rule["message"] for rule in schema.get("x-kubernetes-validations", ())):
+        kind = "duration"
+    if "minimum" in schema:
+        kind += f" from {schema['minimum']}"
+    if "maximum" in schema:
+        kind += f" to {schema['maximum']}"
+    return kind
+
+
+GENERATORS: dict[str, Callable[[], str]] = {
+    "spec": spec_reference,
+    "status": status_reference,
+    **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
+}
+
+
+def filled(page: str) -> str:
+    """The page with every generated part made anew; raises KeyError for a part nobody makes."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"{match['name']} -->\n{GENERATORS[match['name']]()}"
+
+    return BLOCK.sub(fill, page)
+
+
+def main(check: bool) -> int:
+    """Write or compare every page; returns the exit status."""
+    status = 0
+    for name in PAGES:
+        path = ROOT / name
+        page = path.read_text()
+        wanted = filled(page)
+        if wanted == page:
+            continue
+        status = 1 if check else 0
+        print(f"{name} {'is stale: run `make generate`' if check else 'written'}")
+        if not check:
+            path.write_text(wanted)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(check=sys.argv[1:] == ["--check"]))
