@@ -2,8 +2,9 @@
 
     cluster up → chart → two services → replay, with a `kubectl patch` in its middle → before and after → URL
 
-Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running for
-the user's own requests; `make down` ends it. Where the demo stops, it says at which step and what to look at.
+Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running
+for the user's own requests; `make down` ends it. Where the demo stops, it says at which step, and shows what to
+look at.
 """
 
 import asyncio
@@ -18,13 +19,13 @@ from rich.console import Console
 from e2e.bench import results
 from e2e.cluster.places import REPOSITORY, cache
 from e2e.demo import services, table, workload
-from e2e.demo.diagnosis import SYSTEM_NAMESPACE, diagnose
+from e2e.demo.diagnosis import diagnose
 from e2e.demo.kube import Kube, Object
-from e2e.demo.metrics import Sample, Summary, Targets
+from e2e.demo.metrics import Sample, Targets
 from e2e.demo.replay import Progress, replay
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
-from e2e.demo.target import SettingError, Target, connect
+from e2e.demo.target import SYSTEM_NAMESPACE, SettingError, Target, connect
 
 READY_SECONDS = 420.0  # a CPU engine starts in half a minute alone; three at once on two cores take longer
 
@@ -32,65 +33,60 @@ READY_SECONDS = 420.0  # a CPU engine starts in half a minute alone; three at on
 def main() -> int:
     """Run the demo; the exit status is 0 if every step worked and no request failed."""
     began = float(os.environ.get("DEMO_STARTED") or time.time())
+    first = not (cache() / "vllm").exists()
     steps = Steps()
     target: Target | None = None
-    first = not (cache() / "vllm").exists()
     try:
         if os.environ.get("CLUSTER", "local") == "local":
             with steps.stage("cluster"):
                 steps.command([sys.executable, "-m", "e2e.cluster", "up"], os.environ)
         target = connect()
-        manifests = services.load(target.samples)
-        failed = _on(target, manifests, steps)
+        failed = _on(target, services.load(target.samples), steps)
     except SettingError as error:
         steps.say(f"✗ {error}")
         return 2
     except (StageError, KeyboardInterrupt) as error:
-        steps.say(f"✗ {error or 'interrupted'}")
+        steps.say(f"✗ {error!s}")
         if target:
             steps.say(diagnose(target.kube))
         return 1
-    total = time.time() - began
-    figure = "first_seconds" if first else "second_seconds"
-    path = results.write("demo", "make demo", {figure: round(total, 1)}, keep_other_figures=True)
-    steps.say(
-        f"\n{total:.0f} s in all: "
-        + ", ".join(f"{name} {took:.0f} s" for name, took in steps.seconds.items())
-    )
-    steps.say(f"written to {path.relative_to(REPOSITORY)}")
+    _conclude(time.time() - began, first, steps)
     return 1 if failed else 0
 
 
 def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> bool:
     """Everything that happens on a cluster that is up; whether a request failed."""
-    kube = target.kube
+    kube, targets = target.kube, services.targets(manifests)
     with steps.stage("chart"):
         install(target)
     with steps.stage("sample services"):
         apply(target, manifests)
     with steps.stage("engines start"):
         services.wait_ready(kube, manifests, READY_SECONDS, steps.say)
-    with target.gateway() as url:
-        with steps.stage("replay"):
-            steps.say("  Azure 2023 conversation trace through the gateway, the policy changes half-way")
-            samples, changes = asyncio.run(_replay(url, kube, services.targets(manifests), steps))
-        rows = workload.rows(samples, services.targets(manifests))
-        _report(kube, rows, samples, changes, steps)
-        _invite(url, steps)
+    with target.gateway() as url, steps.stage("replay"):
+        steps.say("  Azure 2023 conversation trace through the gateway; the policy changes half-way")
+        pods = services.pod_lives(kube)
+        samples, changes = asyncio.run(_replay(url, kube, targets, steps))
+        restarts = services.restarted(pods, services.pod_lives(kube))
+    Console().print(table.comparison(workload.rows(samples, targets)))
+    _report(samples, changes, restarts, steps)
+    steps.say("\nEvents of the services:\n" + services.events(kube))
+    _invite(target, url, steps)
     return any(sample.error for sample in samples)
 
 
 def install(target: Target) -> None:
     """Install or upgrade the chart, and wait until operator, picker and Envoy are ready."""
-    chart = REPOSITORY / "charts/headrace"
+    chart = str(REPOSITORY / "charts/headrace")
     target.kube.helm(
-        "upgrade", "--install", "headrace", str(chart), "--namespace", SYSTEM_NAMESPACE, "--create-namespace",
-        "--wait", "--timeout", "4m", "--values", "-", stdin=yaml.safe_dump(target.values),
-    )  # fmt: skip
+        *("upgrade", "--install", "headrace", chart, "--namespace", SYSTEM_NAMESPACE, "--create-namespace"),
+        *("--wait", "--timeout", "4m", "--values", "-"),
+        stdin=yaml.safe_dump(target.values),
+    )
 
 
 def apply(target: Target, manifests: Mapping[str, Object]) -> None:
-    """Make the namespace, its volumes and the services, under FCFS."""
+    """Make the namespace, its volumes and the services, under the policy that their files name."""
     target.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     target.prepare(NAMESPACE)
     for manifest in manifests.values():
@@ -100,12 +96,11 @@ def apply(target: Target, manifests: Mapping[str, Object]) -> None:
 async def _replay(
     url: str, kube: Kube, targets: Mapping[str, Targets], steps: Steps
 ) -> tuple[list[Sample], dict[str, float]]:
-    """Replay the trace and change the policy of every service half-way; what clients saw, seconds per change."""
+    """Replay the trace, change every policy half-way; what clients saw, and the seconds of each change."""
     progress = Progress()
     start = time.monotonic()
-    console = Console(log_time=False)
     shown = asyncio.create_task(
-        table.follow(progress, targets, lambda: workload.phase(time.monotonic() - start), steps.say, console)
+        table.follow(progress, targets, lambda: workload.phase(time.monotonic() - start), steps)
     )
     load = asyncio.create_task(replay(url, workload.calls(), progress))
     try:
@@ -121,35 +116,32 @@ async def _replay(
     return samples, dict(zip(targets, took, strict=True))
 
 
-def _report(
-    kube: Kube,
-    rows: list[tuple[str, str, Summary]],
-    samples: list[Sample],
-    changes: Mapping[str, float],
-    steps: Steps,
-) -> None:
-    """The comparison, the changes, failed requests, and the services' events."""
-    Console().print(table.comparison(rows))
+def _report(samples: list[Sample], changes: Mapping[str, float], restarts: int, steps: Steps) -> None:
+    """What the change took, and what it cost."""
     for name, took in changes.items():
-        steps.say(
-            f"kubectl patch llmservice {name}: LARRY on every engine after {took:.2f} s, no pod restarted"
-        )
+        steps.say(f"kubectl patch llmservice {name}: LARRY on every engine after {took:.2f} s")
     errors = [sample for sample in samples if sample.error]
-    steps.say(f"{len(samples)} requests, {len(errors)} failed")
+    steps.say(f"{len(samples)} requests, {len(errors)} failed; {restarts} restarts of pods or containers")
     for sample in errors[:5]:
         steps.say(f"  {sample.service}: {sample.error}")
-    events = kube("get", "events", "-n", NAMESPACE, "--field-selector=involvedObject.kind=LLMService",
-                  "--sort-by=.lastTimestamp")  # fmt: skip
-    steps.say("\nEvents of the services:\n" + "\n".join(events.splitlines()[-12:]))
 
 
-def _invite(url: str, steps: Steps) -> None:
+def _invite(target: Target, url: str, steps: Steps) -> None:
     """How to send a request of one's own."""
     body = '{"model": "chat", "prompt": "Hello", "max_tokens": 16}'
-    steps.say(f"\nThe gateway is at {url}. Try:")
+    steps.say(f"\nThe gateway is at {url}. {target.reopen}".rstrip())
     steps.say(f"  curl {url}/v1/completions -H 'content-type: application/json' -d '{body}'")
-    steps.say("  .venv/bin/python -m e2e.cluster kubectl describe llmservices -n " + NAMESPACE)
+    steps.say(f"  {target.kubectl} describe llmservices -n {NAMESPACE}")
     steps.say("`make down` ends it all.")
+
+
+def _conclude(seconds: float, first: bool, steps: Steps) -> None:
+    """The time of each step, and the figure of a first or a later run."""
+    figure = "first_seconds" if first else "second_seconds"
+    path = results.write("demo", "make demo", {figure: round(seconds, 1)}, keep_other_figures=True)
+    stages = ", ".join(f"{name} {took:.0f} s" for name, took in steps.seconds.items())
+    steps.say(f"\n{seconds:.0f} s in all: {stages}")
+    steps.say(f"{figure} written to {path.relative_to(REPOSITORY)}")
 
 
 if __name__ == "__main__":

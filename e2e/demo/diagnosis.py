@@ -4,8 +4,8 @@ import contextlib
 
 from e2e.demo.kube import Kube, KubeError, Object
 from e2e.demo.services import NAMESPACE
+from e2e.demo.target import SYSTEM_NAMESPACE
 
-SYSTEM_NAMESPACE = "headrace-system"
 _TAIL = 15  # lines of each command's output
 
 

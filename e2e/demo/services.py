@@ -115,5 +115,14 @@ def restarted(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     return sum(after[uid] - count if uid in after else 1 for uid, count in before.items())
 
 
+def events(kube: Kube, last: int = 12) -> str:
+    """The services' own events, as kubectl shows them."""
+    shown = kube(
+        *("get", "events", "-n", NAMESPACE, "--sort-by=.lastTimestamp"),
+        "--field-selector=involvedObject.kind=LLMService",
+    )
+    return "\n".join(shown.splitlines()[-last:])
+
+
 def _policy(service: Object) -> str:
     return str(service["spec"]["scheduling"]["policy"])

@@ -52,7 +52,7 @@ class Steps:
         try:
             yield
         except Exception as error:
-            raise StageError(f"step “{name}” failed: {error or type(error).__name__}") from error
+            raise StageError(f"step “{name}” failed: {str(error) or type(error).__name__}") from error
         finally:
             closed.set()
             watcher.join()

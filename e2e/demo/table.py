@@ -18,10 +18,7 @@ RECENT = 50  # requests that the live numbers look back on
 
 
 async def follow(
-    progress: Progress,
-    targets: Mapping[str, Targets],
-    phase: Callable[[], str],
-    steps: Steps,
+    progress: Progress, targets: Mapping[str, Targets], phase: Callable[[], str], steps: Steps
 ) -> None:
     """Show the replay's progress until cancelled."""
     console = Console()

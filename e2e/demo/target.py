@@ -1,15 +1,15 @@
 """Where the demo runs: the local cluster, or with CLUSTER=current the one that the user's kubectl speaks to.
 
-On the user's own cluster the nodes pull the images from a registry (`make images REGISTRY=… TAG=…`, and the same
-two variables for the demo), and SAMPLES names a folder of LLMServices `chat` and `code` whose engine image and
-model the cluster can reach; the samples here need the local cluster's volumes.
+On the user's own cluster the nodes pull the images from a registry (`make images REGISTRY=… TAG=…`, and the
+same two variables for the demo), and SAMPLES names a folder of LLMServices `chat` and `code` in the namespace
+headrace-demo, whose engine image and model the cluster can reach; the samples here need the local volumes.
 """
 
 import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,15 +31,16 @@ class Target:
     """A cluster that is up, and what differs between the local one and a user's own."""
 
     kube: Kube
+    kubectl: str  # what a user types
     values: Object  # for the chart
     samples: Path
-    prepare: Callable[[str], None]  # makes the volumes of the samples in a namespace
-    gateway: Callable[[], contextlib.AbstractContextManager[str]]  # the gateway's URL while the block lasts
+    prepare: Callable[[str], None]  # makes the samples' volumes in a namespace
+    gateway: Callable[[], contextlib.AbstractContextManager[str]]  # the gateway's URL, at least for the block
+    reopen: str = ""  # how to open it again, where it closes with the block
 
 
-def connect(environment: dict[str, str] | None = None) -> Target:
+def connect(settings: Mapping[str, str] = os.environ) -> Target:
     """The target that CLUSTER names; raises SettingError."""
-    settings = dict(os.environ) if environment is None else environment
     match settings.get("CLUSTER", "local"):
         case "local":
             return _local(settings)
@@ -49,50 +50,51 @@ def connect(environment: dict[str, str] | None = None) -> Target:
             raise SettingError(f"CLUSTER={other}: must be local (the default) or current")
 
 
-def _local(settings: dict[str, str]) -> Target:
+def _local(settings: Mapping[str, str]) -> Target:
     cluster = Cluster()
     kube = Kube(
         kubectl=(str(binaries.path("kube")), "kubectl"),
         helm_command=(str(binaries.path("helm")),),
         environment={**settings, "KUBECONFIG": str(cluster.kubeconfig)},
     )
-    values: Object = {
-        "image": {"tag": "dev"},
-        "gateway": {
-            "image": {"repository": "localhost/headrace/envoy", "tag": "dev"},
-            "replicas": 1,
-            "concurrency": 1,
-            "drainSeconds": 5,
-        },
+    small_gateway = {
+        "image": {"repository": "localhost/headrace/envoy", "tag": "dev"},
+        "replicas": 1,
+        "concurrency": 1,
+        "drainSeconds": 5,
     }
     return Target(
         kube=kube,
-        values=values,
+        kubectl=".venv/bin/python -m e2e.cluster kubectl",
+        values={"image": {"tag": "dev"}, "gateway": small_gateway},
         samples=SAMPLES,
         prepare=cluster.volumes,
         gateway=lambda: contextlib.nullcontext(cluster.expose(SYSTEM_NAMESPACE, GATEWAY, 80)),
     )
 
 
-def _current(settings: dict[str, str]) -> Target:
+def _current(settings: Mapping[str, str]) -> Target:
     missing = [name for name in ("REGISTRY", "TAG", "SAMPLES") if not settings.get(name)]
     if missing:
         raise SettingError(
-            f"CLUSTER=current needs {', '.join(missing)}: the registry and tag that `make images` pushed to, and a "
-            f"folder of LLMServices like {SAMPLES}"
+            f"CLUSTER=current needs {', '.join(missing)}: the registry and tag that `make images` pushed to, "
+            f"and a folder of LLMServices like {SAMPLES}"
         )
     kube = Kube(kubectl=("kubectl",), helm_command=("helm",), environment=settings)
     return Target(
         kube=kube,
+        kubectl="kubectl",
         values={"image": {"registry": settings["REGISTRY"], "tag": settings["TAG"]}},
         samples=Path(settings["SAMPLES"]),
-        prepare=lambda namespace: None,
+        prepare=lambda _: None,
         gateway=lambda: _port_forward(kube),
+        reopen=f"Open it with `kubectl port-forward -n {SYSTEM_NAMESPACE} service/{GATEWAY} PORT:80`.",
     )
 
 
 @contextlib.contextmanager
 def _port_forward(kube: Kube) -> Iterator[str]:
+    """A port of this machine that leads to the gateway Service; raises OSError when kubectl gives up."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [*kube.kubectl, "port-forward", "-n", SYSTEM_NAMESPACE, f"service/{GATEWAY}", f"{port}:80"]
