@@ -53,7 +53,7 @@ class EngineLimits:
 
     block_size: int  # tokens per KV block
     kv_groups: int  # KV blocks that one `block_size` of tokens takes, one for each group of layers
-    total_blocks: int
+    total_blocks: int  # that requests can hold
     max_step_tokens: int  # vLLM's --max-num-batched-tokens
     max_running: int  # vLLM's --max-num-seqs
 

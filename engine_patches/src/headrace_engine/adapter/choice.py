@@ -1,0 +1,49 @@
+"""Whether this engine runs policies, or vLLM's own scheduler with the reason in stats/rank<r>.json."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from vllm.v1.core.sched.request_queue import RequestQueue
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from headrace_engine.adapter import seams
+from headrace_engine.adapter.announce import report
+from headrace_engine.adapter.link import FileLink
+from headrace_engine.adapter.queue import PlanQueue
+from headrace_engine.adapter.scheduler import scheduler_class
+
+log = logging.getLogger("vllm.headrace")
+
+
+def make_scheduler(stock: type, root: Path, vllm_config: Any, **rest: Any) -> Any:
+    """The engine's scheduler: `stock` with policies if that can work, else `stock` as it is.
+
+    Takes the keyword arguments of vLLM's schedulers.
+    """
+    rank = vllm_config.parallel_config.data_parallel_index
+    reason = refusal(vllm_config)
+    if reason is None:
+        try:
+            link = FileLink(root, rank)
+            scheduler = scheduler_class(stock, link)(vllm_config=vllm_config, **rest)
+        except Exception as error:  # whatever it is, the engine serves without policies
+            log.exception("headrace: the policy scheduler did not start")
+            reason = f"the policy scheduler did not start: {error}"
+        else:
+            report(root, rank, stock, boot=link.boot)
+            return scheduler
+    report(root, rank, stock, reason)
+    return stock(vllm_config=vllm_config, **rest)
+
+
+def refusal(vllm_config: Any) -> str | None:
+    """Why policies can't run in this engine, for the user to act on; None if they can."""
+    config = vllm_config.scheduler_config
+    if config.policy != "fcfs":
+        return f"--scheduling-policy {config.policy} orders requests by itself; remove it to use policies"
+    if vllm_config.parallel_config.data_parallel_size > 1:
+        return "--data-parallel-size above 1 is not supported; use replicas instead"
+    return seams.missing_seams(Scheduler, PlanQueue, RequestQueue.__abstractmethods__)

@@ -1,0 +1,191 @@
+"""Runs a policy such that whatever it does costs at most its own step, never the engine.
+
+A policy may raise, plan the impossible, take too long or let nobody run. The step then goes on FCFS, from the
+point where the failure showed, and is counted. The policy starts afresh at the next step with the queue as it
+is, since its state can't be trusted any more. If that happens several steps in a row the policy is `disabled`
+and all steps are FCFS until the next document.
+
+Nothing here imports vLLM. The stopwatch measures CPU seconds of this thread, so that a busy machine is not
+taken for a slow policy; on a virtual clock it stands still.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+
+from headrace_engine.control.records import ErrorCode
+from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.plan import NOTHING, Plan, Yielding
+from headrace_engine.policies.view import EngineView, RequestView
+
+PLAN_SECONDS = 0.05  # of CPU time in one step; planning takes about a thousandth of it
+FAILURES_IN_A_ROW = 5  # before the policy is disabled
+EMPTY_STEPS_IN_A_ROW = 8  # that a policy may cause; one or two are a way to wait
+
+log = logging.getLogger("vllm.headrace")
+
+
+class InvalidPlanError(Exception):
+    """The policy planned something that can't be done."""
+
+
+class OverrunError(Exception):
+    """The policy took longer than PLAN_SECONDS."""
+
+
+class Guard:
+    """One engine's policy under supervision; `error` is the last failure under the present document."""
+
+    def __init__(self, view: EngineView, make: Callable[[], Policy], stopwatch: Callable[[], float]) -> None:
+        self._view = view
+        self._make = make
+        self._stopwatch = stopwatch
+        self._policy: Policy | None = None  # None: has to start afresh
+        self._plan: Plan | None = None  # of the step under way, unless it is FCFS
+        self._failed = False  # since the last step ended
+        self._failures = 0  # in a row
+        self._empty_steps = 0  # in a row
+        self._spent = 0.0  # seconds of this step
+        self.fallback_steps = 0
+        self.error = ErrorCode.NONE
+        self.disabled = False
+
+    def install(self, make: Callable[[], Policy]) -> None:
+        """Put another policy in force from the next step on; requests in flight notice nothing."""
+        self._make = make
+        self._policy = None
+        self._failed = self.disabled = False
+        self._failures = self._empty_steps = 0
+        self.error = ErrorCode.NONE
+
+    def add(self, request: RequestView) -> None:
+        """`request` joined the queue."""
+        if self._policy is not None:
+            try:
+                self._policy.add(request)
+            except Exception as error:
+                self._fail(error)
+
+    def discard(self, request: RequestView) -> None:
+        """`request` left the queue."""
+        if self._policy is not None:
+            try:
+                self._policy.discard(request)
+            except Exception as error:
+                self._fail(error)
+
+    def plan(self) -> Plan:
+        """A plan that can be carried out. What it admits must be asked of `admitted`."""
+        self._plan = None
+        self._spent = 0.0
+        if not (self.disabled or self._failed):
+            try:
+                self._plan = self._checked_plan()
+            except Exception as error:
+                self._fail(error)
+        return self._plan or Plan(step_tokens=self._view.limits.max_step_tokens)
+
+    def admitted(self) -> Iterator[RequestView] | None:
+        """The planned requests one by one, FCFS from where the policy fails; None: the queue as it is."""
+        if self._plan is None or (self._plan.admitted is None and not self._plan.yielding.preempted):
+            return None
+        return self._admit(self._plan)
+
+    def finish(self, scheduled_tokens: int) -> None:
+        """The step is over, with so many tokens scheduled."""
+        if self._plan is not None and not self._failed:
+            self._watch_empty_steps(self._plan, scheduled_tokens)
+        if self._failed or self.disabled:
+            self.fallback_steps += 1
+        self._failures = self._failures + 1 if self._failed else 0
+        self._failed = False
+        if self._failures >= FAILURES_IN_A_ROW and not self.disabled:
+            self.disabled = True
+            log.error("headrace: policy disabled after %d failed steps in a row", self._failures)
+
+    def _checked_plan(self) -> Plan:
+        started = self._stopwatch()
+        if self._policy is None:
+            policy = self._make()
+            for request in self._view.waiting:
+                policy.add(request)
+            self._policy = policy
+            started = self._stopwatch()  # starting afresh takes as long as the queue does
+        plan = self._policy.plan(self._view)
+        self._charge(started)
+        _check(plan, self._view)
+        return plan
+
+    def _admit(self, plan: Plan) -> Iterator[RequestView]:
+        waiting, excluded = self._view.waiting, set(plan.yielding.preempted)
+        try:
+            yield from self._planned(plan, excluded)
+        except Exception as error:
+            self._fail(error)
+            yield from (request for request in waiting if request in waiting and request not in excluded)
+
+    def _planned(self, plan: Plan, excluded: Collection[RequestView]) -> Iterator[RequestView]:
+        """What the plan admits, each request checked as it is taken."""
+        waiting = self._view.waiting
+        ranked = iter(waiting if plan.admitted is None else plan.admitted)
+        anyone = False
+        while True:
+            started = self._stopwatch()
+            request = next(ranked, None)
+            self._charge(started)
+            if request is None:
+                break
+            if request in excluded:
+                continue
+            if request not in waiting:
+                raise InvalidPlanError("admits a request that is not in the queue, or admits one twice")
+            anyone = True
+            yield request
+        if not anyone and not self._view.running and len(waiting) > len(excluded):
+            raise InvalidPlanError("admits nobody although nothing runs")
+
+    def _charge(self, started: float) -> None:
+        self._spent += self._stopwatch() - started
+        if self._spent > PLAN_SECONDS:
+            raise OverrunError(f"took {self._spent:.3f} s of CPU time, more than {PLAN_SECONDS} s")
+
+    def _watch_empty_steps(self, plan: Plan, scheduled_tokens: int) -> None:
+        if scheduled_tokens or not (plan.yielding.hidden or plan.yielding.preempted):
+            self._empty_steps = 0
+            return
+        self._empty_steps += 1
+        if self._empty_steps >= EMPTY_STEPS_IN_A_ROW:
+            self._empty_steps = 0
+            self._fail(InvalidPlanError(f"let nobody run for {EMPTY_STEPS_IN_A_ROW} steps"))
+
+    def _fail(self, error: Exception) -> None:
+        self.error = {InvalidPlanError: ErrorCode.INVALID_PLAN, OverrunError: ErrorCode.OVERRAN}.get(
+            type(error), ErrorCode.RAISED
+        )
+        if not self._failures:
+            log.warning("headrace: this step goes on FCFS, its policy failed: %r", error, exc_info=error)
+        self._failed = True
+        self._policy = None
+
+
+def _check(plan: Plan, view: EngineView) -> None:
+    """Raise InvalidPlanError unless the plan can be carried out; what it admits is checked as it is taken."""
+    if not isinstance(plan, Plan):
+        raise InvalidPlanError(f"is a {type(plan).__name__}, not a Plan")
+    if not 1 <= plan.step_tokens <= view.limits.max_step_tokens:
+        raise InvalidPlanError(f"step of {plan.step_tokens} tokens, not 1 to {view.limits.max_step_tokens}")
+    if plan.yielding is not NOTHING:
+        _check_yielding(plan.yielding, view)
+
+
+def _check_yielding(yielding: Yielding, view: EngineView) -> None:
+    running = set(view.running)
+    if yielding.running is not None and (
+        len(yielding.running) != len(running) or set(yielding.running) != running
+    ):
+        raise InvalidPlanError("running order does not name each running request once")
+    if not running.issuperset(yielding.hidden) or not running.issuperset(yielding.preempted):
+        raise InvalidPlanError("hides or preempts a request that does not run")
+    if any(cap < 1 for cap in yielding.chunk_caps.values()):
+        raise InvalidPlanError("caps a chunk below 1 token")

@@ -1,0 +1,106 @@
+"""vLLM's schedulers with a policy: hooks around vLLM's own methods, none of which is replaced.
+
+What a hook does besides planning is telling; a failure there is logged once and telling ends, while the
+engine and its policy go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from headrace_engine.adapter.guard import Guard
+from headrace_engine.adapter.link import Link, Staged
+from headrace_engine.adapter.queue import PlanQueue
+from headrace_engine.adapter.step import StepPlanner
+from headrace_engine.adapter.telemetry import Telemetry
+from headrace_engine.adapter.view import SchedulerView, limits_of
+from headrace_engine.policies.composition import Policy
+
+log = logging.getLogger("vllm.headrace")
+
+
+class PolicyScheduler:
+    """Mixed in before one of vLLM's schedulers; `link` is set by `scheduler_class`."""
+
+    link: ClassVar[Link]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        limits = limits_of(self)
+        queue = PlanQueue(limits, self._joined, self._left)
+        view = SchedulerView(self, limits, queue)
+        self._guard = Guard(view, Policy, self.link.stopwatch)
+        self._step = StepPlanner(self, view, queue, self._guard)
+        self._in_force: Staged | None = None
+        self._telemetry: Telemetry | None = Telemetry(self, view, queue, self._guard, self.link)
+        self.waiting = queue
+        self.link.start(limits)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Plan, let vLLM schedule, tell."""
+        staged = self.link.staged
+        if staged is not self._in_force and staged is not None:
+            self._put_in_force(staged)
+        self._step.begin(self.link.clock())
+        tokens = 0
+        try:
+            output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+            tokens = output.total_num_scheduled_tokens
+        finally:
+            self._step.end(tokens)
+        self._tell(Telemetry.scheduled, output)
+        return output
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Let vLLM take in a step's tokens, then tell."""
+        results = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        self._tell(Telemetry.delivered, scheduler_output, results)
+        return results
+
+    def add_request(self, request: Any) -> None:
+        """Let vLLM enqueue a request, then tell."""
+        super().add_request(request)  # type: ignore[misc]
+        self._tell(Telemetry.arrived, request)
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._tell(Telemetry.left, request)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def shutdown(self) -> None:
+        """Stop our thread too."""
+        self.link.close()
+        super().shutdown()  # type: ignore[misc]
+
+    def _put_in_force(self, staged: Staged) -> None:
+        self._in_force = staged
+        self._guard.install(staged.make)
+        self._tell(Telemetry.installed, staged.document)
+        log.info("headrace: policy %s (%s) in force", staged.document.policy, staged.document.hash)
+
+    def _joined(self, request: Any) -> None:
+        self._guard.add(request)
+
+    def _left(self, request: Any) -> None:
+        self._guard.discard(request)
+
+    def _tell(self, event: Callable[..., None], *details: Any) -> None:
+        if self._telemetry is not None:
+            try:
+                event(self._telemetry, *details)
+            except Exception:
+                log.exception("headrace: telling the sidecar failed; the engine goes on without")
+                self._telemetry = None
+
+
+def scheduler_class(stock: type, link: Link) -> type:
+    """`stock`, one of vLLM's two schedulers, with policies from `link`; raises TypeError for any other."""
+    if stock is AsyncScheduler:
+        return type("HeadraceAsyncScheduler", (PolicyScheduler, AsyncScheduler), {"link": link})
+    if stock is Scheduler:
+        return type("HeadraceScheduler", (PolicyScheduler, Scheduler), {"link": link})
+    raise TypeError(f"{stock.__name__} is not a scheduler that policies can run on")

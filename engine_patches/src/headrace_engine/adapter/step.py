@@ -1,0 +1,84 @@
+"""One step: ask the policy, let vLLM see only what was planned, and undo it afterwards."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from headrace_engine.adapter.guard import Guard
+from headrace_engine.adapter.queue import PlanQueue
+from headrace_engine.adapter.view import SchedulerView
+from headrace_engine.policies.plan import NOTHING, Plan, Yielding
+
+
+class StepPlanner:
+    """Applies plans to one vLLM scheduler, through the seams that `seams` checks."""
+
+    def __init__(self, scheduler: Any, view: SchedulerView, queue: PlanQueue, guard: Guard) -> None:
+        self._scheduler = scheduler
+        self._view = view
+        self._queue = queue
+        self._guard = guard
+        self._reordered = False  # the running requests are not in vLLM's own order
+
+    def begin(self, now: float) -> None:
+        """Plan the step that vLLM is about to schedule."""
+        self._view.now = now
+        plan = self._guard.plan()
+        self._queue.begin(self._guard.admitted())
+        self._scheduler.max_num_scheduled_tokens = plan.step_tokens
+        if plan.yielding is not NOTHING or self._reordered:
+            self._give_way(plan)
+
+    def end(self, scheduled_tokens: int) -> None:
+        """Leave vLLM's scheduler as it would be without us, and close the step's books."""
+        self._scheduler.max_num_scheduled_tokens = self._view.limits.max_step_tokens
+        self._scheduler.__dict__.pop("_reserve_prefill_lookahead", None)
+        self._queue.end()
+        self._guard.finish(scheduled_tokens)
+
+    def _give_way(self, plan: Plan) -> None:
+        scheduler, yielding = self._scheduler, plan.yielding
+        if yielding.running is not None:
+            scheduler.running = list(yielding.running)
+        elif self._reordered:
+            scheduler.running.sort(key=lambda request: request.arrival_time)
+        self._reordered = yielding.running is not None
+        for request in yielding.preempted:
+            self._preempt(request)
+        for request in yielding.hidden:
+            # schedule() first counts the step up, then skips requests whose eligible step is not reached.
+            eligible = scheduler.current_step + 2
+            request.next_decode_eligible_step = max(request.next_decode_eligible_step, eligible)  # type: ignore[attr-defined]
+        if yielding.chunk_caps:
+            self._cap_chunks(yielding)
+
+    def _preempt(self, request: Any) -> None:
+        scheduler = self._scheduler
+        if not scheduler._request_blocks_can_be_freed(request):
+            return  # a step in flight still writes them; vLLM would not choose it as a victim either
+        scheduler.running.remove(request)
+        scheduler._preempt_request(
+            request, time.monotonic(), drop_stale_output=scheduler.requires_kv_delivery
+        )
+        scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
+
+    def _cap_chunks(self, yielding: Yielding) -> None:
+        """Shadow vLLM's last say over a chunk's size for this step.
+
+        A cap that vLLM rounds down to nothing is dropped, since a chunk of 0 would end the scan of the queue;
+        so is one below a decode with its drafts, which can't be split, and any if chunks are bound to blocks.
+        """
+        scheduler = self._scheduler
+        if scheduler.need_mamba_block_aligned_split:
+            return
+        vllm_says = scheduler._reserve_prefill_lookahead
+        least = 1 + scheduler.num_spec_tokens
+        caps = {request: max(least, cap) for request, cap in yielding.chunk_caps.items()}
+
+        def capped(request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:
+            cap = min(caps.get(request, num_new_tokens), num_new_tokens)
+            tokens: int = vllm_says(request, num_computed_tokens, cap)
+            return tokens or int(vllm_says(request, num_computed_tokens, num_new_tokens))
+
+        scheduler._reserve_prefill_lookahead = capped

@@ -1,0 +1,198 @@
+"""What the engine tells its sidecar: the board after each step, step samples, finished requests.
+
+TTFT, JCT and queue time count from the request's arrival at the API server. TBT is the time between two
+deliveries of tokens of one request; its target is met if the mean over the request is within it, and the
+single gaps beyond it are counted besides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.adapter.guard import Guard
+from headrace_engine.adapter.link import Link
+from headrace_engine.adapter.queue import PlanQueue
+from headrace_engine.adapter.view import SchedulerView
+from headrace_engine.contracts import PolicyDocument, Slo
+from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample, Target
+
+STEPS_IN_FLIGHT = 16  # at most; vLLM plans one or, with pipeline stages, a few steps ahead
+
+
+@dataclass(slots=True)
+class Progress:
+    """One request on its way; times are unix seconds, 0 if not yet."""
+
+    request: Any
+    scheduled: float = 0.0
+    first_token: float = 0.0
+    last_token: float = 0.0
+    max_tbt: float = 0.0
+    tbt_violations: int = 0
+
+
+class Telemetry:
+    """Counts and times of one engine; reads the scheduler, never changes it."""
+
+    def __init__(
+        self, scheduler: Any, view: SchedulerView, queue: PlanQueue, guard: Guard, link: Link
+    ) -> None:
+        self._scheduler = scheduler
+        self._view = view
+        self._queue = queue
+        self._guard = guard
+        self._link = link
+        self._slo = Slo()
+        self._tbt_target = float("inf")  # seconds
+        self._applied_hash = 0
+        self._progress: dict[str, Progress] = {}
+        self._in_flight: deque[tuple[Any, float]] = deque(maxlen=STEPS_IN_FLIGHT)  # output, start
+        self._delivered = 0.0  # when the last step's output came
+        self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
+        link.publish(self._board())
+
+    def installed(self, document: PolicyDocument) -> None:
+        """`document` is in force from this step on."""
+        self._slo = document.slo
+        self._tbt_target = document.slo.tbt_ms / 1000 if document.slo.tbt_ms else float("inf")
+        self._applied_hash = int(document.hash, 16)
+
+    def arrived(self, request: Any) -> None:
+        """A request was handed to the scheduler."""
+        if request.request_id not in self._progress and not request.is_finished():
+            self._progress[request.request_id] = Progress(request)
+            self._arrivals += 1
+            self._arrived_tokens += request.num_prompt_tokens
+
+    def left(self, request: Any) -> None:
+        """A request is finished or aborted, and about to be freed."""
+        self._finishes += 1
+        if request.get_finished_reason().name in ("ABORT", "ERROR"):
+            self._progress.pop(request.request_id, None)
+
+    def scheduled(self, output: Any) -> None:
+        """A step has been planned: its `SchedulerOutput`."""
+        now = self._view.now
+        for new in output.scheduled_new_reqs:
+            progress = self._progress.get(new.req_id)
+            if progress is not None and not progress.scheduled:
+                progress.scheduled = now
+        if output.preempted_req_ids:
+            self._preemptions += len(output.preempted_req_ids)
+        if output.total_num_scheduled_tokens:
+            self._in_flight.append((output, now))
+        self._link.publish(self._board())
+
+    def delivered(self, output: Any, results: dict[int, Any]) -> None:
+        """A step's tokens are there: its `SchedulerOutput` and the `EngineCoreOutputs` by client."""
+        now = self._link.clock()
+        self._sample(output, now)
+        progress_of, target = self._progress, self._tbt_target
+        for result in results.values():
+            for item in result.outputs:
+                progress = progress_of.get(item.request_id)
+                if progress is None:
+                    continue
+                if item.new_token_ids:
+                    if progress.first_token:
+                        gap = now - progress.last_token
+                        progress.max_tbt = max(progress.max_tbt, gap)
+                        if gap > target:
+                            progress.tbt_violations += 1
+                    else:
+                        progress.first_token = now
+                    progress.last_token = now
+                if item.finish_reason is not None and progress.request.is_finished():
+                    del progress_of[item.request_id]
+                    self._link.finished(finished_request(progress, now, self._slo))
+
+    def _sample(self, output: Any, now: float) -> None:
+        while self._in_flight:
+            planned, started = self._in_flight.popleft()
+            if planned is output:
+                seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
+                self._link.step(step_sample(output, max(seconds, 0.0)))
+                break
+        self._delivered = now
+
+    def _board(self) -> BoardRecord:
+        scheduler, limits, guard = self._scheduler, self._view.limits, self._guard
+        running, waiting = scheduler.get_request_counts()
+        unfinished = scheduler._inflight_prefills
+        return BoardRecord(
+            self._view.now or self._link.clock(),
+            scheduler.current_step,
+            running,
+            waiting,
+            self._queue.tokens,
+            sum(r.num_tokens - r.num_computed_tokens for r in unfinished) if unfinished else 0,
+            self._queue.blocks,
+            self._view.free_blocks,
+            limits.total_blocks,
+            limits.block_size,
+            self._arrivals,
+            self._arrived_tokens,
+            self._finishes,
+            self._preemptions,
+            guard.fallback_steps,
+            guard.error,
+            self._applied_hash,
+            guard.disabled,
+            limits.max_step_tokens,
+        )
+
+
+def step_sample(output: Any, seconds: float) -> StepSample:
+    """Sort a step's tokens into prefill chunks and decodes; a token's context is all that precedes it."""
+    tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
+    cached = output.scheduled_cached_reqs
+    if output.total_num_scheduled_tokens == len(cached.req_ids):  # one token each, and nobody new
+        return StepSample(0, 0, len(cached.req_ids), sum(cached.num_computed_tokens), seconds)
+    prefill_tokens = prefill_work = decodes = decode_context = 0
+    contexts = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
+    contexts += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905 of equal length
+    for request_id, context in contexts:
+        chunk = tokens[request_id]
+        if chunk == 1 or request_id in drafted:
+            decodes += 1
+            decode_context += context
+        else:
+            prefill_tokens += chunk
+            prefill_work += chunk * context + chunk * (chunk + 1) // 2
+    return StepSample(prefill_tokens, prefill_work, decodes, decode_context, seconds)
+
+
+def finished_request(progress: Progress, now: float, slo: Slo) -> FinishedRequest:
+    """The record of a request that finished at `now`, judged by the targets in force at that time."""
+    request = progress.request
+    first = progress.first_token or now
+    ttft = first - request.arrival_time
+    jct = now - request.arrival_time
+    gaps = request.num_output_tokens - 1
+    mean_tbt = (progress.last_token - first) / gaps if gaps > 0 else 0.0
+    targets = met = Target(0)
+    for target, limit_ms, value in (
+        (Target.TTFT, slo.ttft_ms, ttft),
+        (Target.TBT, slo.tbt_ms, mean_tbt),
+        (Target.JCT, slo.jct_ms, jct),
+    ):
+        if limit_ms is not None:
+            targets |= target
+            if value * 1000 <= limit_ms:
+                met |= target
+    return FinishedRequest(
+        time=now,
+        prompt_tokens=request.num_prompt_tokens,
+        output_tokens=request.num_output_tokens,
+        ttft=max(ttft, 0.0),
+        max_tbt=progress.max_tbt,
+        mean_tbt=mean_tbt,
+        tbt_violations=progress.tbt_violations,
+        jct=max(jct, 0.0),
+        queue_time=max((progress.scheduled or now) - request.arrival_time, 0.0),
+        targets=int(targets),
+        met=int(met),
+        preemptions=request.num_preemptions,
+    )

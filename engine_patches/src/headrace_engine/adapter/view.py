@@ -1,0 +1,58 @@
+"""vLLM's scheduler as a policy sees it: an `EngineView` that reads through."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace_engine.policies.view import EngineLimits, RequestView
+
+if TYPE_CHECKING:
+    from headrace_engine.adapter.queue import PlanQueue
+
+
+def limits_of(scheduler: Any) -> EngineLimits:
+    """The constants of an engine whose scheduler has been set up."""
+    return EngineLimits(
+        block_size=scheduler.block_size,
+        kv_groups=max(1, len(scheduler.kv_cache_config.kv_cache_groups)),
+        total_blocks=scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1,  # one is vLLM's null block
+        max_step_tokens=scheduler.max_num_scheduled_tokens,
+        max_running=scheduler.max_num_running_reqs,
+    )
+
+
+class SchedulerView:
+    """Live: nothing is copied, so it costs what is read. `now` is set at the start of each step."""
+
+    def __init__(self, scheduler: Any, limits: EngineLimits, queue: PlanQueue) -> None:
+        self._scheduler = scheduler
+        self._pool = scheduler.kv_cache_manager.block_pool
+        self._queue = queue
+        self.limits = limits
+        self.now = 0.0
+
+    @property
+    def waiting(self) -> Collection[RequestView]:
+        """The queue, in its own order."""
+        return self._queue
+
+    @property
+    def running(self) -> Sequence[RequestView]:
+        """Requests that hold KV."""
+        running: Sequence[RequestView] = self._scheduler.running
+        return running
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks that no request holds."""
+        free: int = self._pool.get_num_free_blocks()
+        return free
+
+    @property
+    def promised_blocks(self) -> int:
+        """KV blocks that running requests still need to finish their prefill."""
+        if not self._scheduler._inflight_prefills:
+            return 0
+        promised: int = self._scheduler._inflight_prefill_reserved_blocks()
+        return promised

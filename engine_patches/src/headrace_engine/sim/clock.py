@@ -1,0 +1,69 @@
+"""A clock that moves only when told, and a link to nowhere that keeps what the engine tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from headrace_engine.adapter.link import Staged
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
+from headrace_engine.policies import registry
+from headrace_engine.policies.view import EngineLimits
+
+START = 1_700_000_000.0  # unix seconds; any, but of today's size, where floats are as coarse as in production
+
+
+@dataclass(slots=True)
+class VirtualClock:
+    """Unix seconds."""
+
+    now: float = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class MemoryLink:
+    """A `Link` for simulations and tests; planning takes no time on it."""
+
+    clock: VirtualClock
+    staged: Staged | None = None
+    document: PolicyDocument | None = None  # in force when the engine starts
+    board: BoardRecord | None = None
+    steps: list[StepSample] = field(default_factory=list)
+    requests: list[FinishedRequest] = field(default_factory=list)
+    limits: EngineLimits | None = None
+
+    def stopwatch(self) -> float:
+        """Stands still."""
+        return 0.0
+
+    def start(self, limits: EngineLimits) -> None:
+        """Stage the first document."""
+        self.limits = limits
+        if self.document is not None:
+            self.stage(self.document)
+
+    def stage(self, document: PolicyDocument) -> None:
+        """Have the engine put `document` in force at its next step; raises ContractError."""
+        if self.limits is None:
+            raise RuntimeError("no engine has started on this link")
+        registry.validate(document)
+        self.staged = Staged(document.sealed(), partial(registry.build, document, self.limits))
+
+    def publish(self, record: BoardRecord) -> None:
+        """Keep the newest board."""
+        self.board = record
+
+    def step(self, sample: StepSample) -> None:
+        """Keep a step sample."""
+        self.steps.append(sample)
+
+    def finished(self, record: FinishedRequest) -> None:
+        """Keep a finished request."""
+        self.requests.append(record)
+
+    def close(self) -> None:
+        """Nothing to stop."""
