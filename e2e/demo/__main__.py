@@ -3,8 +3,8 @@
     cluster up → chart → two services → replay, with a `kubectl patch` in its middle → before and after → URL
 
 Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running
-for the user's own requests; `make down` ends it. Where the demo stops, it says at which step, and shows what to
-look at.
+for the user's own requests; `make down` ends it. Where the demo stops, it says at which step, and shows what
+to look at.
 """
 
 import asyncio
@@ -13,21 +13,18 @@ import sys
 import time
 from collections.abc import Mapping
 
-import yaml
 from rich.console import Console
 
 from e2e.bench import results
 from e2e.cluster.places import REPOSITORY, cache
-from e2e.demo import services, table, workload
+from e2e.demo import deploy, services, table, workload
 from e2e.demo.diagnosis import diagnose
 from e2e.demo.kube import Kube, Object
 from e2e.demo.metrics import Sample, Targets
 from e2e.demo.replay import Progress, replay
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
-from e2e.demo.target import SYSTEM_NAMESPACE, SettingError, Target, connect
-
-READY_SECONDS = 420.0  # a CPU engine starts in half a minute alone; three at once on two cores take longer
+from e2e.demo.target import SettingError, Target
 
 
 def main() -> int:
@@ -37,10 +34,7 @@ def main() -> int:
     steps = Steps()
     target: Target | None = None
     try:
-        if os.environ.get("CLUSTER", "local") == "local":
-            with steps.stage("cluster"):
-                steps.command([sys.executable, "-m", "e2e.cluster", "up"], os.environ)
-        target = connect()
+        target = deploy.cluster(steps)
         failed = _on(target, services.load(target.samples), steps)
     except SettingError as error:
         steps.say(f"✗ {error}")
@@ -57,12 +51,8 @@ def main() -> int:
 def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> bool:
     """Everything that happens on a cluster that is up; whether a request failed."""
     kube, targets = target.kube, services.targets(manifests)
-    with steps.stage("chart"):
-        install(target)
-    with steps.stage("sample services"):
-        apply(target, manifests)
-    with steps.stage("engines start"):
-        services.wait_ready(kube, manifests, READY_SECONDS, steps.say)
+    deploy.headrace(target, steps)
+    deploy.sample_services(target, manifests, steps)
     with target.gateway() as url, steps.stage("replay"):
         steps.say("  Azure 2023 conversation trace through the gateway; the policy changes half-way")
         pods = services.pod_lives(kube)
@@ -73,24 +63,6 @@ def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> bool:
     steps.say("\nEvents of the services:\n" + services.events(kube))
     _invite(target, url, steps)
     return any(sample.error for sample in samples)
-
-
-def install(target: Target) -> None:
-    """Install or upgrade the chart, and wait until operator, picker and Envoy are ready."""
-    chart = str(REPOSITORY / "charts/headrace")
-    target.kube.helm(
-        *("upgrade", "--install", "headrace", chart, "--namespace", SYSTEM_NAMESPACE, "--create-namespace"),
-        *("--wait", "--timeout", "4m", "--values", "-"),
-        stdin=yaml.safe_dump(target.values),
-    )
-
-
-def apply(target: Target, manifests: Mapping[str, Object]) -> None:
-    """Make the namespace, its volumes and the services, under the policy that their files name."""
-    target.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    target.prepare(NAMESPACE)
-    for manifest in manifests.values():
-        target.kube.apply(manifest)
 
 
 async def _replay(
@@ -106,7 +78,7 @@ async def _replay(
     try:
         await asyncio.sleep(workload.SWITCH_AT)
         took = await asyncio.gather(
-            *(asyncio.to_thread(services.change_policy, kube, name, "LARRY") for name in targets)
+            *(asyncio.to_thread(services.schedule, kube, name, {"policy": "LARRY"}) for name in targets)
         )
         samples = await load
     finally:

@@ -53,9 +53,12 @@ class Kube:
         """Server-side apply of one object."""
         self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(manifest))
 
-    def patch(self, namespace: str, kind: str, name: str, change: Object) -> None:
-        """Merge patch."""
-        self("patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(change))
+    def patch(self, namespace: str, kind: str, name: str, change: Object) -> Object:
+        """Merge patch; the object as it then is."""
+        text = self(
+            "patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(change), "-o", "json"
+        )
+        return json.loads(text)  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
     def watch(self, namespace: str, kind: str, name: str) -> Iterator["Watch"]:

@@ -89,12 +89,19 @@ def describe(service: Object) -> str:
     return ", ".join(parts)
 
 
-def change_policy(kube: Kube, name: str, policy: str, timeout: float = 60) -> float:
-    """`kubectl patch` the policy; seconds until the operator says that every replica has applied it."""
+def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> float:
+    """`kubectl patch` a service's scheduling; seconds until the operator says that every replica has applied it.
+
+    Raises TooLateError.
+    """
     with kube.watch(NAMESPACE, "llmservice", name) as watch:
         asked = time.monotonic()
-        kube.patch(NAMESPACE, "llmservice", name, {"spec": {"scheduling": {"policy": policy}}})
-        applied = watch.until(lambda service: _policy(service) == policy and policy_applied(service), timeout)
+        patched = kube.patch(NAMESPACE, "llmservice", name, {"spec": {"scheduling": scheduling}})
+        generation = patched["metadata"]["generation"]
+        applied = watch.until(
+            lambda service: service["metadata"]["generation"] >= generation and policy_applied(service),
+            timeout,
+        )
     return applied - asked
 
 
@@ -122,7 +129,3 @@ def events(kube: Kube, last: int = 12) -> str:
         "--field-selector=involvedObject.kind=LLMService",
     )
     return "\n".join(shown.splitlines()[-last:])
-
-
-def _policy(service: Object) -> str:
-    return str(service["spec"]["scheduling"]["policy"])

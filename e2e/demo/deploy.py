@@ -1,0 +1,50 @@
+"""A cluster with Headrace and the sample services on it: the start of the demo, the benchmarks and the tests.
+
+Every step leaves alone what is already as it should be.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+import yaml
+
+from e2e.cluster.places import REPOSITORY
+from e2e.demo import services
+from e2e.demo.kube import Object
+from e2e.demo.services import NAMESPACE
+from e2e.demo.steps import Steps
+from e2e.demo.target import SYSTEM_NAMESPACE, Target, connect
+
+CHART = REPOSITORY / "charts/headrace"
+RELEASE = "headrace"
+READY_SECONDS = 420.0  # a CPU engine starts in half a minute alone; three at once on two cores take longer
+
+
+def cluster(steps: Steps) -> Target:
+    """Bring the local cluster up, or take the user's with CLUSTER=current; raises StageError, SettingError."""
+    if os.environ.get("CLUSTER", "local") == "local":
+        with steps.stage("cluster"):
+            steps.command([sys.executable, "-m", "e2e.cluster", "up"], os.environ)
+    return connect()
+
+
+def headrace(target: Target, steps: Steps) -> None:
+    """Install or upgrade the chart, and wait until operator, picker and Envoy are ready."""
+    with steps.stage("chart"):
+        target.kube.helm(
+            *("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM_NAMESPACE),
+            *("--create-namespace", "--wait", "--timeout", "4m", "--values", "-"),
+            stdin=yaml.safe_dump(target.values),
+        )
+
+
+def sample_services(target: Target, manifests: Mapping[str, Object], steps: Steps) -> None:
+    """Apply the services, with the policy that their files name, and wait until they serve."""
+    with steps.stage("sample services"):
+        target.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        target.prepare(NAMESPACE)
+        for manifest in manifests.values():
+            target.kube.apply(manifest)
+    with steps.stage("engines start"):
+        services.wait_ready(target.kube, manifests, READY_SECONDS, steps.say)

@@ -1,0 +1,77 @@
+"""When a service counts as serving, what is said while it does not, and the sample services' own files."""
+
+import copy
+
+import pytest
+
+from e2e.demo import services
+from e2e.demo.metrics import Targets
+from e2e.demo.target import SAMPLES, SettingError, connect
+
+
+def service(**changes):
+    conditions = [
+        {"type": kind, "status": "True", "reason": "Fine", "observedGeneration": 3}
+        for kind in ("Accepted", "Ready", "PolicyApplied", "RoutingReady")
+    ]
+    status = {"readyReplicas": 2, "conditions": conditions, "policy": {"name": "FCFS", "appliedReplicas": 2}}
+    return {"metadata": {"generation": 3}, "spec": {"replicas": 2}, "status": status | changes}
+
+
+def test_a_complete_service_serves():
+    assert services.serves(service())
+    assert services.describe(service()) == "2/2 ready, FCFS on 2"
+
+
+@pytest.mark.parametrize("kind", ["Ready", "PolicyApplied", "RoutingReady"])
+@pytest.mark.parametrize("change", [{"status": "False"}, {"observedGeneration": 2}])
+def test_each_condition_must_hold_for_this_generation(kind, change):
+    broken = copy.deepcopy(service())
+    next(c for c in broken["status"]["conditions"] if c["type"] == kind).update(change)
+    assert not services.serves(broken)
+
+
+def test_every_replica_counts():
+    assert not services.serves(service(readyReplicas=1))
+    assert not services.serves(service(policy={"appliedReplicas": 1}))
+
+
+def test_what_is_wrong_is_said_in_the_operators_words():
+    loading = service(readyReplicas=0)
+    loading["status"]["conditions"][1].update(
+        status="False", reason="Loading", message="vLLM loads the model"
+    )
+    assert "0/2 ready" in services.describe(loading)
+    assert "Ready=False/Loading: vLLM loads the model" in services.describe(loading)
+
+
+def test_a_service_without_status_is_described():
+    assert services.describe({"metadata": {"generation": 1}, "spec": {"replicas": 1}}).startswith("0/1 ready")
+
+
+def test_restarts_and_replaced_pods_count():
+    assert services.restarted({"a": 0, "b": 1}, {"a": 0, "b": 1, "new": 0}) == 0
+    assert services.restarted({"a": 0, "b": 1}, {"a": 2}) == 3
+
+
+def test_sample_targets_are_read_in_seconds():
+    read = services.targets({"x": {"spec": {"slo": {"ttft": "500ms", "jct": "10s"}}}, "y": {"spec": {}}})
+    assert read == {"x": Targets(ttft=0.5, jct=10), "y": Targets()}
+
+
+def test_samples_are_chat_and_code():
+    samples = services.load(SAMPLES)
+    assert {name: manifest["spec"]["replicas"] for name, manifest in samples.items()} == {
+        "chat": 2,
+        "code": 1,
+    }
+    assert all(m["metadata"]["namespace"] == services.NAMESPACE for m in samples.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"CLUSTER": "curent"}, "CLUSTER=curent"), ({"CLUSTER": "current", "TAG": "1"}, "REGISTRY, SAMPLES")],
+)
+def test_a_wrong_setting_is_named(settings, said):
+    with pytest.raises(SettingError, match=said):
+        connect(settings)
