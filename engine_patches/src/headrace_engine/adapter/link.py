@@ -53,9 +53,15 @@ class Staged:
 class Link(Protocol):
     """What the adapter needs of the world outside vLLM. No method may block."""
 
-    clock: Callable[[], float]  # unix seconds
-    stopwatch: Callable[[], float]  # CPU seconds of the calling thread
     staged: Staged | None  # the newest good document
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Unix seconds."""
+
+    @property
+    def stopwatch(self) -> Callable[[], float]:
+        """CPU seconds of the calling thread."""
 
     def start(self, limits: EngineLimits) -> None:
         """The scheduler is set up."""

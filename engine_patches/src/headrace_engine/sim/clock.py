@@ -21,6 +21,7 @@ class VirtualClock:
     now: float = START
 
     def __call__(self) -> float:
+        """The time now."""
         return self.now
 
 

@@ -1,4 +1,4 @@
-"""vLLM's engine loop on a virtual clock: the real scheduler and KV cache manager, a model that is only a cost.
+"""vLLM's engine loop on a virtual clock: real scheduler, real KV cache manager, a model that is only a cost.
 
 A step takes as long as `StepCost` says and yields one token for each request that is not in the middle of its
 prefill. With asynchronous scheduling the next step is planned before the last one's tokens are known, as
