@@ -1,6 +1,6 @@
-"""Runs the real picker on a catalog file instead of Kubernetes: `python sc_gateway_picker.py FILE GRPC_PORT HTTP_PORT`.
+"""Runs the real picker on a catalog file: `python sc_gateway_picker.py FILE GRPC_PORT HTTP_PORT`.
 
-The file is read again whenever it changes; no file yet means that the catalog is not known yet.
+The file is read again and again; an empty one means that the catalog is not known yet.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ def file_source(path: Path):
     async def run(publish: Publish) -> None:
         seen = None
         while True:
-            if path.exists() and (text := path.read_text()) != seen:
+            text = await asyncio.to_thread(path.read_text)
+            if text and text != seen:
                 seen = text
                 publish(read(text))
             await asyncio.sleep(0.02)

@@ -147,8 +147,13 @@ class Rig:
     def start_picker(self):
         with (self.folder / "picker.log").open("ab") as log:
             self.picker = subprocess.Popen(
-                [sys.executable, str(HERE / "sc_gateway_picker.py"), str(self.catalog_file)]
-                + [str(self.grpc_port), str(self.http_port)],
+                [
+                    sys.executable,
+                    str(HERE / "sc_gateway_picker.py"),
+                    str(self.catalog_file),
+                    str(self.grpc_port),
+                    str(self.http_port),
+                ],
                 stderr=log,
                 env={**os.environ, "PYTHONWARNINGS": "default"},
             )
@@ -167,7 +172,11 @@ class Rig:
         path.write_text(json.dumps(bootstrap(settings)))
         with (self.folder / "envoy.log").open("ab") as log:
             self.envoy = subprocess.Popen(
-                [str(ENVOY), "-c", str(path), "--concurrency", "1", "-l", "warning", "--use-dynamic-base-id"],
+                [
+                    str(ENVOY),
+                    *("-c", str(path), "--service-node", "test", "--service-cluster", "headrace"),
+                    *("--concurrency", "1", "-l", "warning", "--disable-hot-restart"),
+                ],
                 stderr=log,
             )
 
@@ -214,7 +223,7 @@ class Rig:
         return await Engine(address, self.engine_port, self.sidecar_port, **settings).start()
 
     async def apply(self, session, services: dict[GatewayConfig, list[Engine]]):
-        """Make the catalog this one and wait until Envoy routes by it and the picker has every engine's report."""
+        """Make the catalog this one; wait until Envoy routes by it and the picker has every report."""
         self.write_catalog(
             {config: [engine.address for engine in engines] for config, engines in services.items()}
         )

@@ -1,8 +1,9 @@
 """ADS: tells every Envoy of clusters, endpoints and routes, in the protocol's state-of-the-world form.
 
-One coroutine per Envoy. It answers a subscription at once, then sends a type again whenever its version changes,
-always in the order clusters, endpoints, routes. Nothing is answered until the first whole catalog is known: an
-empty answer from a picker that has just started would take every route away from a working Envoy.
+One coroutine per Envoy. It answers a subscription at once, then sends a type again whenever its version
+changes, always in the order clusters, endpoints, routes. Nothing is answered until the first whole catalog
+is known: an empty answer from a picker that has just started would take every route away from a working
+Envoy.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Envoy's static configuration: listeners, filters and where the picker is.
 
-A request passes: header hygiene → `model` read from the body into metadata → picker chooses the engine → router.
-Everything that changes (routes, clusters, endpoints) comes from the picker over ADS, and stays in force while the
-picker is away. Listeners open only when the first configuration has come, so an Envoy that never met a picker is
-not ready rather than wrong.
+A request passes: header hygiene → `model` read from the body into metadata → picker chooses the engine →
+router. Everything that changes (routes, clusters, endpoints) comes from the picker over ADS, and stays in
+force while the picker is away. Listeners open only when the first configuration has come, so an Envoy that
+never met a picker is not ready rather than wrong.
 
 `python -m headrace_sidecar.gateway.bootstrap` writes the chart's copy, in which Helm fills in the picker's
 address and the body limit.
@@ -52,15 +52,14 @@ class Bootstrap:
 
 
 CHART = Bootstrap(
-    picker_host='{{ include "headrace.fullname" . }}-picker',
+    picker_host='{{ include "headrace.fullname" . }}-picker.{{ .Release.Namespace }}.svc',
     max_body_bytes="{{ .Values.gateway.maxBodyBytes | int64 }}",
 )
 
 
 def bootstrap(settings: Bootstrap) -> dict[str, Any]:
-    """The bootstrap document; its JSON or YAML form is what `envoy -c` reads."""
+    """The bootstrap document; `envoy -c` reads it, and takes node and cluster names from its command line."""
     return {
-        "node": {"id": "headrace-gateway", "cluster": "headrace-gateway"},
         "admin": {"address": _address("127.0.0.1", settings.admin_port)},
         "dynamic_resources": {
             "ads_config": {
@@ -68,7 +67,7 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
                 "transport_api_version": "V3",
                 "grpc_services": [{"envoy_grpc": {"cluster_name": names.XDS_CLUSTER}}],
             },
-            "cds_config": _ADS,
+            "cds_config": _from_picker(),
         },
         "static_resources": {
             "listeners": [_gateway_listener(settings), _ready_listener(settings)],
@@ -78,15 +77,20 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
     }
 
 
+def chart_file() -> str:
+    """The chart's copy; long lines stay whole, since a Helm template must."""
+    return yaml.safe_dump(bootstrap(CHART), sort_keys=False, width=10_000)
+
+
 def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
     manager = _typed(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="gateway",
-        rds={"route_config_name": names.ROUTES, "config_source": _ADS},
+        rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
         http_filters=[_model_reader(), _picker_filter(), _router()],
         early_header_mutation_extensions=[_header_hygiene()],
-        local_reply_config=_local_replies(),
+        local_reply_config=_local_replies(settings.max_body_bytes),
         use_remote_address=True,
         normalize_path=True,
         merge_slashes=True,
@@ -98,7 +102,6 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         stream_idle_timeout=IDLE_TIMEOUT,
         request_headers_timeout="10s",
         request_timeout="60s",  # to receive the request; an answer may take as long as it streams
-        server_header_transformation="APPEND_IF_ABSENT",
         server_name="headrace",
     )
     return {
@@ -133,7 +136,6 @@ def _model_reader() -> dict[str, Any]:
                 {
                     "selectors": [{"key": "model"}],
                     "on_present": {**to, "key": names.MODEL, "type": "STRING"},
-                    "on_missing": {**to, "key": names.PROBLEM, "value": names.NO_MODEL},
                     "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
                 }
             ],
@@ -142,7 +144,7 @@ def _model_reader() -> dict[str, Any]:
 
 
 def _picker_filter() -> dict[str, Any]:
-    """One message per request, the buffered body; no answer in time means go on without."""
+    """Sends the headers, then the whole body; no answer in time means go on without."""
     return _typed(
         names.EXT_PROC,
         "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
@@ -150,7 +152,7 @@ def _picker_filter() -> dict[str, Any]:
         failure_mode_allow=True,
         message_timeout=PICKER_TIMEOUT,
         processing_mode={
-            "request_header_mode": "SKIP",
+            "request_header_mode": "SEND",  # or the router would choose a host before the body is judged
             "request_body_mode": "BUFFERED",
             "request_trailer_mode": "SKIP",
             "response_header_mode": "SKIP",
@@ -162,7 +164,7 @@ def _picker_filter() -> dict[str, Any]:
     )
 
 
-def _local_replies() -> dict[str, Any]:
+def _local_replies(limit: int | str) -> dict[str, Any]:
     """Envoy's own failures as OpenAI errors; direct responses and the picker's replies already are."""
     ours = (
         f"response.code_details == 'direct_response' || response.code_details.startsWith('{DETAILS_PREFIX}')"
@@ -175,32 +177,27 @@ def _local_replies() -> dict[str, Any]:
         },
     }
 
-    def mapper(status: int, operator: str, code: str, *, retry: bool = False) -> dict[str, Any]:
+    def mapper(status: int, operator: str, code: str, text: str, *, retry: bool = False) -> dict[str, Any]:
         compare = {"op": operator, "value": {"default_value": status, "runtime_key": "headrace_local_reply"}}
         both = [{"status_code_filter": {"comparison": compare}}, {"extension_filter": envoys}]
+        json_format = error_body(status, code, text)
         reply = {
             "filter": {"and_filter": {"filters": both}},
-            "body_format_override": {
-                "json_format": error_body(status, code, "%LOCAL_REPLY_BODY%"),
-                "content_type": "application/json",
-            },
+            "body_format_override": {"json_format": json_format, "content_type": "application/json"},
         }
         if retry:
-            header = {
-                "header": {"key": "retry-after", "value": "1"},
-                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-            }
-            reply["headers_to_add"] = [header]
+            header = {"key": "retry-after", "value": "1"}
+            reply["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
         return reply
 
     return {
         "mappers": [
-            mapper(413, "EQ", "request_too_large"),
-            mapper(503, "EQ", "service_unavailable", retry=True),
-            mapper(504, "EQ", "timeout", retry=True),
-            mapper(500, "GE", "gateway_error"),
-            mapper(404, "EQ", "not_found"),
-            mapper(400, "GE", "invalid_request"),
+            mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
+            mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", retry=True),
+            mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", retry=True),
+            mapper(500, "GE", "gateway_error", "%LOCAL_REPLY_BODY%"),
+            mapper(404, "EQ", "path_not_found", "no such path"),
+            mapper(400, "GE", "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%"),
         ]
     }
 
@@ -214,7 +211,7 @@ def _router() -> dict[str, Any]:
 
 
 def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
-    """`/ready` for the kubelet; it turns 503 on the admin's `/healthcheck/fail`, which is how a pod drains."""
+    """`/ready` for the kubelet; the admin's `/healthcheck/fail` turns it 503, which is how a pod drains."""
     health = _typed(
         "envoy.filters.http.health_check",
         "envoy.extensions.filters.http.health_check.v3.HealthCheck",
@@ -294,10 +291,11 @@ def _typed(name: str, message: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **fields}}
 
 
-# Waits for the picker as long as it takes: serving no routes is worse than not being ready.
-_ADS = {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
+def _from_picker() -> dict[str, Any]:
+    """Waits for the picker as long as it takes: serving no routes is worse than not being ready."""
+    return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
 
 
 if __name__ == "__main__":
     CHART_FILE.parent.mkdir(parents=True, exist_ok=True)
-    CHART_FILE.write_text(yaml.safe_dump(bootstrap(CHART), sort_keys=False))
+    CHART_FILE.write_text(chart_file())

@@ -4,8 +4,8 @@ Built from whole lists by the source (Kubernetes), read by xDS and by the picker
 catalogs can be compared and a change seen.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headrace_engine.contracts import GatewayConfig
@@ -23,15 +23,23 @@ class ServiceKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One service and the IP addresses of its ready engine pods, sorted."""
+    """One service and the IP addresses of its ready engine pods, sorted.
+
+    `since` is when the service was made known (RFC 3339, so that text order is time order).
+    """
 
     config: GatewayConfig
     addresses: tuple[str, ...] = ()
+    since: str = ""
 
     @property
     def key(self) -> ServiceKey:
         """The service's name."""
         return ServiceKey(self.config.namespace, self.config.name)
+
+    def with_addresses(self, addresses: Iterable[str]) -> "Service":
+        """This service with these engines."""
+        return replace(self, addresses=tuple(sorted(addresses)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +49,18 @@ class Catalog:
     services: Mapping[ServiceKey, Service] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, services: Iterator[Service] | list[Service]) -> "Catalog":
+    def of(cls, services: Iterable[Service]) -> "Catalog":
         """A catalog of these services."""
         return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
 
     def model_owners(self) -> dict[str, ServiceKey]:
         """Which service answers to each model name.
 
-        `namespace/name` always is its service's own; of two claims to another name (the operator allows only
-        one) the first service in key order keeps it.
+        `namespace/name` always is its service's own. The operator lets only one service claim any other name;
+        if two do all the same, the older keeps it.
         """
         owners = {str(key): key for key in self.services}
-        for key, service in self.services.items():
+        for service in sorted(self.services.values(), key=lambda service: (service.since, service.key)):
             for model in service.config.models:
-                owners.setdefault(model, key)
+                owners.setdefault(model, service.key)
         return owners

@@ -1,10 +1,10 @@
 """What the picker knows of one engine: its newest report, and what was sent to it since.
 
-A report describes the engine at the moment it was taken. Requests that the picker sent but that had not reached
-the scheduler by then are missing from it, so each choice is booked, and a booking is struck off only when the
-report's cumulative `arrivals` says that the request has landed. A report taken too early thus changes nothing,
-and requests do not herd to an engine that merely looks idle. Bookings that never land (client gone, retried
-elsewhere) expire.
+A report describes the engine at the moment it was taken. Requests that the picker sent but that had not
+reached the scheduler by then are missing from it, so each choice is booked, and a booking is struck off
+only when the report's cumulative `arrivals` says that the request has landed. A report taken too early thus
+changes nothing, and requests do not herd to an engine that merely looks idle. Bookings that never land
+(client gone, retried elsewhere) expire.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from headrace_engine.contracts import LoadReport
 
-# A long prompt is tokenized, and may queue for that, before the scheduler sees it. Longer than this: it was lost.
+# A long prompt is tokenized, and may queue for that, before the scheduler sees it. After this it was lost.
 BOOKING_SECONDS = 10.0
 
-# The stream has a line a second at least, so three silent seconds mean that the sidecar or the path is broken.
+# The stream has a line a second at least: three silent seconds mean that the sidecar or the path is broken.
 STALE_SECONDS = 3.0
 
 

@@ -1,8 +1,8 @@
-"""Envoy's external processor: one short gRPC stream per request, one message in, one out.
+"""Envoy's external processor: one short gRPC stream per request.
 
-In comes the whole request body and the name of the route that Envoy chose, out goes dynamic metadata with the
-engine's address, or a complete error reply. The stream ends with the answer, so memory is held only for requests
-that are being decided.
+In come the name of the route that Envoy chose, with the headers, then the whole body. Out goes dynamic
+metadata with the engine's address, or a complete error reply. The stream ends with that answer, so memory
+is held only for requests that are being decided.
 """
 
 from collections.abc import AsyncIterator
@@ -10,14 +10,14 @@ from time import perf_counter
 
 import grpc
 import orjson
-from envoy.service.ext_proc.v3 import external_processor_pb2, external_processor_pb2_grpc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
 from headrace_sidecar.gateway import metrics, names
 from headrace_sidecar.gateway.picker import Choice, Picker
 from headrace_sidecar.gateway.replies import DETAILS_PREFIX, Reply
 
-Request = external_processor_pb2.ProcessingRequest
-Response = external_processor_pb2.ProcessingResponse
+GO_ON = ProcessingResponse(request_headers={})
 
 
 class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
@@ -27,20 +27,22 @@ class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
         self._picker = picker
 
     async def Process(  # noqa: N802  (gRPC's name)
-        self, requests: AsyncIterator[Request], _context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[Response]:
-        """Answer one request's message."""
+        self, requests: AsyncIterator[ProcessingRequest], _context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[ProcessingResponse]:
+        """Decide one request."""
+        service = ""
         async for request in requests:
-            if request.WhichOneof("request") == "request_body":
-                yield self._answer(request)
-                return
-            # Only an Envoy that is configured otherwise sends more than the body; let it pass untouched.
-            yield Response(request_headers={})
+            if request.WhichOneof("request") == "request_headers":
+                service = _route_name(request)
+                if not request.request_headers.end_of_stream:
+                    yield GO_ON
+                    continue
+            yield self._answer(service, request.request_body.body)
+            return
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, service: str, body: bytes) -> ProcessingResponse:
         start = perf_counter()
-        service = _route_name(request)
-        decision = self._picker.decide(service, request.request_body.body)
+        decision = self._picker.decide(service, body)
         if isinstance(decision, Choice):
             metrics.PICKS.labels(service, decision.balancer).inc()
             response = _go_to(decision.host)
@@ -51,22 +53,22 @@ class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
         return response
 
 
-def _route_name(request: Request) -> str:
+def _route_name(request: ProcessingRequest) -> str:
     attributes = request.attributes.get(names.EXT_PROC)
     return attributes.fields[names.ROUTE_ATTRIBUTE].string_value if attributes else ""
 
 
-def _go_to(host: str) -> Response:
-    response = Response(request_body={})
+def _go_to(host: str) -> ProcessingResponse:
+    response = ProcessingResponse(request_body={})
     response.dynamic_metadata.get_or_create_struct(names.PICK_METADATA)[names.PICK_KEY] = host
     return response
 
 
-def _refuse(reply: Reply) -> Response:
+def _refuse(reply: Reply) -> ProcessingResponse:
     headers = [("content-type", "application/json")]
     if reply.retry_after is not None:
         headers.append(("retry-after", str(reply.retry_after)))
-    return Response(
+    return ProcessingResponse(
         immediate_response={
             "status": {"code": reply.status},
             "headers": {"set_headers": [{"header": {"key": k, "raw_value": v.encode()}} for k, v in headers]},

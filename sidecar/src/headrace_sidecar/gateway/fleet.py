@@ -1,7 +1,7 @@
 """The engines of one service, as its balancer sees them.
 
-Reports and picks come in one at a time (one event loop, no await inside). The fleet decides who is a candidate,
-whether the service is overloaded, asks the balancer, and keeps the books.
+Reports and picks come in one at a time (one event loop, no await inside). The fleet decides who is a
+candidate, whether the service is overloaded, asks the balancer, and keeps the books.
 """
 
 from collections.abc import Iterable
@@ -79,7 +79,7 @@ class Fleet:
         return chosen
 
     def candidates(self, now: float) -> list[Endpoint]:
-        """Engines that report and make progress; if there are none, all: ready engines serve without a sidecar."""
+        """Engines that report and make progress; if none does, all: an engine serves without its sidecar."""
         for endpoint in self.endpoints.values():
             endpoint.expire(now)
         fresh = [endpoint for endpoint in self.endpoints.values() if endpoint.fresh(now)]

@@ -1,7 +1,8 @@
 """Follows the load stream of every ready engine's sidecar and hands the reports to the picker.
 
-One long-lived `GET /load/stream` per engine, one JSON line per change. A stream that breaks or falls silent is
-opened anew after a growing, jittered pause; meanwhile the engine's report ages, and the fleet looks elsewhere.
+One long-lived `GET /load/stream` per engine, one JSON line per change. A stream that breaks or falls silent
+is opened anew after a growing, jittered pause; meanwhile the engine's report ages, and the fleet looks
+elsewhere.
 """
 
 import asyncio
@@ -61,9 +62,8 @@ class LoadClient:
                     self._observe(target.key, target.address, parse(line))
                     pause = FIRST_PAUSE
             except (aiohttp.ClientError, TimeoutError, ContractError, ValueError) as error:
-                log.info(
-                    "load stream of %s at %s: %s", target.key, target.address, error or type(error).__name__
-                )
+                why = str(error) or type(error).__name__
+                log.info("load stream of %s at %s: %s", target.key, target.address, why)
             metrics.LOAD_RECONNECTS.inc()
             await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)

@@ -12,7 +12,6 @@ REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read fro
 MODEL = "model"
 PROBLEM = "problem"
 MALFORMED = "malformed"
-NO_MODEL = "no-model"
 
 PICK_METADATA = "envoy.lb"  # dynamic metadata namespace of the picker's choice
 PICK_KEY = "x-gateway-destination-endpoint"  # GIE's key, so that our picker's answer reads as any other's

@@ -1,7 +1,7 @@
 """The picker's state and its one decision: from (service, body) to an engine or a refusal.
 
-Everything happens on one event loop without awaiting, so no locks: the catalog changes, reports arrive, requests
-are decided, one at a time.
+Everything happens on one event loop without awaiting, so no locks: the catalog changes, reports arrive,
+requests are decided, one at a time.
 """
 
 from collections.abc import Callable

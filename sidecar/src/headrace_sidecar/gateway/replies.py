@@ -1,7 +1,7 @@
 """Every error the gateway gives, in the shape that OpenAI's clients parse.
 
-Three places answer for it and share these bodies: Envoy's direct responses (routes), Envoy's own failures (local
-replies) and the picker (immediate responses).
+Three places answer for it and share these bodies: Envoy's direct responses (routes), Envoy's own failures
+(local replies) and the picker (immediate responses).
 """
 
 from dataclasses import dataclass

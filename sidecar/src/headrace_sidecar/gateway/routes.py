@@ -1,8 +1,9 @@
 """Envoy's route table: which service a request is for, and what is refused.
 
-Order of the routes is the order of precedence: header `x-headrace-service`, then path `/<namespace>/<name>/v1/…`,
-then the body's `model`. Only the engine paths in `names.ENGINE_PATHS` reach an engine; `/v1/models` and every
-error are answered by Envoy itself, so all of it works while the picker is away.
+Order of the routes is the order of precedence: header `x-headrace-service`, then path
+`/<namespace>/<name>/v1/…`, then the body's `model`. Only the engine paths in `names.ENGINE_PATHS` reach an
+engine; `/v1/models` and every error are answered by Envoy itself, so all of it works while the picker is
+away.
 """
 
 import json
@@ -17,7 +18,6 @@ from headrace_sidecar.gateway import names
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.replies import Reply
 
-Route = route_components_pb2.Route
 Match = dict[str, object]
 
 POST = {"name": ":method", "string_match": {"exact": "POST"}}
@@ -35,6 +35,7 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     host = route_components_pb2.VirtualHost(name="gateway", domains=["*"], retry_policy=_RETRIES)
     for key in catalog.services:
         host.routes.append(_route_by_header(str(key)))
+    host.routes.append(_WRONG_HEADER)
     for key in catalog.services:
         host.routes.extend(_routes_by_path(str(key)))
     for key, claimed in models.items():
@@ -49,13 +50,13 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
 
 
 @lru_cache(maxsize=4096)
-def _route_by_header(cluster: str) -> Route:
+def _route_by_header(cluster: str) -> route_components_pb2.Route:
     header = {"name": names.SERVICE_HEADER, "string_match": {"exact": cluster}}
     return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]})
 
 
 @lru_cache(maxsize=4096)
-def _routes_by_path(cluster: str) -> list[Route]:
+def _routes_by_path(cluster: str) -> list[route_components_pb2.Route]:
     return [
         _engine_route(cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, prefix_rewrite=path)
         for path in names.ENGINE_PATHS
@@ -63,13 +64,13 @@ def _routes_by_path(cluster: str) -> list[Route]:
 
 
 @lru_cache(maxsize=8192)
-def _route_by_model(cluster: str, model: str) -> Route:
-    asked = _metadata(names.MODEL, model)
+def _route_by_model(cluster: str, model: str) -> route_components_pb2.Route:
+    asked = _metadata(names.MODEL, {"string_match": {"exact": model}})
     return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]})
 
 
-def _engine_route(cluster: str, match: dict[str, object], **action: object) -> Route:
-    return Route(
+def _engine_route(cluster: str, match: Match, **action: object) -> route_components_pb2.Route:
+    return route_components_pb2.Route(
         name=cluster,
         match=match,
         # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
@@ -78,7 +79,7 @@ def _engine_route(cluster: str, match: dict[str, object], **action: object) -> R
     )
 
 
-def _models_route(listing: bytes) -> Route:
+def _models_route(listing: bytes) -> route_components_pb2.Route:
     return _direct({"path": names.MODELS_PATH, "headers": [GET]}, 200, {"inline_bytes": listing})
 
 
@@ -95,60 +96,52 @@ def _models_body(catalog: Catalog) -> bytes:
     )
 
 
-def _refusals() -> list[Route]:
+def _refuse_header() -> route_components_pb2.Route:
+    """A service header that no route took: going on to the body's model would hide the mistake."""
+    return _refuse(
+        {"safe_regex": ENGINE_PATH, "headers": [POST, {"name": names.SERVICE_HEADER, "present_match": True}]},
+        Reply(404, "service_not_found", f"no service is named by the header {names.SERVICE_HEADER}"),
+    )
+
+
+def _refusals() -> list[route_components_pb2.Route]:
     """What is left after every service had its chance, most telling first."""
-    engine: dict[str, object] = {"safe_regex": ENGINE_PATH}
+    posted: Match = {"safe_regex": ENGINE_PATH, "headers": [POST]}
+    malformed = _metadata(names.PROBLEM, {"string_match": {"exact": names.MALFORMED}})
+    no_model = {**_metadata(names.MODEL, {"present_match": True}), "invert": True}
+    model = f"%DYNAMIC_METADATA({names.REQUEST_METADATA}:{names.MODEL})%"
     return [
         _refuse(
-            {**engine, "headers": [POST, {"name": names.SERVICE_HEADER, "present_match": True}]},
-            Reply(404, "service_not_found", f"no service is named by the header {names.SERVICE_HEADER}"),
+            {**posted, "dynamic_metadata": [malformed]},
+            Reply(400, "invalid_json", "the body is not JSON, or content-type is not application/json"),
         ),
         _refuse(
-            {**engine, "headers": [POST], "dynamic_metadata": [_metadata(names.PROBLEM, names.MALFORMED)]},
-            Reply(400, "invalid_json", "the request body is not a JSON object"),
-        ),
-        _refuse(
-            {**engine, "headers": [POST], "dynamic_metadata": [_metadata(names.PROBLEM, names.NO_MODEL)]},
+            {**posted, "dynamic_metadata": [no_model]},
             Reply(400, "model_missing", "the request names no model: set the field `model`"),
         ),
         _refuse(
-            {**engine, "headers": [POST], "dynamic_metadata": [_metadata(names.MODEL, "")]},
-            Reply(400, "model_missing", "the field `model` is not a name"),
-        ),
-        _refuse(
-            {
-                **engine,
-                "headers": [POST],
-                "dynamic_metadata": [{**_metadata(names.MODEL, ""), "invert": True}],
-            },
+            posted,
             Reply(
-                404,
-                "model_not_found",
-                f"the model `%DYNAMIC_METADATA({names.REQUEST_METADATA}:{names.MODEL})%` does not exist: "
-                f"GET {names.MODELS_PATH} lists those that do",
+                404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists those there are"
             ),
         ),
-        _refuse(
-            {**engine, "headers": [POST]},
-            Reply(400, "invalid_body", "the request needs a JSON body and content-type: application/json"),
-        ),
-        _refuse(engine, Reply(405, "method_not_allowed", "use POST")),
+        _refuse({"safe_regex": ENGINE_PATH}, Reply(405, "method_not_allowed", "use POST")),
         _refuse({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
     ]
 
 
-def _refuse(match: dict[str, object], reply: Reply) -> Route:
+def _refuse(match: Match, reply: Reply) -> route_components_pb2.Route:
     return _direct(match, reply.status, {"inline_bytes": json_bytes(reply.body)}, substitute=reply)
 
 
 def _direct(
-    match: dict[str, object], status: int, body: dict[str, object], substitute: Reply | None = None
-) -> Route:
+    match: Match, status: int, body: Match, substitute: Reply | None = None
+) -> route_components_pb2.Route:
     """A route that Envoy answers itself; the picker is not asked."""
-    response: dict[str, object] = {"status": status, "body": body}
+    response: Match = {"status": status, "body": body}
     if substitute is not None and "%" in substitute.message:
         response["body_format"] = {"json_format": substitute.body, "content_type": "application/json"}
-    return Route(
+    return route_components_pb2.Route(
         match=match,
         direct_response=response,
         response_headers_to_add=[
@@ -161,12 +154,8 @@ def _direct(
     )
 
 
-def _metadata(key: str, value: str) -> dict[str, object]:
-    return {
-        "filter": names.REQUEST_METADATA,
-        "path": [{"key": key}],
-        "value": {"string_match": {"exact": value}},
-    }
+def _metadata(key: str, value: Match) -> Match:
+    return {"filter": names.REQUEST_METADATA, "path": [{"key": key}], "value": value}
 
 
 def json_bytes(body: object) -> bytes:
@@ -186,7 +175,7 @@ def _no_picker() -> any_pb2.Any:
     return disabled
 
 
-# Only what the engine cannot have seen is tried again: a prompt that crashed one engine must not meet the next.
+# Only what no engine can have seen is tried again: a prompt that crashed one must not meet the next.
 _RETRIES = route_components_pb2.RetryPolicy(
     retry_on="connect-failure,refused-stream,reset-before-request",
     num_retries={"value": 3},
@@ -197,4 +186,5 @@ _RETRIES = route_components_pb2.RetryPolicy(
     ],
 )
 _NO_PICKER = _no_picker()
+_WRONG_HEADER = _refuse_header()
 _REFUSALS = _refusals()

@@ -1,7 +1,7 @@
 """The picker process: gRPC for Envoy, HTTP for probes and Prometheus, and the loops that feed them.
 
-`Source` is where the catalog comes from (Kubernetes in a cluster, anything in a test). Each catalog it gives is
-made effective here, in one step: fleets, load streams, Envoy's configuration, readiness.
+`Source` is where the catalog comes from (Kubernetes in a cluster, anything in a test). Each catalog that it
+gives is made effective here, in one step: fleets, load streams, Envoy's configuration, readiness.
 """
 
 import asyncio

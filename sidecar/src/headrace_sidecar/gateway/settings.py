@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+MAX_BODY_BYTES = 4 << 20
+
+
 class SettingsError(ValueError):
     """A setting is missing or wrong; the message names the variable."""
 
@@ -16,7 +19,7 @@ class Settings:
     address: str = "0.0.0.0"  # noqa: S104  (Envoy and Prometheus come from other pods)
     grpc_port: int = 9002
     http_port: int = 9090
-    max_body_bytes: int = 4 << 20
+    max_body_bytes: int = MAX_BODY_BYTES
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -24,7 +27,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
     return Settings(
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
-        max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", Settings.max_body_bytes),
+        max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
     )
 
 

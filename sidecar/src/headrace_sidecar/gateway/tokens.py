@@ -1,8 +1,9 @@
 """How many prompt tokens a request will have, without a tokenizer.
 
-The prompt's bytes (all text of `messages`, `prompt` or `input`) times tokens per byte. That ratio is learned per
-service: engines report the prompt tokens that arrived, the picker knows the bytes it sent for them. It so takes
-in the tokenizer, the language and the chat template. Prompts given as token ids are counted.
+The prompt's bytes (all text of `messages`, `prompt` or `input`) times tokens per byte. That ratio is
+learned per service: engines report the prompt tokens that arrived, the picker knows the bytes it sent for
+them. It so takes in the tokenizer, the language and the chat template. Prompts given as token ids are
+counted.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The size of a request's prompts: bytes of text, and tokens where they came as ids; over all `requests`."""
+    """The size of a request: bytes of text, and tokens where they came as ids; over all its `requests`."""
 
     requests: int
     text_bytes: int

@@ -19,7 +19,7 @@ TYPES = (CLUSTERS, ENDPOINTS, ROUTES)
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """All resources of one type; `version` is a hash of them, so a restarted picker says the same as before."""
+    """All resources of one type; `version` is their hash, so a restarted picker says what it said before."""
 
     version: str
     items: Sequence[any_pb2.Any]

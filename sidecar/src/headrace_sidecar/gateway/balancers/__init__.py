@@ -1,9 +1,9 @@
 """Balancers: which engine gets the next request.
 
 Each is one function of the candidates, the work and the service's `Context`; nothing here knows a clock, a
-network or Envoy, so the same functions run in the picker and on a simulation's virtual clock. Candidates are
-never empty. Keeping the books (`Endpoint.book`, turns) is the fleet's part, the same for all of them, so that a
-service may change its balancer and lose nothing.
+network or Envoy, so the same functions run in the picker and on a simulation's virtual clock. Candidates
+are never empty. Keeping the books (`Endpoint.book`, turns) is the fleet's part, the same for all of them,
+so that a service may change its balancer and lose nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,8 @@ from headrace_engine.contracts import LoadReport, SalParameters
 class Rates:
     """How fast an engine works; 0 means unknown.
 
-    `prefill`: prompt tokens per second. `step`: seconds per step. `prompt`, `output`: mean tokens per request.
+    `prefill`: prompt tokens per second. `step`: seconds per step. `prompt`, `output`: mean tokens per
+    request.
     """
 
     prefill: float = 0.0
@@ -38,8 +39,8 @@ class Rates:
         )
 
 
-# Before any engine of a service has measured itself: the order of one mid-size model on one GPU. The engines are
-# then alike, so the choice hangs on their queues only; the absolute value matters to `maxQueue`, for seconds.
+# Until any engine of a service has measured itself: the order of one mid-size model on one GPU. The engines
+# are then alike, so the choice hangs on their queues alone; only `maxQueue` sees the absolute value.
 FIRST_GUESS = Rates(prefill=10_000.0, step=0.02, prompt=500.0, output=200.0)
 
 

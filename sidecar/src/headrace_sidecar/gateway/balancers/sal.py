@@ -3,13 +3,13 @@
     load(s, r) = max(queued prefill tokens of s with r / prefill tokens per second of s,
                      (KV needed on s with r - KV free on s) / KV released per second on s)
 
-The first term is the time until all queued prompts are computed, the second the time until memory for them is
-there. Both count what the picker sent since the last report. KV is in blocks. A running request frees its prompt
-and output, i + o tokens, once in o steps, so a step releases running * (i + o) / o tokens (Gross), and running *
-i / o when what the decodes consume meanwhile is taken off (Net).
+The first term is the time until all queued prompts are computed, the second the time until memory for them
+is there. Both count what the picker sent since the last report. KV is in blocks. A running request frees
+its prompt and output, i + o tokens, once in o steps, so a step releases running * (i + o) / o tokens
+(Gross), and running * i / o when what the decodes consume meanwhile is taken off (Net).
 
-Ours: waits closer than `TIE_SECONDS` are equal, and the engine that holds fewer requests wins, then the one not
-chosen for longest. With no queue anywhere all waits are about equal, and decodes should spread too.
+Ours: waits closer than `TIE_SECONDS` are equal, and the engine that holds fewer requests wins, then the one
+not chosen for longest. With no queue anywhere all waits are about equal, and decodes should spread too.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,134 @@
+"""The catalog from Kubernetes: the operator's ConfigMaps joined with EndpointSlices.
+
+Only reads. A ConfigMap that cannot be read, or that speaks for a service other than its own, leaves its
+service as it was. Nothing is published before every list is in once: half a catalog would take routes away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from kubernetes.aio import client
+
+from headrace_engine.contracts import ContractError, GatewayConfig, loads
+from headrace_sidecar.gateway import metrics
+from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
+from headrace_sidecar.gateway.server import Publish
+from headrace_sidecar.gateway.watch import Store, follow
+
+log = logging.getLogger(__name__)
+
+CONFIG_LABEL = "headrace.dev/gateway-config=true"
+OWNED_LABEL = "app.kubernetes.io/managed-by=headrace"
+SERVICE_LABEL = "headrace.dev/service"
+CONFIG_KEY = "gateway.json"
+GATHER_SECONDS = 0.02  # changes within it are published together
+
+Json = dict[str, Any]
+
+
+class KubernetesSource:
+    """Watches `namespaces` (all, if empty) through `api`."""
+
+    def __init__(self, api: client.ApiClient, namespaces: tuple[str, ...]) -> None:
+        self._changed = asyncio.Event()
+        self._api = api
+        self._scopes: tuple[str | None, ...] = namespaces or (None,)
+        self._configs = [Store("ConfigMap", self._changed.set) for _ in self._scopes]
+        self._slices = [Store("EndpointSlice", self._changed.set) for _ in self._scopes]
+        self._reader = ConfigReader()
+
+    async def run(self, publish: Publish) -> None:
+        """Publish the catalog and every change of it, for ever."""
+        core, discovery = client.CoreV1Api(self._api), client.DiscoveryV1Api(self._api)
+        async with asyncio.TaskGroup() as group:
+            for scope, configs, slices in zip(self._scopes, self._configs, self._slices, strict=True):
+                if scope is None:
+                    config_maps = core.list_config_map_for_all_namespaces
+                    endpoint_slices = discovery.list_endpoint_slice_for_all_namespaces
+                    where = {}
+                else:
+                    config_maps = core.list_namespaced_config_map
+                    endpoint_slices = discovery.list_namespaced_endpoint_slice
+                    where = {"namespace": scope}
+                group.create_task(follow(configs, config_maps, label_selector=CONFIG_LABEL, **where))
+                group.create_task(follow(slices, endpoint_slices, label_selector=OWNED_LABEL, **where))
+            await self._publish_changes(publish)
+
+    async def _publish_changes(self, publish: Publish) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            self._changed.clear()
+            if all(store.objects is not None for store in (*self._configs, *self._slices)):
+                publish(join(self._reader.read(_all(self._configs)), _all(self._slices)))
+
+
+class ConfigReader:
+    """Reads ConfigMaps into services; remembers the last good configuration of each."""
+
+    def __init__(self) -> None:
+        self._good: dict[ServiceKey, tuple[str, GatewayConfig]] = {}  # text and what it says
+        self._refused: dict[ServiceKey, str] = {}  # text
+
+    def read(self, config_maps: Iterable[Json]) -> list[Service]:
+        """Services, still without engines."""
+        services, seen = [], set()
+        for config_map in config_maps:
+            metadata = config_map["metadata"]
+            key = ServiceKey(metadata["namespace"], metadata["name"].removesuffix("-gateway"))
+            seen.add(key)
+            self._read_one(key, (config_map.get("data") or {}).get(CONFIG_KEY, ""))
+            if key in self._good:
+                services.append(Service(self._good[key][1], since=metadata.get("creationTimestamp") or ""))
+        for remembered in (self._good, self._refused):
+            for gone in remembered.keys() - seen:
+                del remembered[gone]
+        return services
+
+    def _read_one(self, key: ServiceKey, text: str) -> None:
+        good = self._good.get(key)
+        if (good is not None and good[0] == text) or self._refused.get(key) == text:
+            return
+        try:
+            self._good[key] = (text, parse(key, text))
+            self._refused.pop(key, None)
+        except ContractError as error:
+            self._refused[key] = text
+            metrics.CONFIG_ERRORS.inc()
+            log.warning("gateway configuration of %s is not used: %s", key, error)
+
+
+def parse(key: ServiceKey, text: str) -> GatewayConfig:
+    """The configuration in the ConfigMap of service `key`; raises ContractError."""
+    config = loads(GatewayConfig, text)
+    if (config.namespace, config.name) != key:
+        raise ContractError(
+            f"it speaks for {config.namespace}/{config.name}, but its ConfigMap is that of {key}"
+        )
+    return config
+
+
+def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
+    """Services with the addresses of their ready engines."""
+    addresses: dict[ServiceKey, dict[str, set[str]]] = {}
+    for each in slices:
+        metadata = each["metadata"]
+        key = ServiceKey(metadata["namespace"], metadata.get("labels", {}).get(SERVICE_LABEL, ""))
+        family = addresses.setdefault(key, {}).setdefault(each.get("addressType", "IPv4"), set())
+        for endpoint in each.get("endpoints") or ():
+            if (endpoint.get("conditions") or {}).get("ready") is not False:
+                family.update(endpoint.get("addresses") or ())
+    return Catalog.of(
+        [service.with_addresses(_one_family(addresses.get(service.key, {}))) for service in services]
+    )
+
+
+def _one_family(families: dict[str, set[str]]) -> Iterable[str]:
+    """A dual-stack pod has an address in each family but is one engine; IPv4 where there is any."""
+    return families.get("IPv4") or families.get("IPv6") or ()
+
+
+def _all(stores: Iterable[Store]) -> list[Json]:
+    return [each for store in stores for each in (store.objects or {}).values()]

@@ -1,0 +1,116 @@
+"""List and watch one kind of Kubernetes object for ever, into a store.
+
+List first, then watch from the list's version. A watch ends by the server's wish, by an error, or because
+it was mute for longer than a bookmark takes; then it goes on from the last version seen, or from a new list
+if that version is gone (410). While the API server is away the store keeps what it had.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client
+from kubernetes.aio import watch as kubernetes_watch
+
+from headrace_sidecar.gateway import metrics
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 300  # the server ends a watch after this long
+MUTE_SECONDS = 75.0  # bookmarks come about once a minute
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+
+Json = dict[str, Any]
+ListCall = Callable[..., Awaitable[Any]]  # a bound list_* method of a kubernetes.aio API, arguments included
+
+
+class Store:
+    """Objects of one kind by (namespace, name); `None` until the first list is in."""
+
+    def __init__(self, kind: str, changed: Callable[[], None]) -> None:
+        self.kind = kind
+        self.objects: dict[tuple[str, str], Json] | None = None
+        self._changed = changed
+
+    def replace(self, objects: list[Json]) -> None:
+        """Take a whole list."""
+        self.objects = {_key(each): each for each in objects}
+        self._changed()
+
+    def apply(self, change: str, each: Json) -> None:
+        """Take a watch event."""
+        objects = self.objects if self.objects is not None else {}
+        if change == "DELETED":
+            objects.pop(_key(each), None)
+        else:
+            objects[_key(each)] = each
+        self.objects = objects
+        self._changed()
+
+
+async def follow(store: Store, call: ListCall, **selection: Any) -> None:
+    """Keep `store` equal to what `call` lists; never returns."""
+    pause = FIRST_PAUSE
+    version: str | None = None
+    while True:
+        try:
+            if version is None:
+                version = await _list(store, call, selection)
+            async for event in _watch(call, selection, version):
+                each = event["raw_object"]
+                version = each["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    store.apply(event["type"], each)
+                pause = FIRST_PAUSE
+        except client.ApiException as error:
+            if error.status == 410:
+                version = None
+            log.warning("watch of %s: %s %s", store.kind, error.status, error.reason)
+        except TimeoutError:
+            log.warning("watch of %s was mute for %.0f s", store.kind, MUTE_SECONDS)
+        except (aiohttp.ClientError, OSError) as error:
+            log.warning("watch of %s: %s", store.kind, str(error) or type(error).__name__)
+        else:
+            continue  # the server ended the watch in good order
+        metrics.WATCH_RESTARTS.labels(store.kind).inc()
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def _list(store: Store, call: ListCall, selection: Json) -> str:
+    response = await call(**selection, _preload_content=False)
+    async with response:
+        listed = await response.json()
+    if response.status >= 400:
+        raise client.ApiException(status=response.status, reason=listed.get("message"))
+    store.replace(listed["items"])
+    version: str = listed["metadata"]["resourceVersion"]
+    return version
+
+
+async def _watch(call: ListCall, selection: Json, version: str) -> AsyncIterator[Json]:
+    watch = kubernetes_watch.Watch(return_type="object")
+    stream = watch.stream(
+        call,
+        **selection,
+        resource_version=version,
+        allow_watch_bookmarks=True,
+        timeout_seconds=WATCH_SECONDS,
+        _request_timeout=WATCH_SECONDS + 30,
+    )
+    try:
+        while True:
+            async with asyncio.timeout(MUTE_SECONDS):
+                event = await anext(stream, None)
+            if event is None:
+                return
+            yield event
+    finally:
+        await watch.close()
+
+
+def _key(each: Json) -> tuple[str, str]:
+    return each["metadata"]["namespace"], each["metadata"]["name"]
