@@ -22,7 +22,7 @@ READY_SECONDS = 420.0  # a CPU engine starts in half a minute alone; three at on
 
 
 def cluster(steps: Steps) -> Target:
-    """Bring the local cluster up, or take the user's with CLUSTER=current; raises StageError, SettingError."""
+    """Bring the local cluster up, or take the user's (CLUSTER=current); raises StageError, SettingError."""
     if os.environ.get("CLUSTER", "local") == "local":
         with steps.stage("cluster"):
             steps.command([sys.executable, "-m", "e2e.cluster", "up"], os.environ)

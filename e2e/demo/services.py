@@ -90,7 +90,7 @@ def describe(service: Object) -> str:
 
 
 def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> float:
-    """`kubectl patch` a service's scheduling; seconds until the operator says that every replica has applied it.
+    """`kubectl patch` a service's scheduling; seconds until every replica has applied it, says the operator.
 
     Raises TooLateError.
     """
