@@ -38,11 +38,9 @@ def test_every_replica_counts():
 
 def test_what_is_wrong_is_said_in_the_operators_words():
     loading = service(readyReplicas=0)
-    loading["status"]["conditions"][1].update(
-        status="False", reason="Loading", message="vLLM loads the model"
-    )
+    loading["status"]["conditions"][1].update(status="False", reason="Loading", message="vLLM loads")
     assert "0/2 ready" in services.describe(loading)
-    assert "Ready=False/Loading: vLLM loads the model" in services.describe(loading)
+    assert "Ready=False/Loading: vLLM loads" in services.describe(loading)
 
 
 def test_a_service_without_status_is_described():

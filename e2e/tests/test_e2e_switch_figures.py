@@ -1,5 +1,7 @@
 """The switch benchmark's own judgement: what counts as a changed output, and which changes it makes."""
 
+import itertools
+
 from e2e.bench import switch
 from e2e.bench.switch import Answers
 
@@ -12,5 +14,5 @@ def test_an_answer_that_the_undisturbed_run_gave_is_not_changed():
 
 def test_each_change_differs_from_the_one_before():
     changes = [switch.scheduling(number) for number in range(switch.CHANGES)]
-    assert all(one != next_one for one, next_one in zip(changes, changes[1:], strict=False))
+    assert all(one != next_one for one, next_one in itertools.pairwise(changes))
     assert {change["policy"] for change in changes} == {"FCFS", "LARRY"}
