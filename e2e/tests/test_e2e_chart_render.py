@@ -1,5 +1,9 @@
 """What the chart renders is valid for each Kubernetes it supports, locked down, and named as agreed."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import kubernetes_validate
 import pytest
 import yaml
@@ -150,6 +154,22 @@ def test_envoy_finds_the_picker_and_drains_before_it_stops(defaults):
     spec = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
     drain = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert drain < spec["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.envoy
+def test_envoy_accepts_the_bootstrap(defaults, tmp_path):
+    bootstrap = tmp_path / "envoy.yaml"
+    bootstrap.write_text(of(defaults, "ConfigMap", "headrace-envoy")["data"]["envoy.yaml"])
+    envoy = Path(sys.executable).with_name("envoy")
+    node = ["--service-cluster", "headrace", "--service-node", "gateway-0"]
+    done = subprocess.run(
+        [envoy, "--mode", "validate", "--config-path", bootstrap, *node],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_changed_bootstrap_rolls_the_gateway():
