@@ -13,6 +13,7 @@ help: ## show this list
 env: ## the Python environment, .venv
 	@requirements/env.sh
 
+demo: export DEMO_STARTED := $(shell date +%s)
 demo: env ## a real cluster, two services, a replayed trace, a live policy switch
 	@$(py) -m e2e.demo
 
