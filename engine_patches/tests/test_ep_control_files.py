@@ -1,4 +1,4 @@
-"""Policy and boot files: whole or not at all, new content once; and the bytes that layout versions promise."""
+"""Policy and boot files: whole or not at all, new content once; and the bytes that layouts promise."""
 
 import json
 import threading

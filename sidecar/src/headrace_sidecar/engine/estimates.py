@@ -11,7 +11,6 @@ Small steps say too little on their own, since the fixed cost dominates them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ STEP_HALF_LIFE = 2000  # samples; some seconds of decoding, still with some pref
 RECENT_HALF_LIFE = 50  # steps; about a second of decoding
 REQUEST_HALF_LIFE = 200  # finished requests
 MIN_PREFILLS = 8  # samples with prefill before a rate is worth telling
+LONGEST_STEP = 600.0  # seconds; what took longer was a machine asleep
 COLLINEAR = 1e-6  # share of variance that must be independent for two slopes to be told apart
 
 
@@ -44,8 +44,8 @@ class Estimates:
         self._output = DecayedMean(REQUEST_HALF_LIFE)
 
     def add_steps(self, samples: Iterable[StepSample]) -> None:
-        """Learn from model steps, oldest first."""
-        for sample in samples:
+        """Learn from model steps, oldest first; what can't be a duration is left out."""
+        for sample in filter(_plausible, samples):
             self._fit.add(sample)
             self._step.add(sample.seconds)
 
@@ -62,6 +62,10 @@ class Estimates:
         )
 
 
+def _plausible(sample: StepSample) -> bool:
+    return 0 < sample.seconds <= LONGEST_STEP
+
+
 class DecayedMean:
     """Mean of a series in which a value counts half after `half_life` more; 0 while empty."""
 
@@ -71,9 +75,7 @@ class DecayedMean:
         self.value = 0.0
 
     def add(self, value: float) -> None:
-        """Take one value into account; what is not finite is left out."""
-        if not math.isfinite(value):
-            return
+        """Take one value into account."""
         self._weight = self._weight * self._keep + 1
         self.value += (value - self.value) / self._weight
 
@@ -99,9 +101,7 @@ class StepFit:
         self._tokens = self._token_seconds = 0.0  # decayed sums over steps with prefill
 
     def add(self, sample: StepSample) -> None:
-        """Take one step into account; samples that can't be a duration are left out."""
-        if not (math.isfinite(sample.seconds) and sample.seconds > 0):
-            return
+        """Take one step of more than 0 seconds into account."""
         keep = self._keep
         p, d, y = sample.prefill_tokens, sample.decodes, sample.seconds
         self._weight = self._weight * keep + 1
