@@ -18,6 +18,7 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
+from sc_gateway_reports import IDLE
 
 from headrace_engine.contracts import GatewayConfig, LoadReport, encode
 from headrace_sidecar.gateway.bootstrap import Bootstrap, bootstrap
@@ -25,27 +26,6 @@ from headrace_sidecar.gateway.bootstrap import Bootstrap, bootstrap
 HERE = Path(__file__).parent
 ENVOY = Path(sys.executable).parent / "envoy"
 BODY_LIMIT = 1 << 20
-
-IDLE = LoadReport(
-    boot="boot-1",
-    time=0.0,
-    serving=True,
-    running=0,
-    waiting=0,
-    waiting_prefill_tokens=0,
-    unfinished_prefill_tokens=0,
-    waiting_kv_blocks=0,
-    free_kv_blocks=10_000,
-    total_kv_blocks=10_000,
-    block_size=16,
-    arrivals=0,
-    arrived_tokens=0,
-    finishes=0,
-    prefill_tokens_per_second=10_000.0,
-    step_seconds=0.02,
-    mean_prompt_tokens=500.0,
-    mean_output_tokens=100.0,
-)
 
 
 def free_port() -> int:

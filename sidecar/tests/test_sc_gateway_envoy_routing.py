@@ -1,6 +1,5 @@
 """Routing on a real Envoy with a real picker: which service a request reaches, and what is refused."""
 
-import aiohttp
 import pytest
 
 pytestmark = pytest.mark.envoy

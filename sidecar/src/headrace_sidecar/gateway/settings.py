@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
 MAX_BODY_BYTES = 4 << 20
 
 

@@ -9,7 +9,7 @@ so that a service may change its balancer and lose nothing.
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace_sidecar.gateway.balancers import least_request, power_of_two, random_choice, round_robin, sal
-from headrace_sidecar.gateway.balancers.context import Context
+from headrace_sidecar.gateway.balancers.context import FIRST_GUESS, Context
 from headrace_sidecar.gateway.endpoint import Endpoint, Work
 
 Pick = Callable[[Sequence[Endpoint], Work, Context], Endpoint]
@@ -22,4 +22,4 @@ BALANCERS: Mapping[str, Pick] = {
     "Random": random_choice.pick,
 }
 
-__all__ = ["BALANCERS", "Context", "Pick"]
+__all__ = ["BALANCERS", "FIRST_GUESS", "Context", "Pick"]
