@@ -60,13 +60,13 @@ async def measure(url: str, kube: Kube, names: Sequence[str], steps: Steps) -> d
     timeout = aiohttp.ClientTimeout(total=replay.DEADLINE)
     async with aiohttp.ClientSession(url, timeout=timeout) as session:
         undisturbed = Answers()
-        await _clients(session, undisturbed, rounds=1)
+        await clients(session, undisturbed, rounds=1)
         if undisturbed.errors:
             raise StageError(f"the undisturbed run failed: {undisturbed.errors[0]}")
         steps.say(f"  undisturbed: {undisturbed.completed} answers")
         pods = services.pod_lives(kube)
         disturbed = Answers()
-        load = asyncio.create_task(_clients(session, disturbed))
+        load = asyncio.create_task(clients(session, disturbed))
         seconds, in_flight = [], []
         try:
             for number in range(CHANGES):
@@ -108,7 +108,7 @@ def changed(undisturbed: Answers, disturbed: Answers) -> int:
     return sum(not tokens <= undisturbed.tokens[prompt] for prompt, tokens in disturbed.tokens.items())
 
 
-async def _clients(session: aiohttp.ClientSession, answers: Answers, rounds: int | None = None) -> None:
+async def clients(session: aiohttp.ClientSession, answers: Answers, rounds: int | None = None) -> None:
     """Keep CLIENTS requests in flight over all prompts, for so many rounds or until cancelled.
 
     A cancelled request is the client's own doing and counts as nothing.
