@@ -2,8 +2,8 @@
 """Fill the generated parts of docs/: generate.py [--check].
 
 A page keeps such a part between `<!-- generated: NAME -->` and `<!-- end -->`. The API reference comes from
-the CRD, the parameters of the policies from their `Params`. With --check nothing is written and the exit
-status says whether the pages are current.
+the CRD, the parameters of the policies from their `Params`, the metrics from their collectors. With --check
+nothing is written and the exit status says whether the pages are current.
 """
 
 import json
@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from prometheus_client import CollectorRegistry
 
+from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.policies import registry
+from headrace_sidecar.engine.handover import Handover
+from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
+from headrace_sidecar.engine.monitor import Monitor
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("docs/api.md", "docs/policies.md")
+PAGES = ("docs/api.md", "docs/policies.md", "docs/metrics.md")
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
 
 Schema = dict[str, Any]
@@ -41,6 +46,24 @@ def policy_parameters(policy: str) -> str:
         return "No parameters.\n"
     rows = [row(name, schema, required=False) for name, schema in properties.items()]
     return table(rows)
+
+
+def sidecar_metrics() -> str:
+    """Every metric of the engine sidecar: name, type, labels, meaning."""
+    collectors, nowhere = CollectorRegistry(), Path("/nonexistent")
+    requests = RequestMetrics(collectors, started=0.0)
+    handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate)
+    collectors.register(EngineMetrics(Monitor(stats_paths(nowhere), requests.add), handover, "", ""))
+    lines = ["| metric | type | labels | meaning |\n", "| --- | --- | --- | --- |\n"]
+    for family in collectors.collect():
+        labels = dict.fromkeys(getattr(family, "_labelnames", ()))
+        labels |= dict.fromkeys(
+            label for sample in family.samples for label in sample.labels if label != "le"
+        )
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        shown = ", ".join(f"`{label}`" for label in labels)
+        lines.append(f"| `{name}` | {family.type} | {shown} | {family.documentation} |\n")
+    return "".join(lines)
 
 
 def llmservice() -> Schema:
@@ -112,6 +135,7 @@ def shown_type(schema: Schema) -> str:
 GENERATORS: dict[str, Callable[[], str]] = {
     "spec": spec_reference,
     "status": status_reference,
+    "metrics of the engine sidecar": sidecar_metrics,
     **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
 }
 

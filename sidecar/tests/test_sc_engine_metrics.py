@@ -1,0 +1,166 @@
+"""What Prometheus is told, and that docs/metrics.md lists it."""
+
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from sc_engine_fake import FakeEngine, finished
+
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.control.policy_file import write_policy
+from headrace_engine.policies import registry as policies
+from headrace_sidecar.engine.handover import Handover
+from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
+from headrace_sidecar.engine.monitor import Monitor
+
+
+class Rig:
+    """Monitor, handover and metrics around the folder `root`, looked at by hand."""
+
+    def __init__(self, root):
+        self.registry = CollectorRegistry()
+        self.source = root / "policy.json"
+        self.handover = Handover(self.source, policy_path(root), policies.validate)
+        self.monitor = Monitor(stats_paths(root), RequestMetrics(self.registry, started=time.time()).add)
+        self.registry.register(EngineMetrics(self.monitor, self.handover, "llm/chat", "chat-0"))
+
+    def look(self):
+        self.handover.look()
+        self.monitor.look(1.0)
+
+    def value(self, name, **labels):
+        return self.registry.get_sample_value(f"headrace_{name}", labels)
+
+
+@pytest.fixture
+def engine(tmp_path):
+    engine = FakeEngine(tmp_path)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def rig(tmp_path, engine):
+    return Rig(tmp_path)
+
+
+def test_finished_requests_fill_the_histograms(rig, engine):
+    for jct in (0.4, 1.2, 400.0):
+        engine.finished.append(finished(jct=jct))
+    rig.look()
+    assert rig.value("request_jct_seconds_count") == 3
+    assert rig.value("request_jct_seconds_sum") == pytest.approx(401.6)
+    assert rig.value("request_jct_seconds_bucket", le="0.5") == 1
+    assert rig.value("request_jct_seconds_bucket", le="600.0") == 3
+    assert rig.value("request_ttft_seconds_sum") == pytest.approx(0.75)
+    assert rig.value("request_tbt_seconds_sum") == pytest.approx(0.12)
+    assert rig.value("request_max_tbt_seconds_sum") == pytest.approx(0.45)
+    assert rig.value("request_queue_seconds_sum") == pytest.approx(0.09)
+    assert rig.value("request_prompt_tokens_sum") == 900
+    assert rig.value("request_output_tokens_sum") == 60
+
+
+def test_slo_attainment_counts_each_target_and_all(rig, engine):
+    engine.finished.append(finished(targets=7, met=5))
+    engine.finished.append(finished(targets=3, met=3))
+    engine.finished.append(finished(targets=0, met=0))
+    rig.look()
+    counts = {
+        (target, met): rig.value("slo_requests_total", target=target, met=met)
+        for target in ("TTFT", "TBT", "JCT", "All")
+        for met in ("true", "false")
+    }
+    assert counts == {
+        ("TTFT", "true"): 2,
+        ("TTFT", "false"): 0,
+        ("TBT", "true"): 1,
+        ("TBT", "false"): 1,
+        ("JCT", "true"): 1,
+        ("JCT", "false"): 0,
+        ("All", "true"): 1,
+        ("All", "false"): 1,
+    }
+    assert rig.value("tbt_violations_total") == 6
+
+
+def test_a_request_of_one_token_has_no_time_between_tokens(rig, engine):
+    engine.finished.append(finished(output_tokens=1, mean_tbt=0, max_tbt=0))
+    rig.look()
+    assert rig.value("request_tbt_seconds_count") == 0
+    assert rig.value("request_ttft_seconds_count") == 1
+
+
+def test_requests_that_a_predecessor_told_are_not_told_again(rig, engine):
+    engine.finished.append(finished(time=time.time() - 60))
+    rig.look()
+    assert rig.value("request_jct_seconds_count") == 0
+    assert rig.monitor.load.mean_prompt_tokens == 300
+
+
+def test_gauges_and_counters_follow_the_board(rig, engine):
+    engine.report(
+        running=3, waiting=2, free_kv_blocks=30, waiting_prefill_tokens=70, unfinished_prefill_tokens=7
+    )
+    engine.report(preemptions=4, fallback_steps=1, arrivals=9, arrived_tokens=99, finishes=4, step=11)
+    rig.look()
+    assert rig.value("requests", state="running") == 3
+    assert rig.value("requests", state="waiting") == 2
+    assert rig.value("kv_blocks", state="free") == 30
+    assert rig.value("kv_blocks", state="used") == 70
+    assert rig.value("prefill_tokens", state="waiting") == 70
+    assert rig.value("prefill_tokens", state="running") == 7
+    assert rig.value("preemptions_total") == 4
+    assert rig.value("policy_fallback_steps_total") == 1
+    assert rig.value("requests_arrived_total") == 9
+    assert rig.value("requests_left_total") == 4
+    assert rig.value("steps_total") == 11
+    assert rig.value("engine_state", state="Running") == 1
+    assert sum(rig.value("engine_state", state=s) for s in ("Starting", "Idle", "Hung", "Stock", "Gone")) == 0
+    labels = {"service": "llm/chat", "pod": "chat-0", "vllm_version": "0.32.0", "boot": engine.board.boot}
+    assert rig.value("engine_info", **labels) == 1
+
+
+def test_the_policy_in_force_is_told(rig, engine):
+    document = PolicyDocument(policy="LARRY").sealed()
+    write_policy(rig.source, document)
+    engine.report()
+    rig.look()
+    assert rig.value("policy_info", policy="LARRY", hash=document.hash) is None
+    engine.apply()
+    rig.look()
+    assert rig.value("policy_info", policy="LARRY", hash=document.hash) == 1
+    assert rig.value("policy_refused") == 0
+    rig.source.write_text("{")
+    engine.report(disabled=True)
+    rig.look()
+    assert rig.value("policy_info", policy="LARRY", hash=document.hash) == 1
+    assert rig.value("policy_refused") == 1
+    assert rig.value("policy_disabled") == 1
+
+
+def test_lost_records_are_told(rig, engine):
+    for _ in range(70):
+        engine.finished.append(finished())
+    rig.look()
+    assert rig.value("lost_records_total", ring="finished") == 6
+    assert rig.value("lost_records_total", ring="steps") == 0
+
+
+def test_the_exposition_is_well_formed(rig, engine):
+    engine.report()
+    engine.finished.append(finished())
+    rig.look()
+    families = list(text_string_to_metric_families(generate_latest(rig.registry).decode()))
+    assert all(family.name.startswith("headrace_") and family.documentation for family in families)
+    assert len({family.name for family in families}) == len(families) > 20
+
+
+def test_the_documentation_lists_every_metric(rig):
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    for family in rig.registry.collect():
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"| `{name}` | {family.type} |" in page, "run: make generate"
