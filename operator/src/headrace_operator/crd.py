@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from headrace_engine.policies import registry
 
+from headrace_engine.policies import registry
 from headrace_operator.api import GROUP, KIND, PLURAL, VERSION, ServiceStatus, Spec
 from headrace_operator.api.base import rule
 from headrace_operator.api.serving import block_name
@@ -103,7 +103,11 @@ def _policy_blocks() -> dict[str, Any]:
         schema = registry.parameter_schema(name)
         if schema.get("properties"):
             text = f"Settings of {name}; kept but unused with other policies. A change is live."
-            blocks[block_name(name)] = {"type": "object", "description": text, "properties": schema["properties"]}
+            blocks[block_name(name)] = {
+                "type": "object",
+                "description": text,
+                "properties": schema["properties"],
+            }
     return blocks
 
 

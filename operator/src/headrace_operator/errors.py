@@ -1,9 +1,9 @@
 """What can go wrong, by what shall happen next.
 
-    Refused         the user must act: Accepted=False, nothing owned is touched, no retry until something changes
-      SpecInvalid   the spec itself is wrong
-    Transient       try again after `delay` seconds; not worth a traceback
-    ApiError        the API server answered with an error; conflicts and outages are retried with backoff
+RefusedError         the user must act: Accepted=False, nothing owned is touched, no retry until something changes
+  SpecInvalidError   the spec itself is wrong
+TransientError       try again after `delay` seconds; not worth a traceback
+ApiError        the API server answered with an error; conflicts and outages are retried with backoff
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class HeadraceError(Exception):
     """Root of the operator's errors."""
 
 
-class Refused(HeadraceError):
+class RefusedError(HeadraceError):
     """The service cannot be as its spec asks; `reason` is the condition's word for it."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -21,14 +21,14 @@ class Refused(HeadraceError):
         self.reason = reason
 
 
-class SpecInvalid(Refused):
+class SpecInvalidError(RefusedError):
     """A field of the spec is wrong; the message names it and the fix."""
 
     def __init__(self, message: str) -> None:
         super().__init__("InvalidSpec", message)
 
 
-class Transient(HeadraceError):
+class TransientError(HeadraceError):
     """Not possible at this moment."""
 
     def __init__(self, message: str, delay: float) -> None:

@@ -22,7 +22,9 @@ def structural(model: type[BaseModel]) -> Schema:
 def _convert(schema: Schema, definitions: Schema) -> Schema:
     schema = _resolve(schema, definitions)
     result: Schema = {
-        key: value for key, value in schema.items() if key not in {"title", "$defs", "properties", "items", "default"}
+        key: value
+        for key, value in schema.items()
+        if key not in {"title", "$defs", "properties", "items", "default"}
     }
     if "const" in result:
         result["enum"] = [result.pop("const")]

@@ -31,7 +31,8 @@ def rule(cel: str, message: str) -> dict[str, str]:
 
 def ruled(*rules: dict[str, str]) -> ConfigDict:
     """Model configuration of a block with CEL rules."""
-    return ConfigDict(json_schema_extra={"x-kubernetes-validations": list(rules)})
+    extra: dict[str, Any] = {"x-kubernetes-validations": list(rules)}
+    return ConfigDict(json_schema_extra=extra)
 
 
 def live(text: str, default: Any = ..., **bounds: Any) -> Any:
@@ -93,9 +94,7 @@ Verbatim = Annotated[
 
 ObjectName = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-    ),
+    StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
 ]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Text = Annotated[str, StringConstraints(max_length=4096)]

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     STARTING = "Starting"  # scheduled, containers being made
     LOADING = "Loading"  # vLLM runs and loads the model
     CRASHING = "Crashing"
+    NOT_RESPONDING = "NotResponding"  # vLLM was up and fails its health check
     ENGINE_HUNG = "EngineHung"
 
     # Progressing

@@ -107,7 +107,9 @@ class ValueSource(Block):
 class Variable(Block):
     """An environment variable of the engine."""
 
-    name: Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = rolls("Its name.")
+    name: Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = rolls(
+        "Its name."
+    )
     value: Text | None = rolls("Its value.", None)
     value_from: ValueSource | None = rolls("Where its value comes from.", None)
 

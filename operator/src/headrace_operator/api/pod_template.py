@@ -27,7 +27,10 @@ class Metadata(Block):
     """Labels and annotations of the pods."""
 
     labels: dict[MetaKey, LabelValue] = rolls(
-        "Labels added to the pods.", {}, max_length=32, json_schema_extra={"x-kubernetes-validations": [_NOT_OURS]}
+        "Labels added to the pods.",
+        {},
+        max_length=32,
+        json_schema_extra={"x-kubernetes-validations": [_NOT_OURS]},
     )
     annotations: dict[MetaKey, Text] = rolls(
         "Annotations added to the pods.",
@@ -40,13 +43,17 @@ class Metadata(Block):
 class Toleration(Block):
     """A taint that the pods tolerate."""
 
-    key: Annotated[str, StringConstraints(max_length=317)] | None = rolls("Taint's key; unset means any.", None)
+    key: Annotated[str, StringConstraints(max_length=317)] | None = rolls(
+        "Taint's key; unset means any.", None
+    )
     operator: Literal["Exists", "Equal"] = rolls("How `value` is compared.", "Equal")
     value: Annotated[str, StringConstraints(max_length=63)] | None = rolls("Taint's value.", None)
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = rolls(
         "Taint's effect; unset means any.", None
     )
-    toleration_seconds: int | None = rolls("How long NoExecute is tolerated; unset means for ever.", None, ge=0)
+    toleration_seconds: int | None = rolls(
+        "How long NoExecute is tolerated; unset means for ever.", None, ge=0
+    )
 
 
 class Resources(Block):
@@ -59,9 +66,9 @@ class Resources(Block):
 class Volume(Block):
     """A volume of the pods, from exactly one source."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")] = (
-        rolls("Its name.")
-    )
+    name: Annotated[
+        str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    ] = rolls("Its name.")
     config_map: Verbatim | None = rolls("A ConfigMap, as in a pod.", None)
     secret: Verbatim | None = rolls("A Secret, as in a pod.", None)
     empty_dir: Verbatim | None = rolls("An empty folder, as in a pod.", None)
@@ -90,7 +97,9 @@ class VolumeMount(Block):
     mount_path: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^/.*$")] = rolls(
         "Absolute path in the engine container."
     )
-    sub_path: Annotated[str, StringConstraints(max_length=512)] | None = rolls("Folder within the volume.", None)
+    sub_path: Annotated[str, StringConstraints(max_length=512)] | None = rolls(
+        "Folder within the volume.", None
+    )
     read_only: bool = rolls("Whether the engine may not write to it.", default=False)
 
     model_config = ruled(
@@ -127,9 +136,15 @@ class PodTemplate(Block):
     node_selector: dict[MetaKey, LabelValue] = rolls("Labels that a node must have.", {}, max_length=32)
     tolerations: tuple[Toleration, ...] = rolls("Taints that the pods tolerate.", (), max_length=32)
     affinity: Verbatim | None = rolls("Node and pod affinity, as in a pod.", None)
-    priority_class_name: ObjectName | None = rolls("PriorityClass of the pods; unset means the cluster's default.", None)
-    runtime_class_name: ObjectName | None = rolls("RuntimeClass of the pods; unset means the cluster's default.", None)
-    image_pull_secrets: tuple[PullSecret, ...] = rolls("Registry credentials for both images.", (), max_length=16)
+    priority_class_name: ObjectName | None = rolls(
+        "PriorityClass of the pods; unset means the cluster's default.", None
+    )
+    runtime_class_name: ObjectName | None = rolls(
+        "RuntimeClass of the pods; unset means the cluster's default.", None
+    )
+    image_pull_secrets: tuple[PullSecret, ...] = rolls(
+        "Registry credentials for both images.", (), max_length=16
+    )
     resources: Resources = rolls("Resources of the engine container.", Resources())
     volumes: tuple[Volume, ...] = rolls(
         "More volumes.",

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field, ValidationError
+
 from headrace_engine.contracts import ContractError, PolicyDocument
 from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
-from pydantic import Field, ValidationError
-
 from headrace_operator.api.base import Block, live, milliseconds, rolls
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
 from headrace_operator.api.serving import Disruption, Routing, Scheduling, Slo
-from headrace_operator.errors import SpecInvalid
+from headrace_operator.errors import SpecInvalidError
 
 GROUP = "headrace.dev"
 VERSION = "v1alpha1"
@@ -97,12 +97,12 @@ def key_of(body: Mapping[str, Any]) -> Key:
 
 
 def parse(body: Mapping[str, Any]) -> LLMService:
-    """An LLMService from the API server's JSON; raises SpecInvalid that names the field and the fix."""
+    """An LLMService from the API server's JSON; raises SpecInvalidError that names the field and the fix."""
     metadata = body["metadata"]
     try:
         spec = Spec.model_validate(body.get("spec") or {})
     except ValidationError as error:
-        raise SpecInvalid(_explain(error)) from error
+        raise SpecInvalidError(_explain(error)) from error
     service = LLMService(
         key=key_of(body),
         uid=metadata["uid"],
@@ -114,7 +114,7 @@ def parse(body: Mapping[str, Any]) -> LLMService:
     try:
         registry.validate(policy_document(service))
     except ContractError as error:
-        raise SpecInvalid(f"spec.scheduling: {error}") from error
+        raise SpecInvalidError(f"spec.scheduling: {error}") from error
     return service
 
 
@@ -132,9 +132,7 @@ def policy_document(service: LLMService) -> PolicyDocument:
 
 def slo_document(slo: Slo) -> SloDocument:
     """Targets in milliseconds."""
-    return SloDocument(
-        *(milliseconds(target) if target else None for target in (slo.ttft, slo.tbt, slo.jct))
-    )
+    return SloDocument(*(milliseconds(target) if target else None for target in (slo.ttft, slo.tbt, slo.jct)))
 
 
 def _explain(error: ValidationError) -> str:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from headrace_engine.policies import registry
 from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from headrace_operator.api.base import Block, Duration, live, milliseconds, rolls, rule, ruled, shorter_or_equal
+from headrace_engine.policies import registry
+from headrace_operator.api.base import (
+    Block,
+    Duration,
+    live,
+    milliseconds,
+    rolls,
+    rule,
+    ruled,
+    shorter_or_equal,
+)
 
 
 class StepBudget(Block):
@@ -18,7 +28,9 @@ class StepBudget(Block):
         "Engine keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`, never more than the engine's limit.",
         "Engine",
     )
-    tokens: int | None = live("Tokens per step with mode Fixed; kept but unused otherwise.", None, ge=1, le=1_048_576)
+    tokens: int | None = live(
+        "Tokens per step with mode Fixed; kept but unused otherwise.", None, ge=1, le=1_048_576
+    )
 
     model_config = ruled(
         rule("self.mode != 'Fixed' || has(self.tokens)", "stepBudget.mode Fixed needs stepBudget.tokens")
@@ -39,7 +51,7 @@ class Scheduling(Block):
         json_schema_extra={"enum": list(registry.names())},
     )
     step_budget: StepBudget = live("Tokens per engine step.", StepBudget())
-    settings: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict, exclude=True)
+    settings: SkipJsonSchema[Mapping[str, Mapping[str, Any]]] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -60,7 +72,9 @@ class Slo(Block):
 
     ttft: Duration | None = live("Time to first token, from arrival; unset means no target.", None)
     tbt: Duration | None = live("Time between two tokens of one request; unset means no target.", None)
-    jct: Duration | None = live("Job completion time, from arrival to last token; unset means no target.", None)
+    jct: Duration | None = live(
+        "Job completion time, from arrival to last token; unset means no target.", None
+    )
 
     model_config = ruled(
         rule(
@@ -105,9 +119,14 @@ class Routing(Block):
 class Disruption(Block):
     """How pods are replaced and drained."""
 
-    max_unavailable: int = live("Replicas that may be down at once, in rollouts and evictions.", 1, ge=0, le=1000)
+    max_unavailable: int = live(
+        "Replicas that may be down at once, in rollouts and evictions.", 1, ge=0, le=1000
+    )
     max_surge: int = live(
-        "Replicas that a rollout may start on top; 0 because clusters seldom have spare GPUs.", 0, ge=0, le=1000
+        "Replicas that a rollout may start on top; 0 because clusters seldom have spare GPUs.",
+        0,
+        ge=0,
+        le=1000,
     )
     drain_timeout: Duration = rolls("How long a stopping replica may take to finish its requests.", "5m")
 

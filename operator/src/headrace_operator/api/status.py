@@ -24,16 +24,18 @@ class StatusCondition(Block):
     reason: Annotated[str, StringConstraints(max_length=64)] = seen("Why, in one CamelCase word.", ...)
     message: Long = seen("Why, in a sentence: what is wrong and what to do.", "")
     observed_generation: int = seen("Generation of the spec that this was judged by.", 0, ge=0)
-    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time", "maxLength": 32})] = seen(
-        "When `status` changed last.", ...
-    )
+    last_transition_time: Annotated[
+        str, Field(json_schema_extra={"format": "date-time", "maxLength": 32})
+    ] = seen("When `status` changed last.", ...)
 
 
 class PolicyStatus(Block):
     """The scheduling policy that the spec asks for, and how far it got."""
 
     name: Annotated[str, StringConstraints(max_length=64)] = seen("Its name.", ...)
-    hash: Annotated[str, StringConstraints(max_length=64)] = seen("Identifies policy, settings and targets.", ...)
+    hash: Annotated[str, StringConstraints(max_length=64)] = seen(
+        "Identifies policy, settings and targets.", ...
+    )
     applied_replicas: int = seen("Ready replicas that schedule by it.", 0, ge=0)
 
 

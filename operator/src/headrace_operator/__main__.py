@@ -1,0 +1,86 @@
+"""`python3 -m headrace_operator`: settings from the environment, then watches, workers and probes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from contextlib import AsyncExitStack
+
+import kopf
+
+from headrace_operator import handlers, health
+from headrace_operator.api import Key
+from headrace_operator.cache import Cache
+from headrace_operator.cluster import ApiCluster, connect
+from headrace_operator.engines import Engines, HttpStatusClient
+from headrace_operator.errors import ApiError
+from headrace_operator.kinds import SERVICE
+from headrace_operator.reconcile import Reconciler
+from headrace_operator.recorder import Recorder
+from headrace_operator.resync import resync
+from headrace_operator.settings import Settings, from_environment
+from headrace_operator.workers import Workers
+from headrace_operator.workqueue import WorkQueue
+
+logger = logging.getLogger("headrace_operator")
+
+
+async def operate(settings: Settings) -> None:
+    """Run the operator until it is cancelled or a part of it ends."""
+    cache, queue, ready = Cache(), WorkQueue[Key](), asyncio.Event()
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(connect())
+        await _check_installed(cluster, settings)
+        client = HttpStatusClient()
+        stack.push_async_callback(client.close)
+        engines = Engines(client, on_change=queue.add)
+        stack.push_async_callback(engines.stop)
+        reconciler = Reconciler(settings, cache, cluster, engines, Recorder(cluster), time.monotonic)
+        workers = Workers(queue, reconciler.reconcile, lambda: resync(cache, cluster, queue, settings))
+        runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
+        stack.push_async_callback(runner.cleanup)
+        workers.start()
+        stack.push_async_callback(workers.stop)
+        await kopf.operator(
+            registry=_registry(cache, queue),
+            standalone=True,
+            clusterwide=not settings.watch_namespaces,
+            namespaces=settings.watch_namespaces,
+            ready_flag=ready,
+        )
+
+
+def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+    handlers.register(registry, cache, queue)
+
+    @kopf.on.startup(registry=registry)
+    def configure(settings: kopf.OperatorSettings, **_: object) -> None:
+        handlers.configure(settings)
+
+    return registry
+
+
+async def _check_installed(cluster: ApiCluster, settings: Settings) -> None:
+    """Fail at the start, where it shows, if the CRD is missing or may not be read."""
+    namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
+    async for _ in cluster.each(SERVICE, namespace, ""):
+        break
+
+
+def main() -> None:
+    """Run; exit code 1 with one line when the settings or the cluster are not as they must be."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("httpx", "kopf"):  # a line per question and per watch event
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        asyncio.run(operate(from_environment(os.environ)))
+    except (ValueError, ApiError) as error:
+        sys.exit(f"headrace-operator: {error}")
+
+
+if __name__ == "__main__":
+    main()

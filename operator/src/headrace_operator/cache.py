@@ -1,0 +1,100 @@
+"""What the watches have brought so far: the operator reads from here, not from the API server.
+
+Writers put their answers in, too, so that a reconcile sees what the one before it wrote although the watch is
+behind. An older version never replaces a newer one (resource versions of etcd are comparable numbers).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import KIND, Key, key_of
+
+Body = dict[str, Any]
+Name = tuple[str, str]  # kind, name
+
+
+class Cache:
+    """Services, and per service its owned objects and pods. For one event loop; nothing here awaits."""
+
+    def __init__(self) -> None:
+        self._services: dict[Key, Body] = {}
+        self._belongings: defaultdict[Key, dict[Name, Body]] = defaultdict(dict)
+
+    def put(self, body: Body) -> Key | None:
+        """Remember an object; the key of the service that it concerns, None if it is nobody's."""
+        body = _trimmed(body)
+        key = concerns(body)
+        if key is None:
+            return None
+        if body["kind"] == KIND:
+            if not _older(body, self._services.get(key)):
+                self._services[key] = body
+        elif not _older(body, self._belongings[key].get(_name(body))):
+            self._belongings[key][_name(body)] = body
+        return key
+
+    def drop(self, body: Body) -> Key | None:
+        """Forget an object that was deleted, unless a newer one has taken its name."""
+        key = concerns(body)
+        if key is None:
+            return None
+        place: dict[Any, Body] = self._services if body["kind"] == KIND else self._belongings[key]
+        name = key if body["kind"] == KIND else _name(body)
+        known = place.get(name)
+        if known and known["metadata"]["uid"] == body["metadata"]["uid"]:
+            del place[name]
+        if not self._belongings[key]:
+            del self._belongings[key]
+        return key
+
+    def service(self, key: Key) -> Body | None:
+        """The LLMService."""
+        return self._services.get(key)
+
+    def services(self) -> Iterable[Body]:
+        """All LLMServices."""
+        return self._services.values()
+
+    def owned(self, key: Key) -> list[Body]:
+        """Owned objects of a service, pods not included."""
+        return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind != "Pod"]
+
+    def pods(self, key: Key) -> list[Body]:
+        """Pods of a service."""
+        return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind == "Pod"]
+
+    def everything(self) -> list[Body]:
+        """All that is remembered, for comparison with what exists."""
+        belongings = [body for group in self._belongings.values() for body in group.values()]
+        return [*self._services.values(), *belongings]
+
+
+def concerns(body: Body) -> Key | None:
+    """The service that an object is, or that its label names."""
+    if body["kind"] == KIND:
+        return key_of(body)
+    metadata = body["metadata"]
+    service = (metadata.get("labels") or {}).get(names.SERVICE_LABEL)
+    return Key(metadata["namespace"], service) if service else None
+
+
+def _name(body: Body) -> Name:
+    return body["kind"], body["metadata"]["name"]
+
+
+def _older(body: Body, known: Body | None) -> bool:
+    return known is not None and _version(body) < _version(known)
+
+
+def _version(body: Body) -> int:
+    return int(body["metadata"].get("resourceVersion") or 0)
+
+
+def _trimmed(body: Body) -> Body:
+    """Without the field managers' records, which are most of an object's size."""
+    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    return {**body, "metadata": metadata}

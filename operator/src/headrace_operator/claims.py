@@ -1,0 +1,79 @@
+"""Who owns which model name at the gateway: names are claims, and the oldest service wins.
+
+`NAMESPACE/NAME` is always the service's own, also against an older service that serves a model of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import Key, LLMService, Reason, key_of, parse
+from headrace_operator.errors import RefusedError
+
+
+def owned_models(service: LLMService) -> tuple[str, ...]:
+    """Names under which the gateway routes to an accepted service."""
+    always = names.qualified(service.key)
+    return (always,) if service.served_name == always else (always, service.served_name)
+
+
+def check_claim(service: LLMService, others: Iterable[LLMService]) -> None:
+    """Raise RefusedError if another service has the stronger claim to the served name."""
+    name = service.served_name
+    other = stronger_claim(name, service, others)
+    if other:
+        raise RefusedError(
+            Reason.MODEL_NAME_CONFLICT,
+            f"spec.model.servedName: {name!r} belongs to LLMService {other.key}, which is older or is called so: "
+            "set another servedName",
+        )
+
+
+def stronger_claim(name: str, service: LLMService, others: Iterable[LLMService]) -> LLMService | None:
+    """The other service to which `name` belongs, if it is not this one's."""
+    if name == names.qualified(service.key):
+        return None
+    for other in others:
+        if names.qualified(other.key) == name:
+            return other
+        if other.served_name == name and _seniority(other) < _seniority(service):
+            return other
+    return None
+
+
+class Claimants:
+    """The other services, parsed once per generation: every reconcile looks at all of them."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, tuple[int, LLMService | None]] = {}
+
+    def others(self, key: Key, bodies: Iterable[Mapping[str, Any]]) -> Iterator[LLMService]:
+        """All valid services but `key`; one whose spec is wrong claims nothing until it is corrected."""
+        for body in bodies:
+            service = None if key_of(body) == key else self._parse(body)
+            if service is not None:
+                yield service
+
+    def forget(self, uid: str) -> None:
+        """The service is gone."""
+        self._parsed.pop(uid, None)
+
+    def _parse(self, body: Mapping[str, Any]) -> LLMService | None:
+        uid, generation = body["metadata"]["uid"], body["metadata"].get("generation", 1)
+        known = self._parsed.get(uid)
+        if known is None or known[0] != generation:
+            known = self._parsed[uid] = (generation, _parse_or_none(body))
+        return known[1]
+
+
+def _parse_or_none(body: Mapping[str, Any]) -> LLMService | None:
+    try:
+        return parse(body)
+    except RefusedError:
+        return None
+
+
+def _seniority(service: LLMService) -> tuple[str, str, str]:
+    return service.created, service.key.namespace, service.key.name

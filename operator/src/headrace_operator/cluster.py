@@ -1,0 +1,170 @@
+"""The only module that talks to the API server: server-side apply, reads, deletes, status and events.
+
+Every write is one request; a conflict, a refusal or an outage becomes an `ApiError` and nothing is retried here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from aiohttp import ClientError
+from kubernetes.aio import client, config
+
+from headrace_operator import names
+from headrace_operator.errors import ApiError
+from headrace_operator.kinds import Resource, resource
+from headrace_operator.metrics import API_REQUESTS
+
+Body = dict[str, Any]
+
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_TIMEOUT = 30.0  # seconds for one request; far above what a healthy API server needs
+_PAGE = 500
+
+
+class Cluster(Protocol):
+    """What the operator does at the API server. Every method raises ApiError."""
+
+    async def read(self, kind: str, namespace: str, name: str) -> Body | None:
+        """The object as it is now; None if it does not exist."""
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Body:
+        """Server-side apply of our fields; the whole object as it is then."""
+
+    async def apply_status(self, kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> Body:
+        """Server-side apply of the status."""
+
+    async def annotate(self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]) -> Body:
+        """Set annotations."""
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Delete the object if it still has this uid; one that is gone is fine."""
+
+    async def create_event(self, event: Mapping[str, Any]) -> bool:
+        """Record an Event; False if one of that name exists."""
+
+    async def repeat_event(self, namespace: str, name: str, count: int, now: str) -> None:
+        """Say that an Event happened again."""
+
+
+class ApiCluster:
+    """`Cluster` over one connection pool."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+
+    async def read(self, kind: str, namespace: str, name: str) -> Body | None:
+        """The object as it is now; None if it does not exist."""
+        try:
+            return await self._request("GET", resource(kind).path(namespace, name))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Body:
+        """Server-side apply of our fields; the whole object as it is then."""
+        metadata = manifest["metadata"]
+        path = resource(manifest["kind"]).path(metadata["namespace"], metadata["name"])
+        return await self._request("PATCH", path, manifest, _APPLY)
+
+    async def apply_status(self, kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> Body:
+        """Server-side apply of the status."""
+        target = resource(kind)
+        body = {
+            "apiVersion": target.api_version,
+            "kind": kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "status": status,
+        }
+        return await self._request("PATCH", target.path(namespace, name) + "/status", body, _APPLY)
+
+    async def annotate(self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]) -> Body:
+        """Set annotations."""
+        body = {"metadata": {"annotations": dict(annotations)}}
+        return await self._request("PATCH", resource(kind).path(namespace, name), body, _MERGE)
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Delete the object if it still has this uid; one that is gone is fine."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self._request("DELETE", resource(kind).path(namespace, name), body)
+        except ApiError as error:
+            if error.code not in {404, 409}:  # gone, or another object by now
+                raise
+
+    async def create_event(self, event: Mapping[str, Any]) -> bool:
+        """Record an Event; False if one of that name exists."""
+        try:
+            await self._request("POST", resource("Event").path(event["metadata"]["namespace"]), event)
+        except ApiError as error:
+            if error.code == 409:
+                return False
+            raise
+        return True
+
+    async def repeat_event(self, namespace: str, name: str, count: int, now: str) -> None:
+        """Say that an Event happened again."""
+        body = {"series": {"count": count, "lastObservedTime": now}}
+        await self._request("PATCH", resource("Event").path(namespace, name), body, _MERGE)
+
+    async def each(self, target: Resource, namespace: str | None, selector: str) -> AsyncIterator[Body]:
+        """All objects of a kind with a label selector, page by page."""
+        query = {"limit": str(_PAGE), "labelSelector": selector}
+        while True:
+            page = await self._request("GET", f"{target.path(namespace)}?{urlencode(query)}")
+            for item in page["items"]:
+                yield {"apiVersion": target.api_version, "kind": target.kind, **item}
+            token = page["metadata"].get("continue")
+            if not token:
+                return
+            query["continue"] = token
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Body:
+        query = [("fieldManager", names.FIELD_MANAGER), ("force", "true")] if content_type == _APPLY else []
+        if content_type == _MERGE:
+            query = [("fieldManager", names.FIELD_MANAGER)]
+        code = 0
+        try:
+            request = await self._api.param_serialize(
+                method,
+                path,
+                query_params=query,
+                header_params={"Content-Type": content_type, "Accept": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self._api.call_api(*request, _request_timeout=_TIMEOUT)
+            code, text = response.status, await response.read()
+        except (ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, f"{method} {path}: the API server cannot be reached: {error!r}") from error
+        finally:
+            API_REQUESTS.labels(method, str(code)).inc()
+        answer = json.loads(text)
+        if code >= 400:
+            raise ApiError(code, f"{method} {path}: {answer.get('message', text)}")
+        return dict(answer)
+
+
+@asynccontextmanager
+async def connect() -> AsyncIterator[ApiCluster]:
+    """A connection by the pod's service account, or by KUBECONFIG outside a cluster."""
+    settings = client.Configuration()
+    if Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists():
+        config.load_incluster_config(client_configuration=settings)
+    else:
+        await config.load_kube_config(client_configuration=settings)
+    async with client.ApiClient(settings) as api:
+        yield ApiCluster(api)

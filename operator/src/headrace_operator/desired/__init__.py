@@ -1,0 +1,45 @@
+"""From a service to the objects that it owns; pure, one file per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace_operator.api import LLMService
+from headrace_operator.desired.deployment import deployment
+from headrace_operator.desired.disruption_budget import disruption_budget
+from headrace_operator.desired.gateway_config_map import gateway_config_map, models_of, with_models
+from headrace_operator.desired.manifest import Manifest, sealed
+from headrace_operator.desired.network_policy import network_policy
+from headrace_operator.desired.policy_config_map import policy_config_map
+from headrace_operator.desired.resource_claim_template import resource_claim_template
+from headrace_operator.desired.service import cluster_service
+from headrace_operator.settings import Settings
+
+__all__ = ["Manifest", "desired", "models_of", "without_models"]
+
+
+def desired(
+    service: LLMService, settings: Settings, models: Iterable[str], live: Mapping[str, Any] | None
+) -> tuple[Manifest, ...]:
+    """All objects of the service in the order to apply them: what a pod needs comes before the Deployment.
+
+    `models` are the names that the service owns at the gateway, `live` the Deployment that runs now.
+    """
+    objects = [
+        policy_config_map(service),
+        network_policy(service, settings),
+        cluster_service(service),
+        gateway_config_map(service, models),
+        disruption_budget(service),
+    ]
+    if service.claims_devices:
+        objects.append(resource_claim_template(service))
+    objects.append(deployment(service, settings, live))
+    return tuple(sealed(item) for item in objects)
+
+
+def without_models(service: LLMService, live: Mapping[str, Any], lost: Iterable[str]) -> Manifest:
+    """The gateway's live view of the service, minus names that now belong to others."""
+    kept = [model for model in models_of(live) if model not in set(lost)]
+    return sealed(with_models(service, live, kept))

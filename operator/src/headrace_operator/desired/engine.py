@@ -1,0 +1,143 @@
+"""The engine container: the user's own vLLM image, with the plugin put in its way.
+
+The command line is the user's arguments followed by the operator's: of two equal options the last one wins.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import LLMService
+from headrace_operator.api.base import milliseconds
+from headrace_operator.desired.resource_claim_template import REQUEST
+
+MODELS_FOLDER = "/models"
+CACHE_FOLDER = "/cache"
+
+# The plugin goes ahead of the image's own PYTHONPATH without replacing it.
+_START = (
+    "export PYTHONPATH=/headrace/plugin${PYTHONPATH:+:$PYTHONPATH}; "
+    'exec python3 -m vllm.entrypoints.openai.api_server "$@"'
+)
+# Seconds between "this pod leaves" and SIGTERM, in which gateways learn of it and stop sending.
+LEAVE_SECONDS = 5
+# Seconds that vLLM gets, after its drain timeout, to abort what is left and exit.
+EXIT_SECONDS = 10
+# Loading the largest models takes tens of minutes; a start that takes longer than an hour has failed.
+START_SECONDS = 3600
+_START_PERIOD = 2
+
+
+def engine(service: LLMService) -> dict[str, Any]:
+    """The container. No liveness probe: vLLM exits by itself when its engine dies, and a busy one must not be killed."""
+    health = {"path": "/health", "port": "http"}
+    return {
+        "name": names.ENGINE,
+        "image": service.spec.engine.image,
+        "command": ["sh", "-c", _START, "--"],
+        "args": [*service.spec.engine.args, *_arguments(service)],
+        "env": _environment(service),
+        "ports": [{"name": "http", "containerPort": names.HTTP_PORT, "protocol": "TCP"}],
+        "startupProbe": {
+            "httpGet": health,
+            "periodSeconds": _START_PERIOD,
+            "timeoutSeconds": 5,
+            "failureThreshold": START_SECONDS // _START_PERIOD,
+        },
+        "readinessProbe": {"httpGet": health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
+        "lifecycle": {"preStop": {"sleep": {"seconds": LEAVE_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the status then quotes why it crashed
+        "resources": _resources(service),
+        "securityContext": _security_context(service),
+        "volumeMounts": _mounts(service),
+    }
+
+
+def drain_seconds(service: LLMService) -> int:
+    """How long a stopping engine may finish its requests; vLLM counts in whole seconds."""
+    return math.ceil(milliseconds(service.spec.disruption.drain_timeout) / 1000)
+
+
+def claim_and_path(source: str) -> tuple[str, str]:
+    """Claim name and path of a pvc:// source."""
+    claim, _, path = source.removeprefix("pvc://").partition("/")
+    return claim, path
+
+
+def _arguments(service: LLMService) -> list[str]:
+    spec = service.spec
+    options = {
+        "--model": _model(spec.model.source),
+        "--revision": spec.model.revision,
+        "--served-model-name": service.served_name,
+        "--host": "0.0.0.0",  # noqa: S104 reached by the gateway at the pod's address
+        "--port": names.HTTP_PORT,
+        "--tensor-parallel-size": spec.engine.tensor_parallel_size,
+        "--max-model-len": spec.engine.max_model_len,
+        "--gpu-memory-utilization": _fraction(spec.engine.gpu_memory_utilization_percent),
+        "--block-size": spec.engine.block_size,
+        "--shutdown-timeout": drain_seconds(service),
+    }
+    return [f"{name}={value}" for name, value in options.items() if value is not None]
+
+
+def _model(source: str) -> str:
+    if source.startswith("hf://"):
+        return source.removeprefix("hf://")
+    return "/".join(part for part in (MODELS_FOLDER, *claim_and_path(source)) if part)
+
+
+def _fraction(percent: int | None) -> str | None:
+    return None if percent is None else f"{percent / 100:.2f}"
+
+
+def _environment(service: LLMService) -> list[dict[str, Any]]:
+    variables = [v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.engine.env]
+    variables.append({"name": "HF_HOME", "value": CACHE_FOLDER})
+    token = service.spec.model.token_secret_ref
+    if token:
+        reference = {"secretKeyRef": {"name": token.name, "key": token.key}}
+        variables.append({"name": "HF_TOKEN", "valueFrom": reference})
+    return variables
+
+
+def _resources(service: LLMService) -> dict[str, Any]:
+    resources: dict[str, Any] = service.spec.pod_template.resources.model_dump(
+        by_alias=True, exclude_defaults=True
+    )
+    if service.claims_devices:
+        return {**resources, "claims": [{"name": REQUEST}]}
+    if service.on_gpu:
+        count = {service.spec.accelerator.resource_name: str(service.spec.engine.tensor_parallel_size)}
+        return {**resources, "limits": {**resources.get("limits", {}), **count}}
+    return resources
+
+
+def _security_context(service: LLMService) -> dict[str, Any]:
+    asked = service.spec.pod_template.security_context
+    context: dict[str, Any] = {"allowPrivilegeEscalation": False}
+    for name, value in (("runAsUser", asked.run_as_user), ("runAsGroup", asked.run_as_group)):
+        if value is not None:
+            context[name] = value
+    if asked.run_as_non_root:
+        context |= {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
+    if asked.read_only_root_filesystem:
+        context["readOnlyRootFilesystem"] = True
+    return context
+
+
+def _mounts(service: LLMService) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": "headrace", "mountPath": "/headrace/plugin", "subPath": "plugin", "readOnly": True},
+        {"name": "headrace", "mountPath": "/headrace/control", "subPath": "control", "readOnly": True},
+        {"name": "headrace", "mountPath": "/headrace/stats", "subPath": "stats"},
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+        {"name": "cache", "mountPath": CACHE_FOLDER},
+    ]
+    if service.spec.model.source.startswith("pvc://"):
+        claim, _ = claim_and_path(service.spec.model.source)
+        mounts.append({"name": "model", "mountPath": f"{MODELS_FOLDER}/{claim}", "readOnly": True})
+    asked = service.spec.pod_template.volume_mounts
+    return mounts + [mount.model_dump(by_alias=True, exclude_defaults=True) for mount in asked]

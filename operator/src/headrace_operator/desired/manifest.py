@@ -1,0 +1,62 @@
+"""What all owned objects have in common: metadata, owner, and the hash of what is applied."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import API_VERSION, KIND, LLMService
+
+Manifest = dict[str, Any]
+
+
+def manifest(
+    service: LLMService,
+    api_version: str,
+    kind: str,
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    **content: Any,
+) -> Manifest:
+    """An object that belongs to the service: garbage collection removes it with the service, no finalizer needed."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": service.key.namespace,
+            "labels": {**names.labels(service.key), **(labels or {})},
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": KIND,
+                    "name": service.key.name,
+                    "uid": service.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        **content,
+    }
+
+
+def annotated(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
+    """The manifest with more annotations."""
+    metadata = manifest["metadata"]
+    merged = {**metadata.get("annotations", {}), **annotations}
+    return {**manifest, "metadata": {**metadata, "annotations": merged}}
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """The manifest with the hash of its content as an annotation."""
+    return annotated(manifest, {names.APPLIED_HASH: content_hash(manifest)})
+
+
+def content_hash(content: Any) -> str:
+    """16 hex digits that identify JSON content."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,28 @@
+"""ResourceClaimTemplate NAME-gpu: the devices of one replica, with dynamic resource allocation."""
+
+from __future__ import annotations
+
+from headrace_operator import names
+from headrace_operator.api import LLMService
+from headrace_operator.desired.manifest import Manifest, manifest
+
+REQUEST = "gpu"
+
+
+def resource_claim_template(service: LLMService) -> Manifest:
+    """As many devices of the class as the model is spread over. The content of a template can never change."""
+    request = {
+        "name": REQUEST,
+        "exactly": {
+            "deviceClassName": service.spec.accelerator.device_class_name,
+            "allocationMode": "ExactCount",
+            "count": service.spec.engine.tensor_parallel_size,
+        },
+    }
+    return manifest(
+        service,
+        "resource.k8s.io/v1",
+        "ResourceClaimTemplate",
+        names.claim_template(service.key),
+        spec={"spec": {"devices": {"requests": [request]}}},
+    )

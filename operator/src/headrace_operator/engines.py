@@ -1,0 +1,152 @@
+"""Follows the engines by asking each pod's sidecar for `/status`: one task per pod, so a dead one delays no other.
+
+    reconcile ── follow(key, pods, policy hash) ──► tasks ── report changed ──► on_change(key) ──► queue
+
+A pod is asked often while it has not confirmed the wanted policy, and rarely once it has. Reconciles read the
+reports; they never wait for a sidecar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+
+from headrace_engine.contracts import ContractError, EngineStatus, loads
+from headrace_operator import names
+from headrace_operator.api import Key
+from headrace_operator.observe import Pod, Report
+
+_FAST = 0.2  # seconds between questions for the first FAST_FOR seconds after a change
+_FAST_FOR = 10.0
+_SLOW = 2.0  # while still unconfirmed after that
+_SETTLED = 30.0
+_FAILURES_BEFORE_UNREACHABLE = 3
+
+
+class StatusClient(Protocol):
+    """Asks a sidecar."""
+
+    async def status(self, ip: str) -> EngineStatus:
+        """The status; raises OSError or ContractError."""
+
+
+class HttpStatusClient:
+    """Asks over HTTP, port 9400 of the pod's address."""
+
+    def __init__(self) -> None:
+        limits = httpx.Limits(max_connections=512, max_keepalive_connections=256)
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(1.0), limits=limits, trust_env=False)
+
+    async def status(self, ip: str) -> EngineStatus:
+        """The status; raises OSError or ContractError."""
+        host = f"[{ip}]" if ":" in ip else ip
+        url = f"http://{host}:{names.SIDECAR_PORT}/status"
+        try:
+            response = await self._http.get(url)
+            response.raise_for_status()
+        except httpx.HTTPError as error:
+            raise OSError(f"{url}: {error!r}") from error
+        return loads(EngineStatus, response.content)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+
+@dataclass(slots=True)
+class _Follower:
+    """One pod's task and what it knows."""
+
+    ip: str
+    task: asyncio.Task[None]
+    wake: asyncio.Event
+    wanted: str  # policy hash
+    since: float  # when `wanted` changed
+    failures: int = 0
+    report: Report = Report()
+
+
+class Engines:
+    """The reports of all engines. For one event loop."""
+
+    def __init__(self, client: StatusClient, on_change: Callable[[Key], None]) -> None:
+        self._client = client
+        self._on_change = on_change
+        self._followers: dict[Key, dict[str, _Follower]] = {}
+
+    def follow(self, key: Key, pods: Iterable[Pod], wanted: str) -> None:
+        """Follow exactly these pods of the service, until each has confirmed `wanted` and beyond."""
+        group = self._followers.setdefault(key, {})
+        current = {pod.uid: pod for pod in pods if pod.ip}
+        for uid in [
+            uid for uid, follower in group.items() if uid not in current or current[uid].ip != follower.ip
+        ]:
+            group.pop(uid).task.cancel()
+        for uid, pod in current.items():
+            if uid not in group:
+                group[uid] = self._start(key, uid, pod.ip, wanted)
+            elif group[uid].wanted != wanted:
+                group[uid].wanted, group[uid].since = wanted, _now()
+                group[uid].wake.set()
+        if not group:
+            del self._followers[key]
+
+    def reports(self, key: Key) -> Mapping[str, Report]:
+        """Last reports by pod uid."""
+        return {uid: follower.report for uid, follower in self._followers.get(key, {}).items()}
+
+    async def stop(self) -> None:
+        """End all tasks."""
+        tasks = [follower.task for group in self._followers.values() for follower in group.values()]
+        self._followers.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, key: Key, uid: str, ip: str, wanted: str) -> _Follower:
+        task = asyncio.create_task(self._run(key, uid), name=f"follow {key} {uid}")
+        return _Follower(ip, task, asyncio.Event(), wanted, _now())
+
+    async def _run(self, key: Key, uid: str) -> None:
+        follower = self._followers[key][uid]
+        while True:
+            before, follower.report = follower.report, await self._ask(follower)
+            if follower.report != before:
+                self._on_change(key)
+            follower.wake.clear()
+            try:
+                await asyncio.wait_for(follower.wake.wait(), _pause(follower))
+            except TimeoutError:
+                continue
+
+    async def _ask(self, follower: _Follower) -> Report:
+        """The new report; a few failures in a row keep the last one, since sidecars restart."""
+        try:
+            status = await self._client.status(follower.ip)
+        except (OSError, ContractError) as error:
+            follower.failures += 1
+            if follower.failures < _FAILURES_BEFORE_UNREACHABLE:
+                return follower.report
+            return Report(error=f"its sidecar cannot be asked: {error}")
+        follower.failures = 0
+        return Report(status)
+
+
+def _pause(follower: _Follower) -> float:
+    """Seconds until the next question."""
+    status = follower.report.status
+    if status is not None and (status.engine.state == "Stock" or _answered(status, follower.wanted)):
+        return _SETTLED
+    return _FAST if _now() - follower.since < _FAST_FOR else _SLOW
+
+
+def _answered(status: EngineStatus, wanted: str) -> bool:
+    return wanted in {status.policy.applied_hash, status.policy.rejected_hash}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,41 @@
+"""Kubernetes Events for transitions: `kubectl describe` shows how the service came to be as it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_operator.api import Condition, Reason, ServiceStatus
+
+# Progressing and RoutingReady follow from what these already tell.
+_TOLD = (Condition.ACCEPTED, Condition.READY, Condition.POLICY_APPLIED, Condition.DEGRADED)
+# Steps on the way to something that will be told when it is there.
+_SILENT = {Reason.PENDING, Reason.NO_READY_REPLICAS, Reason.AS_EXPECTED, Reason.NOT_ACCEPTED}
+_HARMLESS = {Reason.STARTING, Reason.LOADING, Reason.SCALED_TO_ZERO}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event about a service."""
+
+    warning: bool
+    reason: str
+    note: str  # at most 1 kB: the events API's limit
+    action: str
+
+
+def transitions(previous: Mapping[str, Any], current: ServiceStatus) -> Iterator[Happening]:
+    """One event for each condition whose status or reason changed."""
+    before = {c["type"]: (c["status"], c["reason"]) for c in previous.get("conditions") or []}
+    for condition in current.conditions:
+        changed = before.get(condition.type) != (condition.status, condition.reason)
+        if not changed or condition.type not in _TOLD or condition.reason in _SILENT:
+            continue
+        good = condition.status == ("False" if condition.type == Condition.DEGRADED else "True")
+        yield Happening(
+            warning=not good and condition.reason not in _HARMLESS,
+            reason=condition.reason,
+            note=f"{condition.type}={condition.status}: {condition.message}"[:1024],
+            action="Reconcile",
+        )

@@ -1,0 +1,68 @@
+"""What kopf does for us: it watches, fills the cache and puts keys on the queue. Nothing else happens here.
+
+Kopf fills its indices before it calls any other handler, so an index handler that stores each object gives a
+complete cache before the first key is worked on. Its high-level handlers are not used: they react to edges, write
+progress annotations and add finalizers; these watches only read.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import kopf
+
+from headrace_operator import names
+from headrace_operator.api import Key
+from headrace_operator.cache import Cache
+from headrace_operator.kinds import OWNED, POD, SERVICE, Resource
+from headrace_operator.metrics import LAST_EVENT
+from headrace_operator.workqueue import WorkQueue
+
+_SELECTOR = f"{names.MANAGED_BY}={names.MANAGER}"
+
+
+def register(registry: kopf.OperatorRegistry, cache: Cache, queue: WorkQueue[Key]) -> None:
+    """Handlers for every kind that the operator watches, and how kopf gets its credentials."""
+    kopf.on.login(registry=registry)(_login)
+    for resource in (SERVICE, *OWNED, POD):
+        _watch(registry, resource, cache, queue)
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Kopf's settings: read only, by label, and never trusting a silent watch."""
+    settings.posting.enabled = False  # events are ours, on transitions only
+    settings.scanning.disabled = True  # no list of CRDs and namespaces: least privilege
+    settings.watching.inactivity_timeout = 70  # bookmarks come every minute; the API server keeps events 75 s
+    settings.watching.reconnect_backoff = 1.0  # the default would relist ten times a second on a repeated 410
+    settings.queueing.idle_timeout = 0.05  # a kopf worker has nothing to wait for after our handlers
+    for resource in (*OWNED, POD):
+        # The tuple form: a "group/plural" string is accepted and filters nothing.
+        settings.watching.label_selectors[resource.group, resource.version, resource.plural] = _SELECTOR
+
+
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """The pod's service account, or KUBECONFIG outside a cluster; asked again when a token has expired."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
+def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, queue: WorkQueue[Key]) -> None:
+    target = (resource.group, resource.version, resource.plural)
+
+    def fill(body: kopf.Body, **_: Any) -> None:
+        cache.put(_typed(resource, body))
+
+    async def event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        LAST_EVENT.labels(resource.kind).set(time.time())
+        item = _typed(resource, body)
+        key = cache.drop(item) if event["type"] == "DELETED" else cache.put(item)
+        if key is not None:
+            queue.add(key)
+
+    kopf.index(*target, id=f"fill-{resource.plural}", registry=registry)(fill)
+    kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)
+
+
+def _typed(resource: Resource, body: kopf.Body) -> dict[str, Any]:
+    """The plain object, with the kind that lists leave out."""
+    return {**dict(body), "apiVersion": resource.api_version, "kind": resource.kind}

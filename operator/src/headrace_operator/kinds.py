@@ -1,0 +1,47 @@
+"""The kinds that the operator reads and writes, and how the API server's paths name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace_operator.api import GROUP, KIND, PLURAL, VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind at the API server."""
+
+    kind: str
+    group: str  # empty: the core group
+    version: str
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """As in manifests."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None, name: str | None = None) -> str:
+        """URL path of an object, or of a list; without a namespace, of all namespaces."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        return f"{root}{scope}/{self.plural}" + (f"/{name}" if name else "")
+
+
+SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
+POD = Resource("Pod", "", "v1", "pods")
+EVENT = Resource("Event", "events.k8s.io", "v1", "events")
+OWNED = (
+    Resource("ConfigMap", "", "v1", "configmaps"),
+    Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
+    Resource("Service", "", "v1", "services"),
+    Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    Resource("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
+    Resource("Deployment", "apps", "v1", "deployments"),
+)
+_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, EVENT, *OWNED)}
+
+
+def resource(kind: str) -> Resource:
+    """The resource of a kind that the operator knows."""
+    return _BY_KIND[kind]

@@ -1,0 +1,63 @@
+"""Names that the operator shares with the other parts: labels, annotations, ports, paths, owned objects."""
+
+from __future__ import annotations
+
+from headrace_operator.api import GROUP, Key
+
+FIELD_MANAGER = "headrace-operator"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "headrace"
+SERVICE_LABEL = f"{GROUP}/service"
+GATEWAY_CONFIG_LABEL = f"{GROUP}/gateway-config"
+
+# On pods: any change makes the kubelet refresh the policy volume at once instead of within a minute.
+POLICY_NUDGE = f"{GROUP}/policy-nudge"
+# On every owned object: hash of what the operator applied, so that removed fields are noticed too.
+APPLIED_HASH = f"{GROUP}/applied-hash"
+# On the Deployment: what its pods were rendered from, by which rendering, with which sidecar image.
+INPUTS_HASH = f"{GROUP}/inputs-hash"
+TEMPLATE_HASH = f"{GROUP}/template-hash"
+RUNTIME = f"{GROUP}/runtime"
+
+HTTP_PORT = 8000  # vLLM
+SIDECAR_PORT = 9400
+ENGINE = "engine"
+SIDECAR = "headrace-sidecar"
+INSTALL = "headrace-install"
+POLICY_FILE = "policy.json"
+GATEWAY_FILE = "gateway.json"
+
+
+def labels(key: Key) -> dict[str, str]:
+    """Labels of everything that belongs to a service."""
+    return {
+        MANAGED_BY: MANAGER,
+        "app.kubernetes.io/name": "llmservice",
+        "app.kubernetes.io/instance": key.name,
+        SERVICE_LABEL: key.name,
+    }
+
+
+def pod_labels(key: Key) -> dict[str, str]:
+    """The labels that select a service's pods; a Deployment's selector can never change."""
+    return {MANAGED_BY: MANAGER, SERVICE_LABEL: key.name}
+
+
+def policy_config_map(key: Key) -> str:
+    """ConfigMap with the policy document."""
+    return f"{key.name}-policy"
+
+
+def gateway_config_map(key: Key) -> str:
+    """ConfigMap with the gateway's view of the service."""
+    return f"{key.name}-gateway"
+
+
+def claim_template(key: Key) -> str:
+    """ResourceClaimTemplate with the service's devices."""
+    return f"{key.name}-gpu"
+
+
+def qualified(key: Key) -> str:
+    """The model name that always works at the gateway."""
+    return f"{key.namespace}/{key.name}"

@@ -1,0 +1,193 @@
+"""From raw cluster objects to what the operator decides by: owned objects, pods, and what their sidecars report.
+
+Pure. A pod that does not serve has a `Problem`: the condition reason and a sentence that names what is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace_engine.contracts import EngineStatus
+from headrace_operator import names
+from headrace_operator.api import Reason
+
+Raw = Mapping[str, Any]
+
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+_MISSING_OBJECT = re.compile(r"(secret|configmap) \"?([^\" ]+)\"? not found|couldn't find key", re.IGNORECASE)
+_PULL_FAILURES = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+}
+_MESSAGE_LIMIT = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a pod does not serve."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a pod's sidecar said last; no status and an `error` when it cannot be reached."""
+
+    status: EngineStatus | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One engine pod that is not on its way out."""
+
+    name: str
+    uid: str
+    ip: str
+    ready: bool
+    nudge: str  # value of the policy-nudge annotation
+    problem: Problem | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is there of one service."""
+
+    objects: Mapping[tuple[str, str], Raw] = field(default_factory=dict)  # (kind, name) → object
+    pods: tuple[Pod, ...] = ()
+    reports: Mapping[str, Report] = field(default_factory=dict)  # pod uid → report
+
+    @property
+    def ready(self) -> tuple[Pod, ...]:
+        """Pods that serve."""
+        return tuple(pod for pod in self.pods if pod.ready)
+
+    def report(self, pod: Pod) -> Report:
+        """The pod's report; empty before the first."""
+        return self.reports.get(pod.uid, Report())
+
+    def deployment(self, name: str) -> Raw | None:
+        """The live Deployment."""
+        return self.objects.get(("Deployment", name))
+
+
+def observe(owned: Iterable[Raw], pods: Iterable[Raw], reports: Mapping[str, Report]) -> Observed:
+    """Sort what the cluster holds; pods by name, terminating and finished ones left out."""
+    staying = [pod for pod in pods if not _leaving(pod)]
+    return Observed(
+        objects={(item["kind"], item["metadata"]["name"]): item for item in owned},
+        pods=tuple(sorted(map(_pod, staying), key=lambda pod: pod.name)),
+        reports=reports,
+    )
+
+
+def _leaving(pod: Raw) -> bool:
+    finished = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+    return finished or "deletionTimestamp" in pod["metadata"]
+
+
+def _pod(raw: Raw) -> Pod:
+    metadata, status = raw["metadata"], raw.get("status", {})
+    ready = _condition(status, "Ready").get("status") == "True"
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ip=status.get("podIP", ""),
+        ready=ready,
+        nudge=(metadata.get("annotations") or {}).get(names.POLICY_NUDGE, ""),
+        problem=None if ready else _problem(raw),
+    )
+
+
+def _problem(raw: Raw) -> Problem:
+    status = raw.get("status", {})
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return _not_scheduled(raw, scheduled.get("message", ""))
+    containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    for container in containers:
+        problem = _container_problem(raw, container)
+        if problem:
+            return problem
+    engine: Raw = next((c for c in containers if c["name"] == names.ENGINE), {})
+    if "running" not in engine.get("state", {}):
+        return Problem(Reason.STARTING, "its containers are being started")
+    if not engine.get("started"):
+        return Problem(Reason.LOADING, "vLLM is loading the model")
+    return Problem(Reason.NOT_RESPONDING, "vLLM stopped answering its health check")
+
+
+def _not_scheduled(raw: Raw, message: str) -> Problem:
+    missing = _MISSING_CLAIM.search(message)
+    if not missing:
+        return Problem(Reason.UNSCHEDULABLE, _short(message) or "it waits for a node")
+    claim, namespace = missing[1], raw["metadata"].get("namespace")
+    volume = next((v["name"] for v in _volumes(raw) if _claim_of(v) == claim), "")
+    where, reason = {
+        "model": ("spec.model.source", Reason.MODEL_CLAIM_NOT_FOUND),
+        "cache": ("spec.model.cache.claimName", Reason.MODEL_CLAIM_NOT_FOUND),
+    }.get(volume, ("spec.podTemplate.volumes", Reason.VOLUME_CLAIM_NOT_FOUND))
+    advice = f"create PersistentVolumeClaim {claim} in namespace {namespace}, or change {where}"
+    return Problem(reason, f"{where} names claim {claim}, which does not exist: {advice}")
+
+
+def _container_problem(raw: Raw, container: Raw) -> Problem | None:
+    name, waiting = container["name"], container.get("state", {}).get("waiting", {})
+    message = _short(waiting.get("message", ""))
+    if waiting.get("reason") == "CreateContainerConfigError":
+        return _not_configured(raw, message)
+    if waiting.get("reason") in _PULL_FAILURES:
+        fix = "check spec.engine.image and spec.podTemplate.imagePullSecrets"
+        return Problem(Reason.IMAGE_PULL_FAILED, f"container {name}: {message or waiting['reason']}; {fix}")
+    ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
+    crashed = ended and ended.get("exitCode") != 0
+    if waiting.get("reason") == "CrashLoopBackOff" or crashed:
+        return Problem(Reason.CRASHING, f"container {name} {_ending(ended or {}, container)}")
+    return None
+
+
+def _not_configured(raw: Raw, message: str) -> Problem:
+    token = next((e for e in _engine_env(raw) if e["name"] == "HF_TOKEN"), {})
+    secret = token.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
+    if secret and _MISSING_OBJECT.search(message) and secret in message:
+        advice = "create the Secret with that key, or change the field"
+        return Problem(Reason.TOKEN_SECRET_NOT_FOUND, f"spec.model.tokenSecretRef: {message}: {advice}")
+    return Problem(Reason.CONFIGURATION_NOT_FOUND, f"spec.engine.env: {message}")
+
+
+def _ending(ended: Raw, container: Raw) -> str:
+    said = _short((ended.get("message") or "").strip())
+    reason = ended.get("reason", "Error")
+    times = container.get("restartCount", 0)
+    return f"ended with code {ended.get('exitCode', '?')} ({reason}), restarts: {times}" + (
+        f"; {said}" if said else ""
+    )
+
+
+def _condition(status: Raw, kind: str) -> Raw:
+    return next((c for c in status.get("conditions") or [] if c["type"] == kind), {})
+
+
+def _volumes(raw: Raw) -> list[Raw]:
+    return raw.get("spec", {}).get("volumes") or []
+
+
+def _claim_of(volume: Raw) -> str | None:
+    return (volume.get("persistentVolumeClaim") or {}).get("claimName")
+
+
+def _engine_env(raw: Raw) -> list[Raw]:
+    containers = raw.get("spec", {}).get("containers", [])
+    return next((c.get("env", []) for c in containers if c["name"] == names.ENGINE), [])
+
+
+def _short(message: str) -> str:
+    """The end of a long message: of a traceback the last lines say what happened."""
+    return message if len(message) <= _MESSAGE_LIMIT else "…" + message[-_MESSAGE_LIMIT:]

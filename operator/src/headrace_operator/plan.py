@@ -1,0 +1,146 @@
+"""The actions that lead from what is to what should be, in order; none at the fixpoint. Pure.
+
+An object is written when it is absent, when what we applied differs from what we would apply (by hash: notices
+removed fields too), or when someone changed a field of ours (by comparison: fields of others are theirs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.desired import Manifest
+from headrace_operator.observe import Observed, Pod
+from headrace_operator.quantity import same_quantity
+
+# Seconds until a nudge that brought no confirmation is repeated: the ConfigMap and the pod reach the kubelet on
+# separate watches, so a nudge can be too early. Doubles with each repetition.
+_FIRST_REPEAT = 0.4
+_LAST_REPEAT = 30.0
+_IMMUTABLE = {"ResourceClaimTemplate"}
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Write our fields of an object; `creates` when the object is not known to exist."""
+
+    manifest: Manifest
+    creates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an owned object, exactly the one with this uid."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nudge:
+    """Change the pod's policy-nudge annotation to `value`."""
+
+    pod: Pod
+    value: str
+
+
+Action = Apply | Delete | Nudge
+
+
+def plan(
+    wanted: Iterable[Manifest], observed: Observed, policy_hash: str, nudged: Mapping[str, float], now: float
+) -> tuple[Action, ...]:
+    """Actions in order. `nudged` tells when each pod (by uid) was nudged last, `now` the time on the same clock."""
+    wanted = tuple(wanted)
+    return (
+        *_applies(wanted, observed),
+        *_leftovers(wanted, observed),
+        *(
+            Nudge(pod, _next_value(pod, policy_hash))
+            for pod in unconfirmed(observed, policy_hash)
+            if _due(pod, policy_hash, nudged) <= now
+        ),
+    )
+
+
+def next_nudge(observed: Observed, policy_hash: str, nudged: Mapping[str, float]) -> float | None:
+    """When the next nudge is due, on the clock of `nudged`; None when every engine has answered."""
+    return min((_due(pod, policy_hash, nudged) for pod in unconfirmed(observed, policy_hash)), default=None)
+
+
+def unconfirmed(observed: Observed, policy_hash: str) -> Iterable[Pod]:
+    """Ready pods that were heard from and still run another policy document than this one."""
+    for pod in observed.ready:
+        status = observed.report(pod).status
+        if status is None or status.engine.state == "Stock":
+            continue
+        if policy_hash not in {status.policy.applied_hash, status.policy.rejected_hash}:
+            yield pod
+
+
+def _applies(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Action]:
+    for manifest in wanted:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        live = observed.objects.get((kind, name))
+        if live is None:
+            yield Apply(manifest, creates=True)
+        elif _recorded_hash(live) != _recorded_hash(manifest) or not contains(live, manifest):
+            if kind in _IMMUTABLE and not contains(live.get("spec"), manifest["spec"]):
+                yield Delete(kind, name, live["metadata"]["uid"])
+            yield Apply(manifest, creates=False)
+
+
+def _leftovers(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Delete]:
+    kept = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
+    for (kind, name), live in observed.objects.items():
+        if (kind, name) not in kept:
+            yield Delete(kind, name, live["metadata"]["uid"])
+
+
+def contains(live: Any, ours: Any) -> bool:
+    """Whether `live` has every field that we set, with our value; fields that we do not set are not looked at."""
+    if isinstance(ours, Mapping):
+        return isinstance(live, Mapping) and all(
+            contains(live.get(key), value) for key, value in ours.items()
+        )
+    if isinstance(ours, list):
+        return isinstance(live, list) and _contains_items(live, ours)
+    if live is None:
+        return ours in ("", False, 0)  # the API server leaves out what is empty
+    return bool(live == ours) or same_quantity(live, ours)
+
+
+def _contains_items(live: list[Any], ours: list[Any]) -> bool:
+    """Lists of named things may hold others' items too; other lists are ours as a whole."""
+    for key in ("mountPath", "name"):
+        if all(isinstance(item, Mapping) and key in item for item in (*live, *ours)):
+            found = {item[key]: item for item in live}
+            return all(contains(found.get(item[key]), item) for item in ours)
+    return len(live) == len(ours) and all(map(contains, live, ours))
+
+
+def _recorded_hash(item: Mapping[str, Any]) -> str | None:
+    return (item["metadata"].get("annotations") or {}).get(names.APPLIED_HASH)
+
+
+def _repeats(pod: Pod, policy_hash: str) -> int | None:
+    """How often the nudge for this document was repeated; None if there was none yet."""
+    given, _, nonce = pod.nudge.partition("-")
+    if given != policy_hash:
+        return None
+    return int(nonce) if nonce.isdigit() else 0
+
+
+def _due(pod: Pod, policy_hash: str, nudged: Mapping[str, float]) -> float:
+    repeats = _repeats(pod, policy_hash)
+    if repeats is None or pod.uid not in nudged:
+        return float("-inf")
+    return nudged[pod.uid] + min(_FIRST_REPEAT * 2.0 ** min(repeats, 20), _LAST_REPEAT)
+
+
+def _next_value(pod: Pod, policy_hash: str) -> str:
+    repeats = _repeats(pod, policy_hash)
+    return policy_hash if repeats is None else f"{policy_hash}-{repeats + 1}"

@@ -1,0 +1,72 @@
+"""Writes Events, one object per thing that happens to a service: repetitions count up instead of piling up."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import API_VERSION, KIND
+from headrace_operator.cluster import Cluster
+from headrace_operator.errors import ApiError
+from headrace_operator.events import Happening
+from headrace_operator.kinds import EVENT
+
+_REMEMBERED = 4096
+
+
+class Recorder:
+    """Records happenings; one that the API server does not take is dropped, since events are only told for people."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._counts: dict[str, int] = {}
+
+    async def record(self, service: Mapping[str, Any], happening: Happening) -> None:
+        """Write an Event about a raw LLMService, or count up the one that says the same."""
+        event = _event(service, happening)
+        name, namespace = event["metadata"]["name"], event["metadata"]["namespace"]
+        try:
+            if await self._cluster.create_event(event):
+                self._remember(name, 1)
+                return
+            count = self._counts.get(name, 1) + 1
+            await self._cluster.repeat_event(namespace, name, count, event["eventTime"])
+            self._remember(name, count)
+        except ApiError:
+            return
+
+    def _remember(self, name: str, count: int) -> None:
+        if len(self._counts) >= _REMEMBERED:
+            self._counts.clear()  # counts start over; the events stay
+        self._counts[name] = count
+
+
+def _event(service: Mapping[str, Any], happening: Happening) -> dict[str, Any]:
+    metadata = service["metadata"]
+    same = f"{metadata['uid']} {happening.reason} {happening.note}"
+    return {
+        "apiVersion": EVENT.api_version,
+        "kind": EVENT.kind,
+        "metadata": {
+            "name": f"{metadata['name']}.{hashlib.sha256(same.encode()).hexdigest()[:16]}",
+            "namespace": metadata["namespace"],
+        },
+        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": "Warning" if happening.warning else "Normal",
+        "reason": happening.reason,
+        "note": happening.note,
+        "action": happening.action,
+        "reportingController": f"headrace.dev/{names.FIELD_MANAGER}",
+        "reportingInstance": os.environ.get("HOSTNAME") or names.FIELD_MANAGER,
+        "regarding": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+        },
+    }

@@ -1,0 +1,65 @@
+"""The operator's settings, from environment variables that the chart sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each field is one variable `HEADRACE_<FIELD>`."""
+
+    sidecar_image: str
+    """Image of the sidecar and the plugin installer for new rollouts. Required: it must match the operator's
+    release, and only the installation knows its registry."""
+
+    sidecar_image_pull_policy: str = "IfNotPresent"
+    """A release's image never changes under its tag, so a node that has it need not ask the registry."""
+
+    system_namespace: str = "headrace-system"
+    """Where gateway and operator run: the only namespace that engines accept traffic from."""
+
+    gateway_url: str = ""
+    """Base of `status.url`; empty means the gateway's Service in the system namespace, reachable in the cluster."""
+
+    watch_namespaces: tuple[str, ...] = ()
+    """Empty means all namespaces, which needs cluster-wide RBAC."""
+
+    allow_host_path: bool = False
+    """Off, because a hostPath volume gives who may write an LLMService the node's files."""
+
+    metrics_port: int = 9090
+    """/metrics, /healthz and /readyz."""
+
+    @property
+    def gateway(self) -> str:
+        """Base URL of the gateway, without a slash at the end."""
+        return (self.gateway_url or f"http://headrace-gateway.{self.system_namespace}").rstrip("/")
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Settings from the environment; ValueError names the variable and what it must be."""
+
+    def value(name: str, default: str) -> str:
+        return environment.get(f"HEADRACE_{name}", "").strip() or default
+
+    image = value("SIDECAR_IMAGE", "")
+    if not image:
+        raise ValueError("HEADRACE_SIDECAR_IMAGE is not set: give the image of the Headrace sidecar")
+    port = value("METRICS_PORT", "9090")
+    if not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ValueError(f"HEADRACE_METRICS_PORT={port!r} must be a port number")
+    allow = value("ALLOW_HOST_PATH", "false").lower()
+    if allow not in {"true", "false"}:
+        raise ValueError(f"HEADRACE_ALLOW_HOST_PATH={allow!r} must be true or false")
+    namespaces = value("WATCH_NAMESPACES", "").replace(",", " ").split()
+    return Settings(
+        sidecar_image=image,
+        sidecar_image_pull_policy=value("SIDECAR_IMAGE_PULL_POLICY", "IfNotPresent"),
+        system_namespace=value("SYSTEM_NAMESPACE", "headrace-system"),
+        gateway_url=value("GATEWAY_URL", ""),
+        watch_namespaces=tuple(namespaces),
+        allow_host_path=allow == "true",
+        metrics_port=int(port),
+    )

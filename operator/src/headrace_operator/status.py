@@ -1,0 +1,255 @@
+"""The status of a service: what is observed, in conditions that tell a user what to do. Pure.
+
+Everything but `Accepted` is judged by what is live (Deployment, policy ConfigMap, pods, sidecars' reports), so
+it stays true while a wrong spec waits for its correction and the last good one keeps running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.contracts import PolicyDocument, loads
+from headrace_operator import names
+from headrace_operator.api import Condition, Key, PolicyStatus, Reason, ServiceStatus, StatusCondition
+from headrace_operator.errors import RefusedError
+from headrace_operator.observe import Observed, Pod, Raw
+
+# A pod's problem that comes first here is the one that the service's Ready condition tells.
+_GRAVEST_FIRST = (
+    Reason.MODEL_CLAIM_NOT_FOUND,
+    Reason.VOLUME_CLAIM_NOT_FOUND,
+    Reason.TOKEN_SECRET_NOT_FOUND,
+    Reason.CONFIGURATION_NOT_FOUND,
+    Reason.IMAGE_PULL_FAILED,
+    Reason.CRASHING,
+    Reason.UNSCHEDULABLE,
+    Reason.NOT_RESPONDING,
+    Reason.LOADING,
+    Reason.STARTING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition without its bookkeeping."""
+
+    holds: bool | None  # None: unknown
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The service whose status is told, as far as it is known when its spec is wrong."""
+
+    key: Key
+    generation: int
+    paused: bool
+    previous: Mapping[str, Any]  # the status that was written last
+
+
+def status(
+    subject: Subject, observed: Observed, refused: RefusedError | None, failure: str, gateway: str, now: str
+) -> ServiceStatus:
+    """The status now (RFC 3339, UTC). `failure` is what went wrong in this reconcile, empty if nothing did."""
+    live = observed.deployment(subject.key.name)
+    document = policy_in_force(subject.key, observed)
+    routed = ("ConfigMap", names.gateway_config_map(subject.key)) in observed.objects
+    verdicts = {
+        Condition.ACCEPTED: _accepted(refused),
+        Condition.READY: _ready(live, observed, refused),
+        Condition.PROGRESSING: _progressing(live, observed, paused=subject.paused),
+        Condition.POLICY_APPLIED: _policy_applied(document, observed),
+        Condition.ROUTING_READY: _routing_ready(observed, routed=routed),
+        Condition.DEGRADED: _degraded(live, observed, failure),
+    }
+    return ServiceStatus(
+        observed_generation=subject.generation,
+        url=f"{gateway}/{subject.key.namespace}/{subject.key.name}/v1" if routed else None,
+        replicas=len(observed.pods),
+        ready_replicas=len(observed.ready),
+        selector=",".join(f"{key}={value}" for key, value in names.pod_labels(subject.key).items()),
+        runtime_version=_annotation(live, names.RUNTIME),
+        policy=_policy(document, observed),
+        conditions=tuple(_condition(kind, verdict, subject, now) for kind, verdict in verdicts.items()),
+    )
+
+
+def policy_in_force(key: Key, observed: Observed) -> PolicyDocument | None:
+    """The document that the live ConfigMap hands to the engines."""
+    config_map = observed.objects.get(("ConfigMap", names.policy_config_map(key)))
+    text = (config_map or {}).get("data", {}).get(names.POLICY_FILE)
+    return loads(PolicyDocument, text) if text else None
+
+
+def _accepted(refused: RefusedError | None) -> Verdict:
+    if refused:
+        return Verdict(False, Reason(refused.reason), f"{refused}. Running pods keep the last accepted spec.")
+    return Verdict(True, Reason.VALID, "the spec is valid")
+
+
+def _ready(live: Raw | None, observed: Observed, refused: RefusedError | None) -> Verdict:
+    if live is None:
+        if refused:
+            return Verdict(False, Reason.NOT_ACCEPTED, str(refused))
+        return Verdict(False, Reason.STARTING, "the Deployment is being created")
+    wanted, ready = live["spec"]["replicas"], len(observed.ready)
+    if wanted == 0:
+        return Verdict(
+            False, Reason.SCALED_TO_ZERO, "spec.replicas is 0: set it to 1 or more to serve requests"
+        )
+    count = f"{ready} of {wanted} replicas ready"
+    if ready >= wanted:
+        return Verdict(True, Reason.ALL_REPLICAS_READY, count)
+    refusal = _deployment_condition(live, "ReplicaFailure")
+    if refusal.get("status") == "True":
+        return Verdict(False, Reason.PODS_NOT_CREATED, f"{count}; {refusal.get('message', '')}")
+    worst = _worst(observed)
+    if worst is None:
+        return Verdict(False, Reason.STARTING, f"{count}; pods are being created")
+    pod, reason, message = worst
+    return Verdict(False, reason, f"{count}; {pod}: {message}")
+
+
+def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdict:
+    if paused:
+        return Verdict(False, Reason.PAUSED, "the annotation headrace.dev/paused is set: nothing is changed")
+    if live is None:
+        return Verdict(False, Reason.SETTLED, "nothing runs")
+    wanted, deployed = live["spec"]["replicas"], live.get("status", {})
+    if _stuck(live):
+        return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time")
+    updated = deployed.get("updatedReplicas", 0)
+    if deployed.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
+        return Verdict(True, Reason.ROLLING_OUT, "the Deployment was changed")
+    if updated < min(wanted, deployed.get("replicas", 0)):
+        return Verdict(True, Reason.ROLLING_OUT, f"{updated} of {wanted} replicas have the current template")
+    if len(observed.pods) != wanted:
+        return Verdict(True, Reason.SCALING, f"from {len(observed.pods)} to {wanted} replicas")
+    if len(observed.ready) < wanted:
+        return Verdict(True, Reason.STARTING, f"{len(observed.ready)} of {wanted} replicas ready")
+    return Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
+
+
+def _policy_applied(document: PolicyDocument | None, observed: Observed) -> Verdict:
+    if document is None or not observed.ready:
+        return Verdict(None, Reason.NO_READY_REPLICAS, "no engine is ready to apply a policy")
+    failures = [
+        (pod, trouble) for pod in observed.ready if (trouble := _policy_trouble(pod, document, observed))
+    ]
+    if failures:
+        pod, (reason, message) = failures[0]
+        return Verdict(
+            False, reason, f"{len(failures)} of {len(observed.ready)} replicas; {pod.name}: {message}"
+        )
+    applied = _applied(document, observed)
+    count = f"{applied} of {len(observed.ready)} ready replicas run {document.policy} ({document.hash})"
+    if applied < len(observed.ready):
+        return Verdict(False, Reason.PENDING, count)
+    return Verdict(True, Reason.APPLIED, count)
+
+
+def _policy_trouble(pod: Pod, document: PolicyDocument, observed: Observed) -> tuple[Reason, str] | None:
+    report = observed.report(pod)
+    if report.status is None:
+        return (Reason.SIDECAR_UNREACHABLE, report.error) if report.error else None
+    engine, policy = report.status.engine, report.status.policy
+    if engine.state == "Stock":
+        return (
+            Reason.ENGINE_VERSION_NOT_SUPPORTED,
+            engine.reason or f"vLLM {engine.vllm_version} is not supported",
+        )
+    if policy.rejected_hash == document.hash:
+        return Reason.POLICY_REJECTED, policy.error or "the sidecar refused the policy document"
+    if policy.disabled:
+        return Reason.POLICY_FAILED, policy.error or "the policy failed repeatedly; the engine schedules FCFS"
+    return None
+
+
+def _routing_ready(observed: Observed, *, routed: bool) -> Verdict:
+    if not routed:
+        return Verdict(False, Reason.NOT_ACCEPTED, "the gateway has not been told of this service")
+    if not observed.ready:
+        return Verdict(False, Reason.NO_READY_REPLICAS, "the gateway knows the service; no replica is ready")
+    return Verdict(True, Reason.ROUTED, f"the gateway routes to {len(observed.ready)} replicas")
+
+
+def _degraded(live: Raw | None, observed: Observed, failure: str) -> Verdict:
+    if failure:
+        return Verdict(True, Reason.RECONCILE_ERROR, failure)
+    for reason, message in _impairments(live, observed):
+        return Verdict(True, reason, message)
+    return Verdict(False, Reason.AS_EXPECTED, "nothing is wrong")
+
+
+def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason, str]]:
+    """What impairs the service, gravest first."""
+    if live is not None and _stuck(live):
+        yield Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time"
+    for pod in observed.pods:
+        if pod.problem and pod.problem.reason in {Reason.CRASHING, Reason.NOT_RESPONDING}:
+            yield pod.problem.reason, f"{pod.name}: {pod.problem.message}"
+    for pod in observed.ready:
+        report = observed.report(pod).status
+        if report is None:
+            continue
+        if report.engine.state == "Hung":
+            yield (
+                Reason.ENGINE_HUNG,
+                f"{pod.name}: {report.engine.reason or 'requests run but no step is made'}",
+            )
+        if report.engine.state == "Stock":
+            yield Reason.ENGINE_VERSION_NOT_SUPPORTED, f"{pod.name}: {report.engine.reason}"
+        if report.policy.disabled:
+            yield Reason.POLICY_FAILED, f"{pod.name}: {report.policy.error or 'the engine schedules FCFS'}"
+
+
+def _worst(observed: Observed) -> tuple[str, Reason, str] | None:
+    problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
+    if not problems:
+        return None
+    name, problem = min(problems, key=lambda item: (_GRAVEST_FIRST.index(item[1].reason), item[0]))
+    return name, problem.reason, problem.message
+
+
+def _applied(document: PolicyDocument, observed: Observed) -> int:
+    reports = (observed.report(pod).status for pod in observed.ready)
+    return sum(1 for report in reports if report and report.policy.applied_hash == document.hash)
+
+
+def _policy(document: PolicyDocument | None, observed: Observed) -> PolicyStatus | None:
+    if document is None:
+        return None
+    return PolicyStatus(
+        name=document.policy, hash=document.hash, applied_replicas=_applied(document, observed)
+    )
+
+
+def _stuck(live: Raw) -> bool:
+    progressing = _deployment_condition(live, "Progressing")
+    return progressing.get("status") == "False" and progressing.get("reason") == "ProgressDeadlineExceeded"
+
+
+def _deployment_condition(live: Raw, kind: str) -> Raw:
+    return next((c for c in live.get("status", {}).get("conditions") or [] if c["type"] == kind), {})
+
+
+def _annotation(live: Raw | None, name: str) -> str | None:
+    return ((live or {}).get("metadata", {}).get("annotations") or {}).get(name)
+
+
+def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) -> StatusCondition:
+    """The condition as written; its transition time moves only with its status."""
+    state = {True: "True", False: "False", None: "Unknown"}[verdict.holds]
+    before: Raw = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
+    since = before["lastTransitionTime"] if before.get("status") == state else now
+    return StatusCondition(
+        type=kind,
+        status=state,  # type: ignore[arg-type]  # one of the three
+        reason=verdict.reason,
+        message=verdict.message[:4096],
+        observed_generation=subject.generation,
+        last_transition_time=since,
+    )

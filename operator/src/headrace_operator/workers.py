@@ -1,0 +1,91 @@
+"""The worker tasks: take keys from the queue, reconcile, and come back when asked or when it failed.
+
+Failures back off per key; nothing that one service does can stop the others. Every RESYNC seconds all keys are
+looked at again, after what was deleted unseen has been forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from headrace_operator.api import Key
+from headrace_operator.errors import ApiError
+from headrace_operator.metrics import QUEUE_AGE, QUEUE_DEPTH, RECONCILE_SECONDS
+from headrace_operator.workqueue import WorkQueue
+
+_WORKERS = 8  # each waits for the API server most of the time
+_RESYNC = 600.0  # seconds
+_STUCK = 120.0  # seconds; a reconcile has a handful of requests of 30 s at most
+
+logger = logging.getLogger(__name__)
+
+Reconcile = Callable[[Key], Awaitable[float | None]]
+
+
+class Workers:
+    """A fixed number of tasks over one queue."""
+
+    def __init__(
+        self, queue: WorkQueue[Key], reconcile: Reconcile, resync: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._queue = queue
+        self._reconcile = reconcile
+        self._resync = resync
+        self._tasks: list[asyncio.Task[None]] = []
+        self._started: dict[Key, float] = {}
+
+    def start(self) -> None:
+        """Start the tasks."""
+        self._tasks = [asyncio.create_task(self._work(), name=f"worker {i}") for i in range(_WORKERS)]
+        self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
+
+    async def stop(self) -> None:
+        """End the tasks; a reconcile that is cut off is repeated by the next process."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def alive(self) -> bool:
+        """All tasks run and none is stuck. The API server's health plays no part."""
+        now = time.monotonic()
+        return not any(task.done() for task in self._tasks) and all(
+            now - since < _STUCK for since in self._started.values()
+        )
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            QUEUE_DEPTH.set(self._queue.depth)
+            QUEUE_AGE.set(self._queue.age)
+            self._started[key] = time.monotonic()
+            result = await self._one(key)
+            RECONCILE_SECONDS.labels(result).observe(time.monotonic() - self._started.pop(key))
+
+    async def _one(self, key: Key) -> str:
+        """Reconcile once; the result for the metrics."""
+        try:
+            again = await self._reconcile(key)
+        except ApiError as error:
+            logger.warning("%s: %s", key, error)
+            self._queue.retry(key)
+            return "conflict" if error.code == 409 else "api_error"
+        except Exception:
+            logger.exception("%s: reconcile failed", key)
+            self._queue.retry(key)
+            return "error"
+        self._queue.done(key)
+        if again is not None:
+            self._queue.add(key, again)
+        return "ok"
+
+    async def _resync_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_RESYNC)
+            try:
+                await self._resync()
+            except ApiError as error:
+                logger.warning("resync: %s", error)
