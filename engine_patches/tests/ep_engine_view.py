@@ -1,0 +1,41 @@
+"""A small stand-in for an engine's state, for tests of policies without vLLM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace_engine.policies.view import EngineLimits
+
+LIMITS = EngineLimits(block_size=16, kv_groups=1, total_blocks=1000, max_step_tokens=2048, max_running=256)
+
+
+@dataclass(eq=False, slots=True)
+class FakeRequest:
+    request_id: str
+    arrival_time: float
+    num_tokens: int
+    priority: int = 0
+    num_computed_tokens: int = 0
+    num_preemptions: int = 0
+    max_tokens: int = 16
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.num_tokens
+
+
+@dataclass(slots=True)
+class FakeView:
+    """`admit` does what the engine does with a request that it takes from a plan."""
+
+    waiting: list[FakeRequest] = field(default_factory=list)
+    running: list[FakeRequest] = field(default_factory=list)
+    free_blocks: int = LIMITS.total_blocks
+    promised_blocks: int = 0
+    now: float = 0.0
+    limits: EngineLimits = LIMITS
+
+    def admit(self, request: FakeRequest) -> None:
+        self.waiting.remove(request)
+        self.running.append(request)
+        self.free_blocks -= self.limits.blocks(request.num_tokens)
