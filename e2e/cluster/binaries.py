@@ -1,7 +1,8 @@
-"""Build the cluster's programs from pinned Go modules into the cache, and install the rest from Debian packages.
+"""Build the cluster's programs from pinned Go modules into the cache; install the rest as Debian packages.
 
-A built file carries its version in its name (for our own module: the hash of its sources too), so the right one
-is found again and an old one is never taken for it. `NAME` beside it is a link to the newest, for people.
+A built file carries its version in its name (for our own module: the hash of its sources too), so the
+right one is found again and an old one is never taken for it. `NAME` beside it is a link to the newest,
+for people.
 """
 
 import contextlib
@@ -37,10 +38,8 @@ _PACKAGES = {  # package: a file of it
 
 def path(name: str) -> Path:
     """Give the path of a built program, there or not; raises KeyError for a name that we do not build."""
-    if name in {"kube", "pause"}:
-        version = f"{KUBERNETES}-{digest([_MODULE])}"
-    else:
-        version = _INSTALLED[name][1]
+    ours = name in {"kube", "pause"}
+    version = f"{KUBERNETES}-{digest([_MODULE])}" if ours else _INSTALLED[name][1]
     return cache() / "bin" / f"{name}-{version}"
 
 

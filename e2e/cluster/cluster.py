@@ -9,16 +9,19 @@ It lives in its own pid, mount and network namespaces. On the machine itself the
 control groups and its state folder, and `down` removes all three.
 """
 
+import contextlib
+import fcntl
 import json
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import binaries, components, node_files, remains
-from .places import REPOSITORY, STATE
+from . import binaries, components, images, node_files, remains, volumes
+from .places import REPOSITORY, STATE, cache
 from .progress import say, step
 from .ready import is_ready, log_tails
 
@@ -60,31 +63,34 @@ class Cluster:
         return is_ready(components.Files(self.state), self.url) and self._node_ready()
 
     def up(self) -> None:
-        """Bring the cluster up if it is not; raises TimeoutError with the ends of the logs if it will not come."""
-        if self.healthy():
-            say(f"cluster {self.name} is up")
-            return
-        self.down()
-        with step(f"starting the cluster {self.name}"):
-            self._prepare()
-            self._start()
-            self._wait()
-        self.apply(*node_files.dns_objects())
+        """Bring the cluster up if it is not.
+
+        Raises TimeoutError or RuntimeError with the ends of the logs if it will not come.
+        """
+        with self._alone():
+            if self.healthy():
+                say(f"cluster {self.name} is up")
+            else:
+                self._remove()
+                with step(f"starting the cluster {self.name}"):
+                    self._prepare()
+                    self._start()
+                    self._wait()
+            self.apply(*node_files.dns_objects())
 
     def down(self) -> None:
         """Remove every trace of the cluster but the cache."""
-        if self.state.exists() or remains.node_pids(self.state):
-            with step(f"removing the cluster {self.name}"):
-                remains.remove(self.state, self.cgroup)
-        else:
-            remains.remove_cgroups(self.cgroup)
+        with self._alone():
+            self._remove()
+
+    def kubectl_command(self, *arguments: str) -> list[str]:
+        """Give the command that runs kubectl against the cluster."""
+        return [str(binaries.path("kube")), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl and give its output; raises RuntimeError with its error."""
-        done = subprocess.run(
-            [str(binaries.path("kube")), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments],
-            input=stdin, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        command = self.kubectl_command(*arguments)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
@@ -96,10 +102,48 @@ class Cluster:
 
     def enter(self) -> list[str]:
         """Give the command prefix that runs a program inside the cluster's namespaces."""
-        pids = remains.node_pids(self.state)
-        if not pids:
-            raise RuntimeError(f"cluster {self.name} is not up")
-        return ["nsenter", "--target", str(pids[-1]), "--pid", "--net", "--mount", f"--wd={Path.cwd()}"]
+        first = remains.first_process(self.state)
+        if first is None:
+            raise RuntimeError(f"cluster {self.name} is not up: run `python -m e2e.cluster up`")
+        return ["nsenter", "--target", str(first), "--pid", "--net", "--mount", f"--wd={REPOSITORY}"]
+
+    def load_images(self) -> None:
+        """Build the images that have changed and load those that this cluster has not."""
+        images.load(images.build(), self.state)
+
+    def volumes(self, namespace: str) -> None:
+        """Make the claims `vllm-runtime` and `models` in a namespace, and the namespace if need be."""
+        self.apply(*volumes.objects(namespace))
+
+    def expose(self, namespace: str, service: str, port: int) -> str:
+        """Give a URL on the machine's loopback that reaches a Service's port as long as the cluster is up.
+
+        The same Service has the same URL at every call, also after it was deleted and made again.
+        """
+        host = f"{service}.{namespace}.svc.cluster.local"
+        record = self.state / "exposed" / f"{host}:{port}"
+        record.parent.mkdir(exist_ok=True)
+        listen = int(record.read_text()) if record.exists() else 0
+        if not listen or not _listens(listen):
+            forward = ["-m", "e2e.cluster.forward", host, str(port)]
+            listen = self._spawn(self.enter(), forward, self.state / "logs" / "exposed.log", listen)
+            record.write_text(str(listen))
+        return f"http://127.0.0.1:{listen}"
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for another `up` or `down` of this cluster to end; one that was killed holds no lock."""
+        cache().mkdir(parents=True, exist_ok=True)
+        with (cache() / f".{self.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _remove(self) -> None:
+        if self.state.exists() or remains.node_pids(self.state):
+            with step(f"removing what is left of the cluster {self.name}"):
+                remains.remove(self.state, self.cgroup)
+        else:
+            remains.remove_cgroups(self.cgroup)
 
     def _node_ready(self) -> bool:
         condition = '{.status.conditions[?(@.type=="Ready")].status}'
@@ -116,17 +160,25 @@ class Cluster:
             root.mkdir()
 
     def _start(self) -> None:
-        files = components.Files(self.state)
-        with socket.create_server(("127.0.0.1", 0)) as listener, (self.state / "node.log").open("wb") as log:
+        prefix = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
+        port = self._spawn(prefix, remains.node_command(self.state), self.state / "node.log")
+        components.write_kubeconfig(
+            components.Files(self.state), self.kubeconfig, f"https://127.0.0.1:{port}"
+        )
+
+    def _spawn(self, prefix: Sequence[str], arguments: Sequence[str], log: Path, port: int = 0) -> int:
+        """Start Python behind a command prefix, with a listening loopback socket as its last argument.
+
+        Gives the socket's port; 0 asks for a free one.
+        """
+        with socket.create_server(("127.0.0.1", port)) as listener, log.open("ab") as output:
             descriptor = listener.fileno()
-            node = [sys.executable, *remains.node_command(self.state), str(descriptor)]
             subprocess.Popen(
-                ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", *node],
-                cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [*prefix, sys.executable, *arguments, str(descriptor)],
+                cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 pass_fds=[descriptor], start_new_session=True,
             )  # fmt: skip
-            port = listener.getsockname()[1]
-        components.write_kubeconfig(files, self.kubeconfig, f"https://127.0.0.1:{port}")
+            return int(listener.getsockname()[1])
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -137,3 +189,8 @@ class Cluster:
                 logs = log_tails(self.state / "logs")
                 raise TimeoutError(f"the node was not ready in {_START_SECONDS:.0f} s:\n{logs}")
             time.sleep(0.2)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,4 +1,4 @@
-"""Carry TCP connections from a listening socket to an address: `python -m e2e.cluster.forward FD HOST PORT`.
+"""Carry TCP connections from a listening socket to an address: `python -m e2e.cluster.forward HOST PORT FD`.
 
 The socket was made on the machine's loopback and is inherited; this process runs in the cluster's network
 namespace. A socket stays in the namespace that it was made in, so this is all it takes to reach into the
@@ -40,7 +40,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 def main() -> None:
     """Forward from the inherited socket."""
-    descriptor, host, port = sys.argv[1:]
+    host, port, descriptor = sys.argv[1:]
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(socket.socket(fileno=int(descriptor)), host, int(port)))
 

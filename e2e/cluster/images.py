@@ -1,13 +1,12 @@
 """Build the container images without a registry, and load them into a cluster's containerd.
 
-Each image is built by buildah from the Dockerfile that users build from, on a base made of Debian packages, and
-kept in the cache as an archive named by the hash of everything that went into it: an unchanged image is neither
-built nor loaded again. The builds mount in a namespace of their own, so nothing stays mounted on the machine.
+Each image is built by buildah from the Dockerfile that users build from, on a base made of Debian
+packages, and kept in the cache as an archive named by the hash of everything that went into it: an
+unchanged image is neither built nor loaded again. The builds mount in a namespace of their own, so
+nothing stays mounted on the machine.
 """
 
-import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from . import archive, binaries
 from .places import REPOSITORY, cache
-from .progress import run, say, step
+from .progress import run, step
 from .sources import digest
 
 TAG = "localhost/headrace/{}:dev"

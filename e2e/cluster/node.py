@@ -1,11 +1,12 @@
-"""The first process in the cluster's own pid, mount and network namespaces: `python -m e2e.cluster.node STATE FD`.
+"""The first process in the cluster's own namespaces: `python -m e2e.cluster.node STATE FD`.
 
-It gives the namespaces a network and their own /run, /var/log and /var/lib, starts every component, starts one
-again that has ended, and reaps what containers leave behind. As all of the cluster lives under this process, its
-end is the end of every process, mount, interface and rule of the cluster: the kernel sees to it.
+It gives the namespaces a network and their own /run, /var/log and /var/lib, starts every component,
+starts one again that has ended, and reaps what containers leave behind. As all of the cluster lives
+under this process, its end is the end of every process, mount, interface and rule of the cluster: the
+kernel sees to it.
 
-FD is a listening socket made on the machine's loopback before the namespaces were left: through it, and through
-nothing else, the API server is reached from outside.
+FD is a listening socket that was made on the machine's loopback: through it, and through nothing else,
+the API server is reached from outside.
 """
 
 import os
@@ -65,9 +66,7 @@ def _commands(files: components.Files, listener: int) -> dict[str, list[str]]:
         "etcd": components.etcd(files, 2379, 2380),
         "containerd": ["containerd", f"--config={state}/containerd.toml"],
         "kube-apiserver": components.apiserver(files, node, port, 2379),
-        "forward": [
-            sys.executable, "-m", "e2e.cluster.forward", str(listener), node, str(port),
-        ],
+        "forward": [sys.executable, "-m", "e2e.cluster.forward", node, str(port), str(listener)],
         "kube-controller-manager": components.controller_manager(files),
         "kube-scheduler": [kube, "kube-scheduler", config, "--leader-elect=false"],
         "kubelet": [

@@ -1,9 +1,10 @@
 """Configuration files of the node's own programs: containerd, its network plugins, kubelet and CoreDNS.
 
-What is unusual here is for machines with little privilege: `restrict_oom_score_adj` where the root user may
-not lower an OOM score, cgroup v1 accepted, and nothing that writes sysctls of the whole machine. Pod traffic is
-routed over one veth pair for each pod (no bridge), so that connection tracking sees every packet and a Service
-is reachable from pods of its own node whatever the bridge netfilter setting. NetworkPolicies are not enforced.
+What is unusual here is for machines with little privilege: `restrict_oom_score_adj` where the root user
+may not lower an OOM score, cgroup v1 accepted, and nothing that writes sysctls of the whole machine. Pod
+traffic is routed over one veth pair for each pod (no bridge), so that connection tracking sees every
+packet and a Service is reachable from pods of its own node whatever the bridge netfilter setting.
+NetworkPolicies are not enforced.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Find what is left of a cluster and remove it, whatever state it was in.
 
-Nothing is looked up in pid files, which go stale: the first process of a cluster is known by its command line,
-which names the cluster's state folder. Killing it makes the kernel end everything in its namespaces. What
-outlives a process are control groups and files; both carry the cluster's name.
+Nothing is looked up in pid files, which go stale: the first process of a cluster is known by its command
+line, which names the cluster's state folder. Killing it makes the kernel end everything in its
+namespaces. What outlives a process are control groups and files; both carry the cluster's name.
 """
 
 import os
@@ -33,6 +33,16 @@ def node_pids(state: Path) -> list[int]:
             if b"\0" + wanted + b"\0" in b"\0" + line:
                 found.append(int(entry.name))
     return sorted(found)
+
+
+def first_process(state: Path) -> int | None:
+    """Find the process that is number 1 in the cluster's own pid namespace; give its pid on the machine."""
+    for pid in node_pids(state):
+        status = Path(f"/proc/{pid}/status").read_text()
+        numbers = next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:"))
+        if len(numbers) > 1 and numbers[-1] == "1":
+            return pid
+    return None
 
 
 def end(state: Path) -> None:
