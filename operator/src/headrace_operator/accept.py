@@ -1,4 +1,4 @@
-"""What the API server's schema cannot know: whether this operator, among these other services, accepts a spec. Pure."""
+"""What the schema cannot know: whether this operator, among these other services, accepts a spec. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def check(service: LLMService, others: Iterable[LLMService], settings: Settings)
         if volume.host_path is not None and not settings.allow_host_path:
             raise RefusedError(
                 Reason.HOST_PATH_NOT_ALLOWED,
-                f"spec.podTemplate.volumes: {volume.name} is a hostPath: use a PersistentVolumeClaim, or have the "
+                f"spec.podTemplate.volumes: {volume.name} is a hostPath: use a PersistentVolumeClaim, "
+                "or have the "
                 "operator installed with operator.allowHostPath=true",
             )
     check_claim(service, others)

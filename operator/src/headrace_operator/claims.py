@@ -26,7 +26,8 @@ def check_claim(service: LLMService, others: Iterable[LLMService]) -> None:
     if other:
         raise RefusedError(
             Reason.MODEL_NAME_CONFLICT,
-            f"spec.model.servedName: {name!r} belongs to LLMService {other.key}, which is older or is called so: "
+            f"spec.model.servedName: {name!r} belongs to LLMService {other.key}, which is older or is "
+            "called so: "
             "set another servedName",
         )
 

@@ -1,14 +1,15 @@
 """The only module that talks to the API server: server-side apply, reads, deletes, status and events.
 
-Every write is one request; a conflict, a refusal or an outage becomes an `ApiError` and nothing is retried here.
+Every write is one request; a conflict, a refusal or an outage becomes an `ApiError` and nothing is retried
+here.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -162,7 +163,7 @@ class ApiCluster:
 async def connect() -> AsyncIterator[ApiCluster]:
     """A connection by the pod's service account, or by KUBECONFIG outside a cluster."""
     settings = client.Configuration()
-    if Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists():
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
         config.load_incluster_config(client_configuration=settings)
     else:
         await config.load_kube_config(client_configuration=settings)

@@ -1,7 +1,8 @@
 """Render the CustomResourceDefinition of LLMService from the typed API.
 
-`python -m headrace_operator.crd [FOLDER]` writes FOLDER/llmservices.headrace.dev.yaml (default: crds/ of the
-working directory). Each policy's settings become a block of `spec.scheduling`, from the policy's own `Params`.
+`python -m headrace_operator.crd [FOLDER]` writes FOLDER/llmservices.headrace.dev.yaml (default: crds/ of
+the working directory). Each policy's settings become a block of `spec.scheduling`, from the policy's own
+`Params`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ FILE = f"{PLURAL}.{GROUP}.yaml"
 
 _NAME_RULE = rule(
     "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$')",
-    "metadata.name must be a DNS label of at most 50 characters that starts with a letter: Services are named after it",
+    "metadata.name must be a DNS label of at most 50 characters that starts with a letter: Services "
+    "are named after it",
 )
 # (name, type, priority, path)
 _COLUMNS = (
@@ -113,8 +115,8 @@ def _policy_blocks() -> dict[str, Any]:
 
 def render() -> str:
     """The definition as YAML."""
-    header = "# Generated from the typed API by `make generate`; edit operator/src/headrace_operator/api instead.\n"
-    return header + yaml.safe_dump(definition(), sort_keys=False, width=110)
+    header = "# Generated from the typed API by `make generate`; edit operator/src/headrace_operator/api
+    instead.\n" return header + yaml.safe_dump(definition(), sort_keys=False, width=110)
 
 
 def main() -> None:

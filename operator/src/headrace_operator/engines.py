@@ -1,4 +1,4 @@
-"""Follows the engines by asking each pod's sidecar for `/status`: one task per pod, so a dead one delays no other.
+"""Follows the engines by asking each pod's sidecar for `/status`; one task per pod, so none delays another.
 
     reconcile ── follow(key, pods, policy hash) ──► tasks ── report changed ──► on_change(key) ──► queue
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import httpx
@@ -67,7 +67,7 @@ class _Follower:
     wanted: str  # policy hash
     since: float  # when `wanted` changed
     failures: int = 0
-    report: Report = Report()
+    report: Report = field(default_factory=Report)
 
 
 class Engines:

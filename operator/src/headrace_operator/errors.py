@@ -1,9 +1,9 @@
 """What can go wrong, by what shall happen next.
 
-RefusedError         the user must act: Accepted=False, nothing owned is touched, no retry until something changes
-  SpecInvalidError   the spec itself is wrong
-TransientError       try again after `delay` seconds; not worth a traceback
-ApiError        the API server answered with an error; conflicts and outages are retried with backoff
+RefusedError        the user must act: Accepted=False, nothing owned is touched
+  SpecInvalidError  the spec itself is wrong
+TransientError      try again after `delay` seconds
+ApiError            the API server answered with an error, or not at all; retried with backoff
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What kopf does for us: it watches, fills the cache and puts keys on the queue. Nothing else happens here.
 
-Kopf fills its indices before it calls any other handler, so an index handler that stores each object gives a
-complete cache before the first key is worked on. Its high-level handlers are not used: they react to edges, write
-progress annotations and add finalizers; these watches only read.
+Kopf fills its indices before it calls any other handler, so an index handler that stores each object gives
+a complete cache before the first key is worked on. Its high-level handlers are not used: they react to
+edges, write progress annotations and add finalizers; these watches only read.
 """
 
 from __future__ import annotations

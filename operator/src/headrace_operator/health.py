@@ -1,7 +1,7 @@
 """HTTP for Prometheus and the kubelet: /metrics, /healthz, /readyz.
 
-That it answers at all shows that the event loop turns. An outage of the API server fails no probe: a restart would
-not mend it, and engines need no operator.
+That it answers at all shows that the event loop turns. An outage of the API server fails no probe: a
+restart would not mend it, and engines need no operator.
 """
 
 from __future__ import annotations

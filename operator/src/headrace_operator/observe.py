@@ -1,6 +1,7 @@
-"""From raw cluster objects to what the operator decides by: owned objects, pods, and what their sidecars report.
+"""From raw cluster objects to what the operator decides by: owned objects, pods, their sidecars' reports.
 
-Pure. A pod that does not serve has a `Problem`: the condition reason and a sentence that names what is missing.
+Pure. A pod that does not serve has a `Problem`: the condition reason and a sentence that names what is
+missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The actions that lead from what is to what should be, in order; none at the fixpoint. Pure.
 
-An object is written when it is absent, when what we applied differs from what we would apply (by hash: notices
-removed fields too), or when someone changed a field of ours (by comparison: fields of others are theirs).
+An object is written when it is absent, when what we applied differs from what we would apply (by hash:
+notices removed fields too), or when someone changed a field of ours (by comparison: fields of others are
+theirs).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from headrace_operator.desired import Manifest
 from headrace_operator.observe import Observed, Pod
 from headrace_operator.quantity import same_quantity
 
-# Seconds until a nudge that brought no confirmation is repeated: the ConfigMap and the pod reach the kubelet on
-# separate watches, so a nudge can be too early. Doubles with each repetition.
+# Seconds until a nudge that brought no confirmation is repeated: the ConfigMap and the pod reach the
+# kubelet on separate watches, so a nudge can be too early. Doubles with each repetition.
 _FIRST_REPEAT = 0.4
 _LAST_REPEAT = 30.0
 _IMMUTABLE = {"ResourceClaimTemplate"}
@@ -53,7 +54,7 @@ Action = Apply | Delete | Nudge
 def plan(
     wanted: Iterable[Manifest], observed: Observed, policy_hash: str, nudged: Mapping[str, float], now: float
 ) -> tuple[Action, ...]:
-    """Actions in order. `nudged` tells when each pod (by uid) was nudged last, `now` the time on the same clock."""
+    """Actions in order. `nudged`: when each pod (by uid) was nudged last; `now`: the same clock."""
     wanted = tuple(wanted)
     return (
         *_applies(wanted, observed),
@@ -101,7 +102,7 @@ def _leftovers(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Delet
 
 
 def contains(live: Any, ours: Any) -> bool:
-    """Whether `live` has every field that we set, with our value; fields that we do not set are not looked at."""
+    """Whether `live` has every field that we set, with our value; other fields are not looked at."""
     if isinstance(ours, Mapping):
         return isinstance(live, Mapping) and all(
             contains(live.get(key), value) for key, value in ours.items()

@@ -2,8 +2,8 @@
 
     parse ─► observe ─► desired ─► plan ─► act ─► status ─► events
 
-Reads come from the cache that the watches fill; every write is a server-side apply, and at the fixpoint there is
-none. A spec that cannot be accepted changes nothing but the status.
+Reads come from the cache that the watches fill; every write is a server-side apply, and at the fixpoint
+there is none. A spec that cannot be accepted changes nothing but the status.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Reconciler:
     _claimants: Claimants = field(default_factory=Claimants)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass. Returns in how many seconds to come again; None: when something changes. Raises ApiError."""
+        """One pass. Returns the seconds until the next, None: when something changes. Raises ApiError."""
         body = self.cache.service(key)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self.engines.follow(key, (), "")
@@ -97,7 +97,7 @@ class Reconciler:
         await asyncio.gather(*(self._do(service, action) for action in actions if isinstance(action, Nudge)))
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
-        """A refused service keeps what it has, but for names at the gateway that an older service claims by now."""
+        """A refused service keeps what it has, but for names at the gateway that an older one claims."""
         live = observed.objects.get(("ConfigMap", names.gateway_config_map(service.key)))
         if live is None:
             return
@@ -106,7 +106,7 @@ class Reconciler:
             await self._do(service, Apply(without_models(service, live, lost), creates=False))
 
     async def _live_deployment(self, service: LLMService, observed: Observed) -> Any:
-        """The Deployment that runs. One that the cache misses is looked up: to render it anew could restart engines."""
+        """The Deployment that runs, looked up if the cache misses it: to render it anew could restart engines."""
         known = observed.deployment(service.key.name)
         if known is not None:
             return known

@@ -1,4 +1,4 @@
-"""Writes Events, one object per thing that happens to a service: repetitions count up instead of piling up."""
+"""Writes Events, one object per thing that happens to a service; repetitions count up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REMEMBERED = 4096
 
 
 class Recorder:
-    """Records happenings; one that the API server does not take is dropped, since events are only told for people."""
+    """Records happenings. One that the API server does not take is dropped: events only inform."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

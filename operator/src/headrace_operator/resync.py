@@ -1,7 +1,8 @@
 """Looks at everything again, for what the watches did not say.
 
-A watch that was interrupted never reports what was deleted meanwhile. What is remembered but no longer listed is
-read once more before it is forgotten: it may be newer than the list, and an empty list alone proves nothing.
+A watch that was interrupted never reports what was deleted meanwhile. What is remembered but no longer
+listed is read once more before it is forgotten: it may be newer than the list, and an empty list alone
+proves nothing.
 """
 
 from __future__ import annotations

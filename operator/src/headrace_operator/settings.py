@@ -21,7 +21,7 @@ class Settings:
     """Where gateway and operator run: the only namespace that engines accept traffic from."""
 
     gateway_url: str = ""
-    """Base of `status.url`; empty means the gateway's Service in the system namespace, reachable in the cluster."""
+    """Base of `status.url`; empty means the gateway's Service in the system namespace."""
 
     watch_namespaces: tuple[str, ...] = ()
     """Empty means all namespaces, which needs cluster-wide RBAC."""

@@ -1,7 +1,7 @@
 """The status of a service: what is observed, in conditions that tell a user what to do. Pure.
 
-Everything but `Accepted` is judged by what is live (Deployment, policy ConfigMap, pods, sidecars' reports), so
-it stays true while a wrong spec waits for its correction and the last good one keeps running.
+Everything but `Accepted` is judged by what is live (Deployment, policy ConfigMap, pods, sidecars' reports),
+so it stays true while a wrong spec waits for its correction and the last good one keeps running.
 """
 
 from __future__ import annotations

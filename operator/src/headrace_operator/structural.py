@@ -1,6 +1,7 @@
 """From a pydantic model to the structural schema that a CustomResourceDefinition takes.
 
-Structural schemas know no `$ref`, no `null` branches and no titles. Each description ends with the default, so that `kubectl explain` tells it.
+Structural schemas know no `$ref`, no `null` branches and no titles. Each description ends with the default,
+so that `kubectl explain` tells it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _default(result: Schema, default: Any) -> None:
 
 
 def _without_unset(default: Schema) -> Schema:
-    """A block's default, spelled out: the API server evaluates the block's rules on it before inner defaults."""
+    """A block's default, spelled out: its rules are evaluated on it before inner defaults are filled in."""
     return {
         key: _without_unset(value) if isinstance(value, dict) else value
         for key, value in default.items()

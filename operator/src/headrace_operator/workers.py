@@ -1,7 +1,7 @@
 """The worker tasks: take keys from the queue, reconcile, and come back when asked or when it failed.
 
-Failures back off per key; nothing that one service does can stop the others. Every RESYNC seconds all keys are
-looked at again, after what was deleted unseen has been forgotten.
+Failures back off per key; nothing that one service does can stop the others. Every RESYNC seconds all keys
+are looked at again, after what was deleted unseen has been forgotten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keyed work: a key is queued once, never worked on twice at the same time, and queued again if it changed meanwhile.
+"""Keyed work: a key waits once, is never worked on twice at a time, and waits again if it changed meanwhile.
 
     add(key) ──► due now ──► worker ──► done(key)        added meanwhile? due again at once
                                     └─► retry(key)       due after a delay that doubles, with jitter
@@ -95,7 +95,7 @@ class WorkQueue(Generic[K]):
         found: K | None = None
         wait: float | None = None
         while self._heap:
-            due, sequence, key = self._heap[0]
+            due, _, key = self._heap[0]
             if self._due.get(key) != due:
                 heapq.heappop(self._heap)  # superseded by an earlier time, or forgotten
             elif due > self._clock():

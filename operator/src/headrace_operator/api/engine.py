@@ -62,12 +62,14 @@ class Model(Block):
     """The weights, and the name that clients use for them."""
 
     source: Source = rolls(
-        "Where the weights are: hf://ORGANISATION/NAME (downloaded from the Hugging Face hub) or pvc://CLAIM/PATH "
+        "Where the weights are: hf://ORGANISATION/NAME (downloaded from the Hugging Face hub) or "
+        "pvc://CLAIM/PATH "
         "(read from a PersistentVolumeClaim of the same namespace, mounted read-only)."
     )
     revision: Word | None = rolls("Branch, tag or commit on the hub; unset means the hub's default.", None)
     served_name: ServedName | None = rolls(
-        "Name of the model in requests; unset means the LLMService's own name. When two services claim one name the "
+        "Name of the model in requests; unset means the LLMService's own name. When two services "
+        "claim one name the "
         "older keeps it; NAMESPACE/NAME always works.",
         None,
     )
@@ -167,7 +169,8 @@ class Accelerator(Block):
 
     type: Literal["GPU", "None"] = rolls("GPU, or None to run vLLM on the CPU.", "GPU")
     allocation: Literal["DevicePlugin", "DRA"] = rolls(
-        "How GPUs are asked for: DevicePlugin (an extended resource) or DRA (a ResourceClaim). With type GPU.",
+        "How GPUs are asked for: DevicePlugin (an extended resource) or DRA (a ResourceClaim). With "
+        "type GPU.",
         "DevicePlugin",
     )
     resource_name: Annotated[str, StringConstraints(min_length=1, max_length=253)] = rolls(

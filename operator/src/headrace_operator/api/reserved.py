@@ -1,8 +1,8 @@
 """Engine arguments and environment variables that Headrace sets itself, and the field to use instead.
 
-vLLM accepts `--max_model_len` for `--max-model-len` and unambiguous prefixes, so the check reads underscores as
-dashes, and the operator appends its own arguments after the user's: argparse lets the last one win, whatever
-spelling escaped the check.
+vLLM accepts `--max_model_len` for `--max-model-len` and unambiguous prefixes, so the check reads
+underscores as dashes, and the operator appends its own arguments after the user's: argparse lets the last
+one win, whatever spelling escaped the check.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class StepBudget(Block):
     """How many tokens one engine step may process."""
 
     mode: Literal["Engine", "Fixed"] = live(
-        "Engine keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`, never more than the engine's limit.",
+        "Engine keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`, never more than the "
+        "engine's limit.",
         "Engine",
     )
     tokens: int | None = live(
@@ -46,7 +47,8 @@ class Scheduling(Block):
     """
 
     policy: str = live(
-        "Scheduling policy of the engines: FCFS is vLLM's own order; the others are described with their settings.",
+        "Scheduling policy of the engines: FCFS is vLLM's own order; the others are described with "
+        "their settings.",
         "FCFS",
         json_schema_extra={"enum": list(registry.names())},
     )
@@ -104,13 +106,15 @@ class Routing(Block):
     """How the gateway spreads requests over replicas."""
 
     balancer: Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"] = live(
-        "SAL sends a request to the replica that can start it soonest, by queued prefill work and free KV memory; "
+        "SAL sends a request to the replica that can start it soonest, by queued prefill work and "
+        "free KV memory; "
         "the others are the usual ones.",
         "SAL",
     )
     sal: Sal = live("Settings of SAL; kept but unused with other balancers.", Sal())
     max_queue: Duration | None = live(
-        "Refuse a request with 429 when every replica would let it wait longer than this (SAL's estimate); unset "
+        "Refuse a request with 429 when every replica would let it wait longer than this (SAL's "
+        "estimate); unset "
         "means requests always queue.",
         None,
     )

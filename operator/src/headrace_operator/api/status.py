@@ -48,7 +48,8 @@ class ServiceStatus(Block):
     ready_replicas: int = seen("Pods that serve requests.", 0, ge=0)
     selector: Long | None = seen("Label selector of the pods, for the scale subresource.")
     runtime_version: Long | None = seen(
-        "Sidecar image that brings plugin and policies into the pods; an upgrade of the operator leaves it alone, "
+        "Sidecar image that brings plugin and policies into the pods; an upgrade of the operator "
+        "leaves it alone, "
         "the service's own next rollout takes the new one."
     )
     policy: PolicyStatus | None = seen("Scheduling policy.")

@@ -31,7 +31,7 @@ _START_PERIOD = 2
 
 
 def engine(service: LLMService) -> dict[str, Any]:
-    """The container. No liveness probe: vLLM exits by itself when its engine dies, and a busy one must not be killed."""
+    """The container. It has no liveness probe: vLLM exits when its engine dies, and a busy one must live."""
     health = {"path": "/health", "port": "http"}
     return {
         "name": names.ENGINE,
@@ -118,9 +118,8 @@ def _resources(service: LLMService) -> dict[str, Any]:
 def _security_context(service: LLMService) -> dict[str, Any]:
     asked = service.spec.pod_template.security_context
     context: dict[str, Any] = {"allowPrivilegeEscalation": False}
-    for name, value in (("runAsUser", asked.run_as_user), ("runAsGroup", asked.run_as_group)):
-        if value is not None:
-            context[name] = value
+    ids = {"runAsUser": asked.run_as_user, "runAsGroup": asked.run_as_group}
+    context |= {name: value for name, value in ids.items() if value is not None}
     if asked.run_as_non_root:
         context |= {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
     if asked.read_only_root_filesystem:

@@ -21,7 +21,7 @@ def manifest(
     labels: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Manifest:
-    """An object that belongs to the service: garbage collection removes it with the service, no finalizer needed."""
+    """An object of the service; garbage collection removes it with the service, no finalizer needed."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,6 +1,7 @@
 """The pod of one replica: installer, sidecar and engine around shared volumes.
 
-Only what must restart the engine may appear here. Policy, targets and routing reach running pods by other ways.
+Only what must restart the engine may appear here. Policy, targets and routing reach running pods by other
+ways.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _volumes(service: LLMService) -> list[dict[str, Any]]:
 
 
 def _shared_memory(service: LLMService) -> str:
-    """Size of /dev/shm: the container runtime's 64 MiB is too small for the ranks' message queues and NCCL."""
+    """Size of /dev/shm: the runtime's 64 MiB is too small for the ranks' message queues and NCCL."""
     return f"{1 + service.spec.engine.tensor_parallel_size}Gi"
 
 

@@ -10,7 +10,7 @@ REQUEST = "gpu"
 
 
 def resource_claim_template(service: LLMService) -> Manifest:
-    """As many devices of the class as the model is spread over. The content of a template can never change."""
+    """As many devices of the class as the model is spread over. A template's content can never change."""
     request = {
         "name": REQUEST,
         "exactly": {

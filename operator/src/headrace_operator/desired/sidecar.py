@@ -30,9 +30,9 @@ def install(image: str, settings: Settings) -> dict[str, Any]:
 def sidecar(service: LLMService, image: str, settings: Settings) -> dict[str, Any]:
     """Hands the policy to the engine and reports on it.
 
-    A native sidecar: the engine starts after its start-up probe has passed, and it stops after the engine. It has
-    no readiness probe, since a restart of the sidecar must not take a working engine out of service for longer
-    than it lasts.
+    A native sidecar: the engine starts after its start-up probe has passed, and it stops after the engine.
+    It has no readiness probe, since a restart of the sidecar must not take a working engine out of service
+    for longer than it lasts.
     """
     health = {"path": "/healthz", "port": "sidecar"}
     return {
