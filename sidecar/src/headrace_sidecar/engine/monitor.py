@@ -68,6 +68,11 @@ class Monitor:
             self.totals.add(self._look.boot, self.record)
         self.load = self._report()
 
+    def close(self) -> None:
+        """Let go of the engine's files."""
+        self._steps.close()
+        self._requests.close()
+
     def _read(self) -> Look:
         info = self._look.info
         found = identity(self._paths.boot)

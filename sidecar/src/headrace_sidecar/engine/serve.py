@@ -10,6 +10,8 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NoReturn
 
 from aiohttp import web
@@ -73,7 +75,16 @@ async def serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopping = asyncio.create_task(stop.wait())
+    async with running(settings) as background:
+        done, _ = await asyncio.wait({stopping, *background}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
+    """A sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
     registry = CollectorRegistry()
     requests = RequestMetrics(registry, started=time.time())
     handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
@@ -86,17 +97,18 @@ async def serve(settings: Settings) -> None:
     app = application(Sidecar(monitor, handover, broadcast, registry, looking.alive))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
     await runner.setup()
-    await web.TCPSite(runner, port=settings.port).start()
-    log.info("serving on port %d, engine files in %s", settings.port, settings.root)
+    background = [
+        asyncio.create_task(looking.keep_looking()),
+        asyncio.create_task(keep_asking(monitor, settings.engine_url)),
+    ]
     try:
-        async with asyncio.TaskGroup() as tasks:
-            background = [
-                tasks.create_task(looking.keep_looking()),
-                tasks.create_task(keep_asking(monitor, settings.engine_url)),
-            ]
-            await stop.wait()
-            for task in background:
-                task.cancel()
+        await web.TCPSite(runner, port=settings.port).start()
+        log.info("serving on port %d, engine files in %s", settings.port, settings.root)
+        yield background
     finally:
+        for task in background:
+            task.cancel()
+        await asyncio.wait(background)
         broadcast.close()
         await runner.cleanup()
+        monitor.close()
