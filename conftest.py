@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-def pytest_collection_finish(session):
+def pytest_collection_finish(session):  # noqa: ARG001  (pytest asks for the name)
     """Stop if a folder named `operator` has taken the place of the standard library's module."""
     stdlib = Path(sysconfig.get_path("stdlib"))
     origin = getattr(sys.modules.get("operator"), "__file__", None)

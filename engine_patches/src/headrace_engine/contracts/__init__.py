@@ -1,4 +1,4 @@
-"""What Headrace's parts say to each other; each document has one definition here, a version and a golden file.
+"""What Headrace's parts say to each other: each document has one definition, a version and a golden file.
 
 | document        | from → to            | carried by                                          |
 |-----------------|----------------------|-----------------------------------------------------|

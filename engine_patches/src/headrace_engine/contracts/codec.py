@@ -56,7 +56,7 @@ def decode(cls: type[T], data: Any, path: str = "") -> T:
     if not isinstance(data, dict):
         raise ContractError(f"{where}: expected an object, got {_kind(data)}")
     _refuse_newer_schema(cls, data, where)
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         key = _camel(field.name)
@@ -76,7 +76,9 @@ def _refuse_newer_schema(cls: type, data: dict[str, Any], where: str) -> None:
     own = next((f.default for f in dataclasses.fields(cls) if f.name == "schema"), None)
     given = data.get("schema", own)
     if own is not None and (not isinstance(given, int) or given > own):
-        raise ContractError(f"{where}.schema: version {given} is not understood, this reader knows up to {own}")
+        raise ContractError(
+            f"{where}.schema: version {given} is not understood, this reader knows up to {own}"
+        )
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -22,7 +22,7 @@ class SalParameters:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Operator → picker; ConfigMap `<service>-gateway`, key `gateway.json`, label `headrace.dev/gateway-config`.
+    """Operator → picker; ConfigMap `<service>-gateway`, key `gateway.json`.
 
     Requests reach the service by OpenAI `model` field (any of `models`), by path `/<namespace>/<name>/v1/…`,
     or by header `x-headrace-service: <namespace>/<name>`.
@@ -31,11 +31,11 @@ class GatewayConfig:
     namespace: str
     name: str
     models: tuple[str, ...]  # names that this service owns at the gateway; `namespace/name` is always one
-    served_name: str  # what vLLM calls the model; the gateway rewrites a request's `model` to it if it differs
+    served_name: str  # the short name; vLLM answers to it and to `namespace/name`
     balancer: Balancer = "SAL"
     sal: SalParameters = field(default_factory=SalParameters)
     max_queue_seconds: float | None = None  # least estimated wait above this: 429
-    slo: Slo = Slo()
+    slo: Slo = field(default_factory=Slo)
     port: int = 8000  # vLLM's port on each endpoint
     sidecar_port: int = 9400  # the sidecar's
     schema: int = 1

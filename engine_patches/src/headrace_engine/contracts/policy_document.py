@@ -36,12 +36,12 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """Operator → sidecar → engine. `hash` identifies the content, so scaling or a rewrite never changes it."""
+    """Operator → sidecar → engine. `hash` is of the content, so scaling or a rewrite never changes it."""
 
     policy: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    step_budget: StepBudget = StepBudget()
-    slo: Slo = Slo()
+    step_budget: StepBudget = field(default_factory=StepBudget)
+    slo: Slo = field(default_factory=Slo)
     schema: int = 1
     hash: str = ""
 
