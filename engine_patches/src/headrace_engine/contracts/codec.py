@@ -73,12 +73,12 @@ def decode(cls: type[T], data: Any, path: str = "") -> T:
 
 
 def _refuse_newer_schema(cls: type, data: dict[str, Any], where: str) -> None:
-    own = next((f.default for f in dataclasses.fields(cls) if f.name == "schema"), None)
+    defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(cls)}
+    own = defaults.get("schema")
     given = data.get("schema", own)
     if own is not None and (not isinstance(given, int) or given > own):
-        raise ContractError(
-            f"{where}.schema: version {given} is not understood, this reader knows up to {own}"
-        )
+        known = f"this reader knows up to {own}"
+        raise ContractError(f"{where}.schema: version {given} is not understood, {known}")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
