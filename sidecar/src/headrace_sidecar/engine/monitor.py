@@ -1,4 +1,4 @@
-"""Looks at everything the engine left in the shared folder, 20 times a second, and keeps what it means.
+"""Looks at everything the engine left in the shared folder, and keeps what it means.
 
 One look costs some tens of microseconds: a read of the board, and a `stat` each of the policy document, the
 boot file and the rings. The HTTP side answers from what the last look kept, and reads no file itself.

@@ -29,7 +29,8 @@ from headrace_sidecar.engine.stream import Broadcast
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 0.05  # seconds between looks; also the shortest time between two lines of a load stream
+INTERVAL = 0.05  # seconds between looks, and so the shortest time between two lines of a load stream
+AT_REST = 0.1  # the same while the engine has nothing to do; halves what this process costs then
 STALLED_AFTER = 10.0  # seconds without a successful look before the liveness probe fails
 CLOSING = 0.5  # seconds that open connections get at the end
 
@@ -67,7 +68,7 @@ class Looking:
         """Look for ever."""
         while True:
             self.look()
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(INTERVAL if self._monitor.engine.state == "Running" else AT_REST)
 
 
 async def serve(settings: Settings) -> None:
