@@ -5,19 +5,21 @@ Every step leaves alone what is already as it should be.
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 
 import yaml
 
 from e2e.cluster.places import REPOSITORY
 from e2e.demo import services
-from e2e.demo.kube import Object
+from e2e.demo.kube import Kube, Object
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import Steps
 from e2e.demo.target import SYSTEM_NAMESPACE, Target, connect
 
 CHART = REPOSITORY / "charts/headrace"
 RELEASE = "headrace"
+INSTALL_SECONDS = 120.0
 READY_SECONDS = 420.0  # a CPU engine starts in half a minute alone; three at once on two cores take longer
 
 
@@ -34,9 +36,29 @@ def headrace(target: Target, steps: Steps) -> None:
     with steps.stage("chart"):
         target.kube.helm(
             *("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM_NAMESPACE),
-            *("--create-namespace", "--wait", "--timeout", "4m", "--values", "-"),
+            *("--create-namespace", "--values", "-"),
             stdin=yaml.safe_dump(target.values),
         )
+        wait_deployed(target.kube, steps)
+
+
+def wait_deployed(kube: Kube, steps: Steps) -> None:
+    """Wait until all Deployments of the release are rolled out; raises NotReadyError."""
+    deadline = time.monotonic() + INSTALL_SECONDS
+    told = ""
+    while True:
+        deployments = kube.items(SYSTEM_NAMESPACE, "deployments")
+        story = ", ".join(
+            f"{d['metadata']['name']} {_available(d)}/{d['spec']['replicas']}" for d in deployments
+        )
+        if story != told:
+            steps.say(f"  {story}")
+            told = story
+        if all(_rolled_out(deployment) for deployment in deployments):
+            return
+        if time.monotonic() > deadline:
+            raise services.NotReadyError(f"not ready in {INSTALL_SECONDS:.0f} s: {story}")
+        time.sleep(1)
 
 
 def sample_services(target: Target, manifests: Mapping[str, Object], steps: Steps) -> None:
@@ -48,3 +70,15 @@ def sample_services(target: Target, manifests: Mapping[str, Object], steps: Step
             target.kube.apply(manifest)
     with steps.stage("engines start"):
         services.wait_ready(target.kube, manifests, READY_SECONDS, steps.say)
+
+
+def _available(deployment: Object) -> int:
+    return int(deployment["status"].get("availableReplicas", 0))
+
+
+def _rolled_out(deployment: Object) -> bool:
+    """Whether every replica is of the present template and available, and none of an older one is left."""
+    status, wanted = deployment["status"], deployment["spec"]["replicas"]
+    seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
+    counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
+    return seen and counts == [wanted] * 3

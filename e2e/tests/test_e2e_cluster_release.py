@@ -16,9 +16,10 @@ OWNED = "deployments,services,configmaps,networkpolicies,poddisruptionbudgets,po
 def test_an_upgrade_restarts_no_engine(stage):
     before = stage.lives()
     stage.kube.helm(
-        *("upgrade", deploy.RELEASE, str(deploy.CHART), "-n", SYSTEM_NAMESPACE, "--reuse-values", "--wait"),
-        *("--timeout", "4m", "--set", "operator.resources.limits.memory=600Mi"),
+        *("upgrade", deploy.RELEASE, str(deploy.CHART), "-n", SYSTEM_NAMESPACE, "--reuse-values"),
+        *("--set", "operator.resources.limits.memory=600Mi"),
     )
+    deploy.wait_deployed(stage.kube, Steps())
     stage.settled()
     assert stage.complete("chat").status_code == 200
     assert services.restarted(before, stage.lives()) == 0
