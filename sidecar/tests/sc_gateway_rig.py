@@ -34,6 +34,17 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def chat(model, text="hello", **extra):
+    """A chat request's body."""
+    return {"model": model, "messages": [{"role": "user", "content": text}], **extra}
+
+
+async def posted(session, url, body, headers=None):
+    """Status and parsed body of the answer to a POST."""
+    async with session.post(url, json=body, headers=headers) as response:
+        return response.status, await response.json()
+
+
 async def until(condition, what: str, seconds: float = 10.0):
     """Poll `condition` (sync or async) until it is true; its value."""
     deadline = time.monotonic() + seconds
@@ -62,6 +73,10 @@ class Engine:
     gap: float = 0.02
     runners: list[web.AppRunner] = field(default_factory=list)
 
+    def load(self, **numbers):
+        """Change what the sidecar reports."""
+        self.report = replace(self.report, **numbers)
+
     async def start(self):
         engine, sidecar = web.Application(client_max_size=64 << 20), web.Application()
         engine.router.add_route("*", "/{path:.*}", self._answer)
@@ -81,8 +96,10 @@ class Engine:
     async def _answer(self, request):
         body = await request.read()
         self.served.append({"headers": dict(request.headers), "path": request.path_qs, "bytes": len(body)})
-        asked = json.loads(body) if body[:1] == b"{" else {}
-        status = asked.get("answer_status", 200) if isinstance(asked, dict) else 200
+        asked = json.loads(body)
+        if asked.get("drop"):
+            request.transport.abort()
+        status = asked.get("answer_status", 200)
         if not asked.get("stream"):
             return web.json_response({"engine": self.address}, status=status)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -230,6 +247,35 @@ class Rig:
         wanted = {f"{c.namespace}/{c.name}": {e.address for e in engines} for c, engines in services.items()}
         models = {model for config in services for model in config.models}
         return listed == models and {k: v for k, v in hosts.items() if k in wanted} == wanted
+
+    async def picker_answers(self, session, path):
+        """Whether the picker's HTTP server says 200 to `path`."""
+        try:
+            async with session.get(f"http://127.0.0.1:{self.http_port}{path}") as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
+
+    async def metric(self, session, name):
+        """Sum of the picker's samples called `name`; 0 while it does not answer."""
+        try:
+            async with session.get(f"http://127.0.0.1:{self.http_port}/metrics") as response:
+                lines = (await response.text()).splitlines()
+        except aiohttp.ClientError:
+            return 0.0
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if line.partition(" ")[0].startswith(name)
+        )
+
+    async def picks(self, session):
+        """Whether the picker chooses engines now."""
+        before = await self.metric(session, "headrace_gateway_picks_total")
+        await posted(session, self.url + "/v1/chat/completions", chat("chat"))
+        return await self.metric(session, "headrace_gateway_picks_total") > before
+
+    async def envoys_connected(self, session):
+        """Whether an Envoy asks this picker for its configuration."""
+        return await self.metric(session, "headrace_gateway_envoys") > 0
 
     async def _picker_has(self, session, services):
         async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:

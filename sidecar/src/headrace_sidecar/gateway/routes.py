@@ -79,13 +79,13 @@ def _engine_route(cluster: str, match: Match, **action: object) -> route_compone
     )
 
 
-def _models_route(listing: bytes) -> route_components_pb2.Route:
-    return _direct({"path": names.MODELS_PATH, "headers": [GET]}, 200, {"inline_bytes": listing})
+def _models_route(listing: str) -> route_components_pb2.Route:
+    return _direct({"path": names.MODELS_PATH, "headers": [GET]}, 200, {"inline_string": listing})
 
 
-def _models_body(catalog: Catalog) -> bytes:
+def _models_body(catalog: Catalog) -> str:
     """OpenAI's list of models: every name that some service answers to."""
-    return json_bytes(
+    return compact_json(
         {
             "object": "list",
             "data": [
@@ -131,7 +131,7 @@ def _refusals() -> list[route_components_pb2.Route]:
 
 
 def _refuse(match: Match, reply: Reply) -> route_components_pb2.Route:
-    return _direct(match, reply.status, {"inline_bytes": json_bytes(reply.body)}, substitute=reply)
+    return _direct(match, reply.status, {"inline_string": compact_json(reply.body)}, substitute=reply)
 
 
 def _direct(
@@ -158,9 +158,9 @@ def _metadata(key: str, value: Match) -> Match:
     return {"filter": names.REQUEST_METADATA, "path": [{"key": key}], "value": value}
 
 
-def json_bytes(body: object) -> bytes:
-    """Compact JSON."""
-    return json.dumps(body, separators=(",", ":")).encode()
+def compact_json(body: object) -> str:
+    """ASCII, so that its length is its size in bytes."""
+    return json.dumps(body, separators=(",", ":"))
 
 
 def _previous_hosts() -> any_pb2.Any:

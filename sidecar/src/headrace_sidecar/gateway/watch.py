@@ -7,7 +7,8 @@ if that version is gone (410). While the API server is away the store keeps what
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from types import MethodType
 from typing import Any
 
 import aiohttp
@@ -24,7 +25,6 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
 Json = dict[str, Any]
-ListCall = Callable[..., Awaitable[Any]]  # a bound list_* method of a kubernetes.aio API, arguments included
 
 
 class Store:
@@ -51,8 +51,8 @@ class Store:
         self._changed()
 
 
-async def follow(store: Store, call: ListCall, **selection: Any) -> None:
-    """Keep `store` equal to what `call` lists; never returns."""
+async def follow(store: Store, call: MethodType, **selection: Any) -> None:
+    """Keep `store` equal to what `call`, a list method of a Kubernetes API, gives; never returns."""
     pause = FIRST_PAUSE
     version: str | None = None
     while True:
@@ -80,10 +80,10 @@ async def follow(store: Store, call: ListCall, **selection: Any) -> None:
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-async def _list(store: Store, call: ListCall, selection: Json) -> str:
-    response = await call(**selection, _preload_content=False)
-    async with response:
-        listed = await response.json()
+async def _list(store: Store, call: MethodType, selection: Json) -> str:
+    raw = getattr(call.__self__, f"{call.__name__}_without_preload_content")  # plain JSON, no models
+    response = await raw(**selection)
+    listed = await response.json()
     if response.status >= 400:
         raise client.ApiException(status=response.status, reason=listed.get("message"))
     store.replace(listed["items"])
@@ -91,7 +91,7 @@ async def _list(store: Store, call: ListCall, selection: Json) -> str:
     return version
 
 
-async def _watch(call: ListCall, selection: Json, version: str) -> AsyncIterator[Json]:
+async def _watch(call: MethodType, selection: Json, version: str) -> AsyncIterator[Json]:
     watch = kubernetes_watch.Watch(return_type="object")
     stream = watch.stream(
         call,

@@ -1,0 +1,105 @@
+"""ADS on a real gRPC connection: what is sent, when, and what a refusal leads to."""
+
+import asyncio
+
+import grpc
+import pytest
+from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+
+from headrace_engine.contracts import GatewayConfig
+from headrace_sidecar.gateway import xds
+from headrace_sidecar.gateway.ads import DiscoveryServer, Snapshots
+from headrace_sidecar.gateway.catalog import Catalog, Service
+
+
+def snapshot(*services):
+    """For services given as (name, addresses)."""
+    return xds.snapshot(
+        Catalog.of([Service(GatewayConfig("llm", n, (), n), addresses) for n, addresses in services])
+    )
+
+
+class Client:
+    """One Envoy's side of the stream."""
+
+    def __init__(self, call):
+        self.call = call
+
+    async def ask(self, kind, *names, nonce="", error=""):
+        request = discovery_pb2.DiscoveryRequest(type_url=kind, resource_names=names, response_nonce=nonce)
+        if error:
+            request.error_detail.message = error
+        await self.call.write(request)
+
+    async def next(self):
+        async with asyncio.timeout(5):
+            response = await self.call.read()
+        return response.type_url, response
+
+    async def nothing(self):
+        """True if the server has nothing to say; it is asked for a type that it answers at once."""
+        await self.ask(xds.ROUTES, "marker")
+        kind, _response = await self.next()
+        return kind == xds.ROUTES
+
+
+@pytest.fixture
+async def discovery():
+    snapshots = Snapshots()
+    server = grpc.aio.server()
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(DiscoveryServer(snapshots), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel).StreamAggregatedResources()
+        yield snapshots, Client(call)
+        call.cancel()
+    await server.stop(0)
+
+
+async def test_nothing_is_said_before_the_first_snapshot(discovery):
+    snapshots, envoy = discovery
+    await envoy.ask(xds.CLUSTERS)
+    first = asyncio.create_task(envoy.next())
+    done, _pending = await asyncio.wait([first], timeout=0.1)
+    assert not done
+    snapshots.publish(snapshot())
+    assert (await first)[0] == xds.CLUSTERS
+
+
+async def test_only_what_changed_is_sent_again(discovery):
+    snapshots, envoy = discovery
+    snapshots.publish(snapshot(("a", ("10.0.0.1",))))
+    for kind in xds.TYPES:
+        await envoy.ask(kind, *(() if kind == xds.CLUSTERS else ("llm/a",)))
+        kind_sent, response = await envoy.next()
+        assert kind_sent == kind
+        await envoy.ask(kind, *(() if kind == xds.CLUSTERS else ("llm/a",)), nonce=response.nonce)
+    snapshots.publish(snapshot(("a", ("10.0.0.2",))))
+    assert (await envoy.next())[0] == xds.ENDPOINTS
+    snapshots.publish(snapshot(("a", ("10.0.0.2",))))
+    assert await envoy.nothing()
+
+
+async def test_a_new_service_is_sent_in_the_order_that_envoy_needs(discovery):
+    snapshots, envoy = discovery
+    snapshots.publish(snapshot())
+    for kind in xds.TYPES:
+        await envoy.ask(kind)
+        await envoy.next()
+    snapshots.publish(snapshot(("a", ("10.0.0.1",))))
+    assert [(await envoy.next())[0] for _ in range(3)] == list(xds.TYPES)
+    await envoy.ask(xds.ENDPOINTS, "llm/a")  # the new cluster's endpoints are asked for by name
+    assert (await envoy.next())[0] == xds.ENDPOINTS
+
+
+async def test_a_refused_configuration_is_not_repeated_but_the_next_is_tried(discovery, caplog):
+    snapshots, envoy = discovery
+    snapshots.publish(snapshot())
+    await envoy.ask(xds.CLUSTERS)
+    _kind, response = await envoy.next()
+    await envoy.ask(xds.CLUSTERS, nonce=response.nonce, error="bad cluster")
+    assert await envoy.nothing()
+    assert "bad cluster" in caplog.text
+    snapshots.publish(snapshot(("a", ())))
+    assert (await envoy.next())[0] == xds.CLUSTERS

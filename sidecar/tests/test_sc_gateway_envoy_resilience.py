@@ -1,0 +1,114 @@
+"""Real Envoy, real picker: streams, and what clients see when the picker or engines come and go."""
+
+import asyncio
+import time
+
+import pytest
+from sc_gateway_rig import chat, posted, until
+
+pytestmark = pytest.mark.envoy
+
+CHAT = "/v1/chat/completions"
+
+
+async def stream(rig, session, model="chat"):
+    """Read one streamed answer: arrival time of each event, and whether it came to its end."""
+    times, last = [], b""
+    async with session.post(rig.url + CHAT, json=chat(model, stream=True)) as response:
+        assert response.status == 200
+        async for line in response.content:
+            if line.strip():
+                times.append(time.monotonic())
+                last = line
+    return times, last.strip() == b"data: [DONE]"
+
+
+async def clients(rig, session, stop, statuses):
+    """Post short requests until `stop` is set; statuses go to the list."""
+    while not stop.is_set():
+        statuses.append((await posted(session, rig.url + CHAT, chat("chat")))[0])
+
+
+async def test_events_are_not_held_back(rig, session):
+    engine = await rig.engine(1, gap=0.1, events=5)
+    await rig.apply(session, {rig.config("chat"): [engine]})
+    times, complete = await stream(rig, session)
+    assert complete
+    assert times[-1] - times[0] > 0.3  # held back, they would come together
+    assert times[0] - times[-1] < 5
+
+
+async def test_a_client_that_leaves_ends_the_engines_work(rig, session):
+    engine = await rig.engine(1, gap=0.02, events=10_000)
+    await rig.apply(session, {rig.config("chat"): [engine]})
+    async with session.post(rig.url + CHAT, json=chat("chat", stream=True)) as response:
+        await response.content.readline()
+    await until(lambda: engine.aborted == 1, "the engine's request is aborted", seconds=5)
+
+
+@pytest.mark.parametrize("end", ["killed", "hung"])
+async def test_without_the_picker_nothing_fails_and_streams_go_on(rig, session, end):
+    engines = [await rig.engine(number, gap=0.05, events=60) for number in (1, 2, 3)]
+    await rig.apply(session, {rig.config("chat"): engines})
+    streams = [asyncio.create_task(stream(rig, session)) for _ in range(10)]
+    await until(lambda: sum(len(engine.served) for engine in engines) == 10, "streams run")
+    stop, statuses = asyncio.Event(), []
+    load = [asyncio.create_task(clients(rig, session, stop, statuses)) for _ in range(4)]
+    await until(lambda: len(statuses) > 20, "requests flow with the picker")
+    if end == "killed":
+        rig.kill_picker()
+    else:
+        rig.pause_picker()
+    before = [len(engine.served) for engine in engines]
+    seen = len(statuses)
+    await until(lambda: len(statuses) > seen + 200, "requests flow without the picker", seconds=20)
+    assert all(len(engine.served) > count for engine, count in zip(engines, before, strict=True))
+    if end == "killed":
+        rig.start_picker()
+    else:
+        rig.resume_picker()
+    await until(lambda: rig.picks(session), "the picker chooses again", seconds=20)
+    stop.set()
+    await asyncio.gather(*load)
+    assert set(statuses) == {200}
+    assert all(complete for _times, complete in await asyncio.gather(*streams))
+
+
+async def test_engines_come_and_go_under_streams(rig, session):
+    engines = [await rig.engine(number, gap=0.05, events=40) for number in range(1, 5)]
+    config = rig.config("chat")
+    await rig.apply(session, {config: engines})
+    stop, statuses = asyncio.Event(), []
+    streams = [asyncio.create_task(stream(rig, session)) for _ in range(20)]
+    load = [asyncio.create_task(clients(rig, session, stop, statuses)) for _ in range(2)]
+    for change in range(8):
+        await rig.apply(session, {config: engines[change % 3 : change % 3 + 2]})
+    stop.set()
+    await asyncio.gather(*load)
+    assert set(statuses) == {200}
+    assert all(complete for _times, complete in await asyncio.gather(*streams))
+
+
+async def test_a_dead_engine_is_passed_over(rig, session):
+    engines = [await rig.engine(number) for number in (1, 2)]
+    await rig.apply(session, {rig.config("chat", balancer="RoundRobin"): engines})
+    await engines[0].stop()
+    for _ in range(20):
+        assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+    assert len(engines[1].served) == 20
+
+
+async def test_a_restarted_picker_takes_no_route_away_while_it_lists(rig, session):
+    engine = await rig.engine(1)
+    config = rig.config("chat")
+    await rig.apply(session, {config: [engine]})
+    rig.kill_picker()
+    rig.catalog_file.write_text("")  # it knows nothing yet
+    rig.start_picker()
+    await until(lambda: rig.picker_answers(session, "/healthz"), "the picker is up")
+    await until(lambda: rig.envoys_connected(session), "envoy has asked it", seconds=20)
+    assert not await rig.picker_answers(session, "/readyz")
+    for _ in range(20):
+        assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+    await rig.apply(session, {config: [engine]})
+    assert await rig.picker_answers(session, "/readyz")

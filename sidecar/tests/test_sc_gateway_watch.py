@@ -1,0 +1,152 @@
+"""The picker's view of a real Kubernetes API: lists, changes, and versions that are gone."""
+
+import asyncio
+import contextlib
+import json
+import uuid
+
+import pytest
+from kubernetes.aio import client, config
+from sc_gateway_rig import until
+
+from headrace_engine.contracts import GatewayConfig, dumps
+from headrace_sidecar.gateway import watch
+from headrace_sidecar.gateway.catalog import ServiceKey
+from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+async def api(apiserver):
+    settings = client.Configuration()
+    await config.load_kube_config(str(apiserver.kubeconfig), client_configuration=settings)
+    async with client.ApiClient(settings) as api:
+        yield api
+
+
+@pytest.fixture
+async def namespace(api):
+    name = f"gateway-{uuid.uuid4().hex[:8]}"
+    await client.CoreV1Api(api).create_namespace({"metadata": {"name": name}})
+    return name
+
+
+@contextlib.asynccontextmanager
+async def following(api, *namespaces):
+    """The catalogs that a source publishes."""
+    catalogs = []
+    task = asyncio.create_task(KubernetesSource(api, namespaces).run(catalogs.append))
+    try:
+        yield catalogs
+    finally:
+        await ended(task)
+
+
+async def ended(task):
+    """Cancel a task that should run for ever; what made it end before is raised."""
+    if not task.done():
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def config_map(namespace, name="chat", **settings):
+    return {
+        "metadata": {"name": f"{name}-gateway", "labels": {"headrace.dev/gateway-config": "true"}},
+        "data": {"gateway.json": dumps(GatewayConfig(namespace, name, (name,), name, **settings))},
+    }
+
+
+def endpoint_slice(*addresses):
+    return {
+        "metadata": {
+            "name": "chat-1",
+            "labels": {"app.kubernetes.io/managed-by": "headrace", "headrace.dev/service": "chat"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
+        "ports": [{"name": "http", "port": 8000}],
+    }
+
+
+async def test_the_catalog_follows_the_cluster(api, namespace):
+    core, discovery = client.CoreV1Api(api), client.DiscoveryV1Api(api)
+    key = ServiceKey(namespace, "chat")
+    await core.create_namespaced_config_map(namespace, config_map(namespace))
+    async with following(api) as catalogs:
+
+        def addresses():
+            service = catalogs[-1].services.get(key) if catalogs else None
+            return None if service is None else service.addresses
+
+        await until(lambda: addresses() == (), "the service is known")
+        await discovery.create_namespaced_endpoint_slice(namespace, endpoint_slice("10.0.0.1"))
+        await until(lambda: addresses() == ("10.0.0.1",), "its engine is known")
+        await discovery.replace_namespaced_endpoint_slice(
+            "chat-1", namespace, endpoint_slice("10.0.0.1", "10.0.0.2")
+        )
+        await until(lambda: addresses() == ("10.0.0.1", "10.0.0.2"), "its second engine is known")
+        await core.replace_namespaced_config_map(
+            "chat-gateway", namespace, config_map(namespace, balancer="RoundRobin")
+        )
+        await until(
+            lambda: catalogs[-1].services[key].config.balancer == "RoundRobin", "the balancer changed"
+        )
+        await core.delete_namespaced_config_map("chat-gateway", namespace)
+        await until(lambda: key not in catalogs[-1].services, "the service is gone")
+
+
+async def test_only_the_chosen_namespaces_are_seen(api, namespace):
+    await client.CoreV1Api(api).create_namespaced_config_map(namespace, config_map(namespace))
+    async with following(api, "default") as elsewhere, following(api, namespace, "default") as here:
+        await until(
+            lambda: here and ServiceKey(namespace, "chat") in here[-1].services, "the service is known"
+        )
+        await until(lambda: elsewhere, "the other namespace was listed")
+        assert elsewhere[-1].services == {}
+
+
+async def test_a_version_that_is_gone_leads_to_a_new_list(api, namespace, monkeypatch):
+    """The watch is made to start from a version that the server has not kept."""
+    core = client.CoreV1Api(api)
+    listed = []
+    store = watch.Store("ConfigMap", lambda: listed.append(dict(store.objects)))
+    genuine, versions = watch._watch, []
+
+    def from_the_past(call, selection, version):
+        versions.append(version)
+        return gone() if len(versions) == 1 else genuine(call, selection, version)
+
+    async def gone():
+        error = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+        raise client.ApiException(status=410, reason=json.dumps(error))
+        yield
+
+    monkeypatch.setattr(watch, "_watch", from_the_past)
+    monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
+    task = asyncio.create_task(watch.follow(store, core.list_namespaced_config_map, namespace=namespace))
+    try:
+        await until(lambda: len(versions) >= 2, "it lists again and watches")
+        await core.create_namespaced_config_map(namespace, config_map(namespace))
+        await until(lambda: (namespace, "chat-gateway") in listed[-1], "changes arrive on the new watch")
+    finally:
+        await ended(task)
+
+
+async def test_a_mute_watch_is_started_anew(api, namespace, monkeypatch):
+    core = client.CoreV1Api(api)
+    restarts = []
+    store = watch.Store("ConfigMap", lambda: None)
+    monkeypatch.setattr(watch, "MUTE_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
+    genuine = watch._watch
+    monkeypatch.setattr(watch, "_watch", lambda *given: restarts.append(given[-1]) or genuine(*given))
+    task = asyncio.create_task(
+        watch.follow(store, core.list_namespaced_config_map, namespace=namespace, label_selector="none=here")
+    )
+    try:
+        await until(lambda: len(restarts) >= 3, "mute watches are replaced")
+        assert len(set(restarts)) == 1  # from the same version, without a new list
+    finally:
+        await ended(task)

@@ -1,0 +1,99 @@
+"""Envoy's dynamic configuration for given catalogs: golden for one service, properties for several."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from headrace_engine.contracts import GatewayConfig
+from headrace_sidecar.gateway import routes, xds
+from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
+
+GOLDEN = Path(__file__).parent / "golden" / "gateway_xds.json"
+
+
+def service(name, *addresses, models=(), since=""):
+    return Service(GatewayConfig("llm", name, models, name), addresses, since)
+
+
+def as_json(catalog):
+    return {
+        kind.rpartition(".")[2]: [
+            json.loads(json_format.MessageToJson(unpacked(item))) for item in resources.items
+        ]
+        for kind, resources in xds.snapshot(catalog).items()
+    }
+
+
+def unpacked(item):
+    return json_format.Parse(json_format.MessageToJson(item), type(item)())
+
+
+def test_golden():
+    """One service, written out whole; after a wanted change delete the file and run again to renew it."""
+    given = (
+        json.dumps(
+            as_json(Catalog.of([service("chat", "10.0.0.2", models=("chat",))])), indent=1, sort_keys=True
+        )
+        + "\n"
+    )
+    if not GOLDEN.exists():
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(given)
+        pytest.fail(f"{GOLDEN} was missing and has been written: look at it and run again")
+    assert given == GOLDEN.read_text()
+
+
+def test_versions_follow_the_content_of_each_type():
+    before = xds.snapshot(Catalog.of([service("chat", "10.0.0.2")]))
+    same = xds.snapshot(Catalog.of([service("chat", "10.0.0.2")]))
+    moved = xds.snapshot(Catalog.of([service("chat", "10.0.0.3")]))
+    renamed = xds.snapshot(Catalog.of([service("chat", "10.0.0.2", models=("c",))]))
+
+    def changed(other):
+        return {kind for kind in xds.TYPES if before[kind].version != other[kind].version}
+
+    assert changed(same) == set()
+    assert changed(moved) == {xds.ENDPOINTS}
+    assert changed(renamed) == {xds.ROUTES}
+
+
+def test_header_then_path_then_model_then_refusals():
+    table = routes.routes(Catalog.of([service("a"), service("b")])).virtual_hosts[0].routes
+    kinds = []
+    for route in table:
+        if route.HasField("direct_response"):
+            kind = route.direct_response.status
+        elif route.match.dynamic_metadata:
+            kind = "model"
+        else:
+            kind = "path" if route.match.path else "header"
+        if kind not in kinds[-1:]:
+            kinds.append(kind)
+    assert kinds == ["header", 404, "path", "model", 200, 400, 404, 405, 404]
+
+
+def test_a_listing_of_any_length_fits():
+    catalog = Catalog.of([service(f"model-{number}") for number in range(500)])
+    table = routes.routes(catalog)
+    listing = next(
+        route.direct_response.body.inline_string
+        for route in table.virtual_hosts[0].routes
+        if route.direct_response.status == 200
+    )
+    assert len(json.loads(listing)["data"]) == 500
+    assert len(listing) == table.max_direct_response_body_size_bytes.value > 4096
+
+
+def test_the_older_claim_to_a_model_name_wins():
+    older = service("zeta", models=("chat",), since="2026-01-01T00:00:00Z")
+    newer = service("alpha", models=("chat", "llm/zeta"), since="2026-02-01T00:00:00Z")
+    owners = Catalog.of([newer, older]).model_owners()
+    assert owners == {
+        "chat": ServiceKey("llm", "zeta"),
+        "llm/zeta": ServiceKey("llm", "zeta"),
+        "llm/alpha": ServiceKey("llm", "alpha"),
+    }
+    assert replace(older, since="2026-03-01T00:00:00Z").key == older.key
