@@ -48,7 +48,7 @@ class Claimants:
     """The other services, parsed once per generation: every reconcile looks at all of them."""
 
     def __init__(self) -> None:
-        self._parsed: dict[str, tuple[int, LLMService | None]] = {}
+        self._parsed: dict[Key, tuple[str, int, LLMService | None]] = {}
 
     def others(self, key: Key, bodies: Iterable[Mapping[str, Any]]) -> Iterator[LLMService]:
         """All valid services but `key`; one whose spec is wrong claims nothing until it is corrected."""
@@ -57,16 +57,17 @@ class Claimants:
             if service is not None:
                 yield service
 
-    def forget(self, uid: str) -> None:
+    def forget(self, key: Key) -> None:
         """The service is gone."""
-        self._parsed.pop(uid, None)
+        self._parsed.pop(key, None)
 
     def _parse(self, body: Mapping[str, Any]) -> LLMService | None:
-        uid, generation = body["metadata"]["uid"], body["metadata"].get("generation", 1)
-        known = self._parsed.get(uid)
-        if known is None or known[0] != generation:
-            known = self._parsed[uid] = (generation, _parse_or_none(body))
-        return known[1]
+        key, metadata = key_of(body), body["metadata"]
+        known = self._parsed.get(key)
+        if known is None or known[:2] != (metadata["uid"], metadata.get("generation", 1)):
+            known = metadata["uid"], metadata.get("generation", 1), _parse_or_none(body)
+            self._parsed[key] = known
+        return known[2]
 
 
 def _parse_or_none(body: Mapping[str, Any]) -> LLMService | None:

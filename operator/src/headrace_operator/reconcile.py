@@ -9,7 +9,7 @@ there is none. A spec that cannot be accepted changes nothing but the status.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -55,6 +55,7 @@ class Reconciler:
         if body is None or "deletionTimestamp" in body["metadata"]:
             self.engines.follow(key, (), "")
             self._nudged.pop(key, None)
+            self._claimants.forget(key)
             return None  # owner references clean up
         refused, failure, again = None, None, None
         try:
@@ -91,10 +92,12 @@ class Reconciler:
         wanted = desired(service, self.settings, owned_models(service), live)
         nudged = self._nudged.setdefault(service.key, {})
         actions = plan(wanted, observed, policy_document(service).hash, nudged, self.clock())
+        await self._check_free(service, actions)
         for action in actions:
             if not isinstance(action, Nudge):
                 await self._do(service, action)
-        await asyncio.gather(*(self._do(service, action) for action in actions if isinstance(action, Nudge)))
+        nudges = [self._nudge(service.key, action) for action in actions if isinstance(action, Nudge)]
+        await asyncio.gather(*nudges)
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
@@ -106,42 +109,49 @@ class Reconciler:
             await self._do(service, Apply(without_models(service, live, lost), creates=False))
 
     async def _live_deployment(self, service: LLMService, observed: Observed) -> Any:
-        """The Deployment that runs, looked up if the cache misses it: to render it anew could restart engines."""
+        """The Deployment that runs, looked up if not cached: to render it anew could restart engines."""
         known = observed.deployment(service.key.name)
         if known is not None:
             return known
         found = await self.cluster.read("Deployment", service.key.namespace, service.key.name)
         return found if found and _owner(found) == service.uid else None
 
-    async def _do(self, service: LLMService, action: Action) -> None:
-        namespace = service.key.namespace
+    async def _check_free(self, service: LLMService, actions: Iterable[Action]) -> None:
+        """Take no object of someone else's, as an apply would; nothing is written before this."""
+        for action in actions:
+            if not isinstance(action, Apply) or not action.creates:
+                continue
+            kind, name = action.manifest["kind"], action.manifest["metadata"]["name"]
+            found = await self.cluster.read(kind, service.key.namespace, name)
+            if found is None or _owner(found) == service.uid:
+                continue
+            if (found["metadata"].get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
+                raise TransientError(
+                    f"{kind} {name} of a deleted service is being collected", _COLLECTED_AGAIN
+                )
+            raise RefusedError(
+                Reason.OBJECT_NAME_TAKEN,
+                f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or choose another name",
+            )
+
+    async def _do(self, service: LLMService, action: Apply | Delete) -> None:
         match action:
-            case Apply(manifest, creates):
-                if creates:
-                    await self._check_free(service, manifest)
+            case Apply(manifest):
                 self.cache.put(await self.cluster.apply(manifest))
                 ACTIONS.labels("apply", manifest["kind"]).inc()
             case Delete(kind, name, uid):
-                await self.cluster.delete(kind, namespace, name, uid)
+                await self.cluster.delete(kind, service.key.namespace, name, uid)
                 ACTIONS.labels("delete", kind).inc()
-            case Nudge(pod, value):
-                self._nudged[service.key][pod.uid] = self.clock()
-                annotations = {names.POLICY_NUDGE: value}
-                self.cache.put(await self.cluster.annotate("Pod", namespace, pod.name, annotations))
-                ACTIONS.labels("nudge", "Pod").inc()
 
-    async def _check_free(self, service: LLMService, manifest: dict[str, Any]) -> None:
-        """Take no object that belongs to someone else: server-side apply would."""
-        kind, name = manifest["kind"], manifest["metadata"]["name"]
-        found = await self.cluster.read(kind, service.key.namespace, name)
-        if found is None or _owner(found) == service.uid:
-            return
-        if (found["metadata"].get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
-            raise TransientError(f"{kind} {name} of a deleted service is being collected", _COLLECTED_AGAIN)
-        raise RefusedError(
-            Reason.OBJECT_NAME_TAKEN,
-            f"metadata.name: {kind} {name} exists and is not Headrace's: delete it, or choose another name",
-        )
+    async def _nudge(self, key: Key, nudge: Nudge) -> None:
+        self._nudged[key][nudge.pod.uid] = self.clock()
+        annotations = {names.POLICY_NUDGE: nudge.value}
+        try:
+            self.cache.put(await self.cluster.annotate("Pod", key.namespace, nudge.pod.name, annotations))
+        except ApiError as error:
+            if error.code != 404:  # the pod is gone, and with it the need
+                raise
+        ACTIONS.labels("nudge", "Pod").inc()
 
     def _follow(self, key: Key) -> float | None:
         """Follow the ready pods; seconds until the next nudge is due."""
@@ -161,7 +171,9 @@ class Reconciler:
         previous = (self.cache.service(key) or body).get("status") or {}
         paused = (metadata.get("annotations") or {}).get(PAUSED) == "true"
         subject = Subject(key, metadata.get("generation", 1), paused, previous)
-        current = status(subject, self._observe(key), refused, failure, self.settings.gateway, _timestamp())
+        current = status(
+            subject, self._observe(key), refused, failure, gateway=self.settings.gateway, now=_timestamp()
+        )
         written = _json(current)
         if written == previous:
             return

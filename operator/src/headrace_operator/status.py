@@ -51,9 +51,15 @@ class Subject:
 
 
 def status(
-    subject: Subject, observed: Observed, refused: RefusedError | None, failure: str, gateway: str, now: str
+    subject: Subject,
+    observed: Observed,
+    refused: RefusedError | None,
+    failure: str,
+    *,
+    gateway: str,
+    now: str,
 ) -> ServiceStatus:
-    """The status now (RFC 3339, UTC). `failure` is what went wrong in this reconcile, empty if nothing did."""
+    """The status at `now` (RFC 3339, UTC); `failure` is what went wrong in this reconcile, or empty."""
     live = observed.deployment(subject.key.name)
     document = policy_in_force(subject.key, observed)
     routed = ("ConfigMap", names.gateway_config_map(subject.key)) in observed.objects
@@ -97,20 +103,25 @@ def _ready(live: Raw | None, observed: Observed, refused: RefusedError | None) -
         return Verdict(False, Reason.STARTING, "the Deployment is being created")
     wanted, ready = live["spec"]["replicas"], len(observed.ready)
     if wanted == 0:
-        return Verdict(
-            False, Reason.SCALED_TO_ZERO, "spec.replicas is 0: set it to 1 or more to serve requests"
-        )
+        fix = "set it to 1 or more to serve requests"
+        return Verdict(False, Reason.SCALED_TO_ZERO, f"spec.replicas is 0: {fix}")
     count = f"{ready} of {wanted} replicas ready"
     if ready >= wanted:
         return Verdict(True, Reason.ALL_REPLICAS_READY, count)
+    reason, message = _missing(live, observed)
+    return Verdict(False, reason, f"{count}; {message}")
+
+
+def _missing(live: Raw, observed: Observed) -> tuple[Reason, str]:
+    """Why replicas are missing: the gravest reason that any of them has."""
     refusal = _deployment_condition(live, "ReplicaFailure")
     if refusal.get("status") == "True":
-        return Verdict(False, Reason.PODS_NOT_CREATED, f"{count}; {refusal.get('message', '')}")
-    worst = _worst(observed)
-    if worst is None:
-        return Verdict(False, Reason.STARTING, f"{count}; pods are being created")
-    pod, reason, message = worst
-    return Verdict(False, reason, f"{count}; {pod}: {message}")
+        return Reason.PODS_NOT_CREATED, refusal.get("message", "")
+    problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
+    if not problems:
+        return Reason.STARTING, "pods are being created"
+    name, worst = min(problems, key=lambda item: (_GRAVEST_FIRST.index(item[1].reason), item[0]))
+    return worst.reason, f"{name}: {worst.message}"
 
 
 def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdict:
@@ -118,19 +129,28 @@ def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdi
         return Verdict(False, Reason.PAUSED, "the annotation headrace.dev/paused is set: nothing is changed")
     if live is None:
         return Verdict(False, Reason.SETTLED, "nothing runs")
-    wanted, deployed = live["spec"]["replicas"], live.get("status", {})
     if _stuck(live):
         return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time")
-    updated = deployed.get("updatedReplicas", 0)
+    under_way = _rolling_out(live) or _filling_up(live["spec"]["replicas"], observed)
+    return under_way or Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
+
+
+def _rolling_out(live: Raw) -> Verdict | None:
+    wanted, deployed = live["spec"]["replicas"], live.get("status", {})
     if deployed.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return Verdict(True, Reason.ROLLING_OUT, "the Deployment was changed")
+    updated = deployed.get("updatedReplicas", 0)
     if updated < min(wanted, deployed.get("replicas", 0)):
         return Verdict(True, Reason.ROLLING_OUT, f"{updated} of {wanted} replicas have the current template")
+    return None
+
+
+def _filling_up(wanted: int, observed: Observed) -> Verdict | None:
     if len(observed.pods) != wanted:
         return Verdict(True, Reason.SCALING, f"from {len(observed.pods)} to {wanted} replicas")
     if len(observed.ready) < wanted:
         return Verdict(True, Reason.STARTING, f"{len(observed.ready)} of {wanted} replicas ready")
-    return Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
+    return None
 
 
 def _policy_applied(document: PolicyDocument | None, observed: Observed) -> Verdict:
@@ -204,14 +224,6 @@ def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason,
             yield Reason.ENGINE_VERSION_NOT_SUPPORTED, f"{pod.name}: {report.engine.reason}"
         if report.policy.disabled:
             yield Reason.POLICY_FAILED, f"{pod.name}: {report.policy.error or 'the engine schedules FCFS'}"
-
-
-def _worst(observed: Observed) -> tuple[str, Reason, str] | None:
-    problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
-    if not problems:
-        return None
-    name, problem = min(problems, key=lambda item: (_GRAVEST_FIRST.index(item[1].reason), item[0]))
-    return name, problem.reason, problem.message
 
 
 def _applied(document: PolicyDocument, observed: Observed) -> int:

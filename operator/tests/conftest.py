@@ -1,0 +1,78 @@
+"""Fixtures of the operator's tests on a real API server."""
+
+import os
+import socket
+import subprocess
+import sys
+import uuid
+
+import httpx
+import pytest
+
+from op_kube import eventually, install_crd, new_namespace
+
+SIDECAR_IMAGE = "example/sidecar:1"
+
+
+class Operator:
+    """The operator as its own process, with a log."""
+
+    def __init__(self, apiserver, log, image=SIDECAR_IMAGE, **environment):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        settings = {
+            "KUBECONFIG": str(apiserver.kubeconfig),
+            "HEADRACE_SIDECAR_IMAGE": image,
+            "HEADRACE_METRICS_PORT": str(self.port),
+            "HEADRACE_GATEWAY_URL": "http://gateway.example",
+        }
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headrace_operator"],
+                env={**os.environ, **settings, **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        eventually(self._ready, 30)
+
+    def _ready(self):
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/readyz", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def metric(self, name, **labels):
+        """Sum of a metric's samples that have these labels."""
+        text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", trust_env=False).text
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        lines = [line for line in text.splitlines() if line.startswith((name + "{", name + " "))]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if all(part in line for part in wanted))
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(15) is not None
+
+
+@pytest.fixture(scope="session")
+def crd(apiserver):
+    install_crd(apiserver)
+    return apiserver
+
+
+@pytest.fixture(scope="session")
+def operator(crd, tmp_path_factory):
+    running = Operator(crd, tmp_path_factory.mktemp("operator") / "log")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def kube(crd):
+    client = new_namespace(crd, f"t{uuid.uuid4().hex[:8]}")
+    yield client
+    for service in client.list("llmservices"):
+        client.delete("llmservices", service["metadata"]["name"])
+    client.close()

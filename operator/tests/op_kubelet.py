@@ -1,0 +1,119 @@
+"""Plays kubelet, sidecar and engine for the pods of one namespace, since the test's API server has no node.
+
+Each pod gets an address of its own on loopback, a ready status, and a server on port 9400 that answers `/status`.
+As with a real kubelet, a changed policy ConfigMap reaches the pod only when an annotation of the pod changes too.
+"""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
+
+from op_kube import ok
+
+_ADDRESSES = iter(range(2, 65_000))
+
+
+class FakeNode:
+    """Runs the pods of `kube`'s namespace until it is left."""
+
+    def __init__(self, kube, policies=("FCFS", "LARRY")):
+        self.kube = kube
+        self.policies = policies
+        self.engines = {}
+        self.info = EngineInfo("Idle", vllm_version="0.32.0", boot="b1")
+        self.problem = None  # a pod status to report instead of a ready one
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(10)
+        for engine in self.engines.values():
+            engine.close()
+
+    def _run(self):
+        while not self._stop.wait(0.05):
+            for pod in self.kube.list("pods", labelSelector="headrace.dev/service"):
+                self._tend(pod)
+
+    def _tend(self, pod):
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        if uid not in self.engines:
+            self.engines[uid] = _Engine(self)
+        engine = self.engines[uid]
+        status = self.problem or engine.pod_status()
+        if not contains(pod.get("status", {}), status):
+            answer = self.kube.patch("pods", name, {"status": status}, sub="status")
+            assert answer.status_code in {200, 404}, answer.text
+        nudge = pod["metadata"].get("annotations", {}).get("headrace.dev/policy-nudge", "")
+        if engine.seen_nudge != nudge or not engine.hash:
+            engine.seen_nudge = nudge
+            service = pod["metadata"]["labels"]["headrace.dev/service"]
+            config_map = ok(self.kube.http.get(self.kube.path("configmaps", f"{service}-policy")))
+            engine.take(json.loads(config_map["data"]["policy.json"]))
+
+
+class _Engine:
+    def __init__(self, node):
+        self.node = node
+        self.ip = f"127.9.{next(_ADDRESSES) // 250}.{next(_ADDRESSES) % 250 + 1}"
+        self.hash, self.policy, self.rejected, self.seen_nudge = "", "", "", ""
+        engine = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):  # noqa: N802
+                body = dumps(engine.status()).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer((self.ip, 9400), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def take(self, document):
+        if document["policy"] in self.node.policies:
+            self.hash, self.policy = document["hash"], document["policy"]
+        else:
+            self.rejected = document["hash"]
+
+    def status(self):
+        applied = "" if self.node.info.state == "Stock" else self.hash
+        error = "this runtime does not know the policy" if self.rejected else ""
+        policy = AppliedPolicy(self.policy, applied, self.rejected, error)
+        return EngineStatus("0.1.0", self.node.policies, 1, self.node.info, policy)
+
+    def pod_status(self):
+        running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+        return {
+            "phase": "Running",
+            "podIP": self.ip,
+            "podIPs": [{"ip": self.ip}],
+            "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+            "containerStatuses": [
+                {"name": "engine", "state": running, "ready": True, "started": True, "restartCount": 0}
+                | {"image": "example/vllm:1", "imageID": "1"}
+            ],
+        }
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def contains(live, ours):
+    """Whether `live` has every key of `ours`."""
+    if isinstance(ours, dict):
+        return isinstance(live, dict) and all(contains(live.get(key), value) for key, value in ours.items())
+    if isinstance(ours, list):
+        return isinstance(live, list) and len(live) == len(ours) and all(map(contains, live, ours))
+    return live == ours

@@ -1,0 +1,213 @@
+"""The whole operator as a process against a real API server; kubelet and sidecars are played by the test."""
+
+import json
+import time
+
+import pytest
+
+from op_kube import eventually, llmservice, ok
+from op_kubelet import FakeNode
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("operator")]
+
+OWNED = {
+    "deployments": {"chat"},
+    "services": {"chat"},
+    "configmaps": {"chat-policy", "chat-gateway"},
+    "networkpolicies": {"chat"},
+    "poddisruptionbudgets": {"chat"},
+}
+
+
+def owned(kube):
+    mine = {"labelSelector": "headrace.dev/service"}
+    found = {plural: {item["metadata"]["name"] for item in kube.list(plural, **mine)} for plural in OWNED}
+    return {plural: names for plural, names in found.items() if names}
+
+
+def policy(kube, name="chat"):
+    return json.loads(kube.get("configmaps", f"{name}-policy")["data"]["policy.json"])
+
+
+def settled(kube, name="chat"):
+    return (
+        kube.condition(name, "Ready")[0] == "True"
+        and kube.condition(name, "PolicyApplied")[0] == "True"
+        and kube.condition(name, "Progressing")[1] == "Settled"
+    )
+
+
+def test_apply_makes_the_owned_objects_and_delete_removes_them(kube):
+    kube.start()
+    eventually(lambda: owned(kube) == OWNED)
+    with FakeNode(kube):
+        eventually(lambda: settled(kube))
+        body = kube.get("llmservices", "chat")
+        assert body["status"]["readyReplicas"] == 2
+        assert body["status"]["policy"]["appliedReplicas"] == 2
+        assert body["status"]["url"] == f"http://gateway.example/{kube.namespace}/chat/v1"
+        assert "finalizers" not in body["metadata"]
+        ok(kube.delete("llmservices", "chat"))
+        eventually(lambda: not owned(kube), 50)  # the collector looks for new kinds twice a minute
+
+
+def test_policy_patch_is_confirmed_live_and_leaves_the_deployment_alone(kube):
+    kube.start()
+    with FakeNode(kube):
+        eventually(lambda: settled(kube))
+        before = kube.get("deployments", "chat")["metadata"]["generation"]
+        for name in ("LARRY", "FCFS", "LARRY"):
+            started = time.monotonic()
+            ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": name}}}))
+            generation = kube.get("llmservices", "chat")["metadata"]["generation"]
+            eventually(lambda generation=generation: applied(kube, generation), 10, 0.02)
+            assert time.monotonic() - started < 5
+            assert policy(kube)["policy"] == name
+        assert kube.get("deployments", "chat")["metadata"]["generation"] == before
+
+
+def applied(kube, generation):
+    status = kube.get("llmservices", "chat")["status"]
+    condition = next(c for c in status["conditions"] if c["type"] == "PolicyApplied")
+    return condition["observedGeneration"] == generation and condition["status"] == "True"
+
+
+def test_nothing_is_written_at_the_fixpoint(kube, operator):
+    kube.start()
+    with FakeNode(kube):
+        eventually(lambda: settled(kube))
+        eventually(lambda: quiet(kube, operator), 30)
+        before = operator.metric("headrace_operator_api_requests_total", verb="PATCH")
+        reconciled = operator.metric("headrace_operator_reconcile_seconds_count")
+        ok(kube.patch("llmservices", "chat", {"metadata": {"labels": {"touched": "yes"}}}))
+        eventually(lambda: operator.metric("headrace_operator_reconcile_seconds_count") > reconciled)
+        assert operator.metric("headrace_operator_api_requests_total", verb="PATCH") == before
+
+
+def quiet(kube, operator):
+    """Whether a second passes without a reconcile."""
+    before = operator.metric("headrace_operator_reconcile_seconds_count")
+    time.sleep(1.0)
+    return operator.metric("headrace_operator_reconcile_seconds_count") == before
+
+
+def test_foreign_fields_stay_and_our_own_are_healed(kube):
+    kube.start()
+    eventually(lambda: owned(kube) == OWNED)
+    foreign = {"metadata": {"annotations": {"example.com/note": "mine"}}, "spec": {"replicas": 7}}
+    ok(kube.patch("deployments", "chat", foreign))
+    eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 2)
+    assert kube.get("deployments", "chat")["metadata"]["annotations"]["example.com/note"] == "mine"
+    kube.delete("services", "chat")
+    eventually(lambda: kube.get("services", "chat"))
+
+
+def test_the_older_service_keeps_the_model_name(kube):
+    model = {"source": "hf://a/b", "servedName": f"m-{kube.namespace}"}
+    kube.start("first", model=model)
+    eventually(lambda: kube.condition("first", "Accepted")[0] == "True")
+    time.sleep(1.0)  # creation times have a resolution of one second
+    kube.start("second", model=model)
+    eventually(lambda: kube.condition("second", "Accepted")[1] == "ModelNameConflict")
+    assert "spec.model.servedName" in kube.condition("second", "Accepted")[2]
+    assert kube.get("deployments", "second") is None
+    gateway = json.loads(kube.get("configmaps", "first-gateway")["data"]["gateway.json"])
+    assert gateway["models"] == [f"{kube.namespace}/first", f"m-{kube.namespace}"]
+
+
+def test_a_refused_spec_changes_nothing_that_runs(kube):
+    kube.start()
+    eventually(lambda: owned(kube) == OWNED)
+    versions = {
+        name: kube.get("deployments", name)["metadata"]["generation"] for name in OWNED["deployments"]
+    }
+    volume = {"name": "host", "hostPath": {"path": "/etc"}}
+    ok(kube.patch("llmservices", "chat", {"spec": {"podTemplate": {"volumes": [volume]}, "replicas": 5}}))
+    eventually(lambda: kube.condition("chat", "Accepted")[1] == "HostPathNotAllowed")
+    assert {name: kube.get("deployments", name)["metadata"]["generation"] for name in versions} == versions
+    assert kube.get("deployments", "chat")["spec"]["replicas"] == 2
+
+
+def test_an_object_of_someone_else_is_not_taken(kube):
+    mine = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chat"},
+        "spec": {"ports": [{"port": 1}]},
+    }
+    ok(kube.create("services", mine))
+    kube.start()
+    eventually(lambda: kube.condition("chat", "Accepted")[1] == "ObjectNameTaken")
+    assert owned(kube) == {}
+    ok(kube.delete("services", "chat"))
+    eventually(lambda: owned(kube) == OWNED, 30)
+
+
+def test_paused_writes_nothing_but_status(kube):
+    body = llmservice(model={"source": "hf://a/b", "servedName": f"m-{kube.namespace}"})
+    body["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
+    ok(kube.create("llmservices", body))
+    eventually(lambda: kube.condition("chat", "Progressing")[1] == "Paused")
+    assert owned(kube) == {}
+    ok(kube.patch("llmservices", "chat", {"metadata": {"annotations": {"headrace.dev/paused": None}}}))
+    eventually(lambda: owned(kube) == OWNED)
+
+
+def test_scale_subresource(kube):
+    kube.start()
+    with FakeNode(kube):
+        eventually(lambda: settled(kube))
+        template = kube.get("deployments", "chat")["spec"]["template"]
+        ok(kube.patch("llmservices", "chat", {"spec": {"replicas": 3}}, sub="scale"))
+        eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 3)
+        eventually(lambda: kube.get("llmservices", "chat")["status"]["readyReplicas"] == 3)
+        scale = ok(kube.http.get(kube.path("llmservices", "chat", "scale")))
+        assert scale["status"]["replicas"] == 3
+        assert "headrace.dev/service=chat" in scale["status"]["selector"]
+        assert kube.get("deployments", "chat")["spec"]["template"] == template
+
+
+def test_reasons_tell_capacity_from_a_missing_claim(kube):
+    kube.start()
+    with FakeNode(kube) as node:
+        node.problem = unscheduled("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+        eventually(lambda: kube.condition("chat", "Ready")[1] == "Unschedulable")
+        node.problem = unscheduled('persistentvolumeclaim "models" not found')
+        eventually(lambda: kube.condition("chat", "Ready")[1] == "ModelClaimNotFound")
+        assert "spec.model.source" in kube.condition("chat", "Ready")[2]
+
+
+def unscheduled(message):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+def test_events_tell_transitions_once(kube):
+    kube.start()
+    with FakeNode(kube):
+        eventually(lambda: settled(kube))
+
+        def told():
+            events = [e for e in kube.list("events") if e["regarding"]["kind"] == "LLMService"]
+            return {"Valid", "AllReplicasReady", "Applied"} <= {e["reason"] for e in events} and events
+
+        events = eventually(told)
+        assert len({e["metadata"]["name"] for e in events}) == len(events)
+        assert [e["reason"] for e in events].count("Valid") == 1
+
+
+def test_dra_claims_devices_by_a_template(kube):
+    gpu = {"type": "GPU", "allocation": "DRA"}
+    kube.start(accelerator=gpu)
+    template = eventually(lambda: kube.get("resourceclaimtemplates", "chat-gpu"))
+    assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+    engine = {"image": "example/vllm:1", "tensorParallelSize": 2}
+    ok(kube.patch("llmservices", "chat", {"spec": {"engine": engine}}))
+
+    def doubled():
+        item = kube.get("resourceclaimtemplates", "chat-gpu")
+        return item and item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 2
+
+    eventually(doubled)
+    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": {"type": "None"}}}))
+    eventually(lambda: kube.get("resourceclaimtemplates", "chat-gpu") is None)
