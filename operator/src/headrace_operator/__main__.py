@@ -18,6 +18,7 @@ from headrace_operator.cluster import ApiCluster, connect
 from headrace_operator.engines import Engines, HttpStatusClient
 from headrace_operator.errors import ApiError
 from headrace_operator.kinds import SERVICE
+from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.reconcile import Reconciler
 from headrace_operator.recorder import Recorder
 from headrace_operator.resync import resync
@@ -47,6 +48,10 @@ async def operate(settings: Settings) -> None:
         await kopf.operator(
             registry=_registry(cache, queue),
             standalone=True,
+            identity=FIELD_MANAGER,  # type: ignore[arg-type]  # else kopf asks for a user name, which uid 65532 lacks
+            identity=kopf.Identity(
+                "headrace-operator"
+            ),  # its default asks for the user's name: a pod's has none
             clusterwide=not settings.watch_namespaces,
             namespaces=settings.watch_namespaces,
             ready_flag=ready,
