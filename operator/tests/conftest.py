@@ -8,7 +8,6 @@ import uuid
 
 import httpx
 import pytest
-
 from op_kube import eventually, install_crd, new_namespace
 
 SIDECAR_IMAGE = "example/sidecar:1"

@@ -1,16 +1,16 @@
 """Plays kubelet, sidecar and engine for the pods of one namespace, since the test's API server has no node.
 
-Each pod gets an address of its own on loopback, a ready status, and a server on port 9400 that answers `/status`.
-As with a real kubelet, a changed policy ConfigMap reaches the pod only when an annotation of the pod changes too.
+Each pod gets an address of its own on loopback, a ready status, and a server on port 9400 that answers
+`/status`. As with a real kubelet, a changed policy reaches the pod only when an annotation changes too.
 """
 
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
-
 from op_kube import ok
+
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
 
 _ADDRESSES = iter(range(2, 65_000))
 
@@ -67,7 +67,7 @@ class _Engine:
         engine = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):  # noqa: N802
+            def do_GET(self):
                 body = dumps(engine.status()).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))

@@ -4,7 +4,6 @@ import json
 import time
 
 import pytest
-
 from op_kube import eventually, llmservice, ok
 from op_kubelet import FakeNode
 

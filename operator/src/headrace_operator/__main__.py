@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from contextlib import AsyncExitStack
+from typing import Any
 
 import kopf
 
@@ -26,7 +27,8 @@ from headrace_operator.settings import Settings, from_environment
 from headrace_operator.workers import Workers
 from headrace_operator.workqueue import WorkQueue
 
-logger = logging.getLogger("headrace_operator")
+# Named, because kopf's default asks for the user's name and a pod's user has none.
+_IDENTITY: Any = FIELD_MANAGER
 
 
 async def operate(settings: Settings) -> None:
@@ -48,10 +50,7 @@ async def operate(settings: Settings) -> None:
         await kopf.operator(
             registry=_registry(cache, queue),
             standalone=True,
-            identity=FIELD_MANAGER,  # type: ignore[arg-type]  # else kopf asks for a user name, which uid 65532 lacks
-            identity=kopf.Identity(
-                "headrace-operator"
-            ),  # its default asks for the user's name: a pod's has none
+            identity=_IDENTITY,
             clusterwide=not settings.watch_namespaces,
             namespaces=settings.watch_namespaces,
             ready_flag=ready,

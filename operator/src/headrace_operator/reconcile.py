@@ -131,7 +131,7 @@ class Reconciler:
                 )
             raise RefusedError(
                 Reason.OBJECT_NAME_TAKEN,
-                f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or choose another name",
+                f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or rename the service",
             )
 
     async def _do(self, service: LLMService, action: Apply | Delete) -> None:

@@ -11,7 +11,8 @@ from headrace_operator import names
 from headrace_operator.api import Key, key_of
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import ApiCluster
-from headrace_operator.kinds import OWNED, POD, SERVICE
+from headrace_operator.errors import ApiError
+from headrace_operator.kinds import OWNED, POD, SERVICE, Resource
 from headrace_operator.settings import Settings
 from headrace_operator.workqueue import WorkQueue
 
@@ -32,9 +33,17 @@ async def resync(cache: Cache, cluster: ApiCluster, queue: WorkQueue[Key], setti
 
 async def _uids(cluster: ApiCluster, settings: Settings) -> set[str]:
     selector = f"{names.MANAGED_BY}={names.MANAGER}"
-    uids = set()
+    uids: set[str] = set()
     for namespace in settings.watch_namespaces or (None,):
         for target in (SERVICE, *OWNED, POD):
-            async for body in cluster.each(target, namespace, "" if target is SERVICE else selector):
-                uids.add(body["metadata"]["uid"])
+            uids |= await _listed(cluster, target, namespace, "" if target is SERVICE else selector)
     return uids
+
+
+async def _listed(cluster: ApiCluster, target: Resource, namespace: str | None, selector: str) -> set[str]:
+    try:
+        return {body["metadata"]["uid"] async for body in cluster.each(target, namespace, selector)}
+    except ApiError as error:
+        if error.code == 404:
+            return set()  # a kind that this API server does not have, such as claims for devices
+        raise

@@ -54,7 +54,7 @@ class Spec(Block):
         le=1000,
     )
     scheduling: Scheduling = live("The scheduling policy inside each engine.", Scheduling())
-    slo: Slo = live("Targets that scheduling works towards; any subset.", Slo())
+    slo: Slo = live("Targets that each request's attainment is measured against; any subset.", Slo())
     routing: Routing = live("How the gateway spreads requests over replicas.", Routing())
     disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
     pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())

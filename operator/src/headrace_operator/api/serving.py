@@ -70,7 +70,7 @@ class Scheduling(Block):
 
 
 class Slo(Block):
-    """Targets of the service. They steer scheduling and are reported as attainment; they are no guarantee."""
+    """Targets of the service: each request's attainment is measured against them; they are no guarantee."""
 
     ttft: Duration | None = live("Time to first token, from arrival; unset means no target.", None)
     tbt: Duration | None = live("Time between two tokens of one request; unset means no target.", None)

@@ -71,7 +71,6 @@ def _arguments(service: LLMService) -> list[str]:
     options = {
         "--model": _model(spec.model.source),
         "--revision": spec.model.revision,
-        "--served-model-name": service.served_name,
         "--host": "0.0.0.0",  # noqa: S104 reached by the gateway at the pod's address
         "--port": names.HTTP_PORT,
         "--tensor-parallel-size": spec.engine.tensor_parallel_size,
@@ -80,7 +79,9 @@ def _arguments(service: LLMService) -> list[str]:
         "--block-size": spec.engine.block_size,
         "--shutdown-timeout": drain_seconds(service),
     }
-    return [f"{name}={value}" for name, value in options.items() if value is not None]
+    served = dict.fromkeys((service.served_name, names.qualified(service.key)))
+    given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return ["--served-model-name", *served, *given]
 
 
 def _model(source: str) -> str:
