@@ -55,11 +55,19 @@ class Landed:
 
 @dataclass(slots=True)
 class Endpoint:
-    """One engine. Mutable, owned by its service's `Fleet`."""
+    """One engine. Mutable, owned by its service's `Fleet`.
+
+    The fields below `reported_at` are sums over the report that every choice needs, made once per report.
+    """
 
     address: str  # IP
     report: LoadReport | None = None
     reported_at: float = float("-inf")  # the picker's clock, seconds
+    serving: bool = False
+    queued_tokens: int = 0  # prompt tokens that are not computed yet
+    missing_blocks: int = 0  # KV blocks that waiting prompts need beyond the free ones; negative = to spare
+    requests: int = 0  # running and waiting
+
     bookings: deque[Booking] = field(default_factory=deque)
     booked_requests: int = 0
     booked_tokens: float = 0.0
@@ -67,12 +75,11 @@ class Endpoint:
 
     def fresh(self, now: float) -> bool:
         """Whether the engine reports and makes progress."""
-        return self.report is not None and self.report.serving and now - self.reported_at <= STALE_SECONDS
+        return self.serving and now - self.reported_at <= STALE_SECONDS
 
     def held(self) -> int:
-        """Client requests that the engine runs, queues, or is about to get."""
-        report = self.report
-        return self.booked_requests + (report.running + report.waiting if report else 0)
+        """Requests that the engine runs, queues, or is about to get."""
+        return self.booked_requests + self.requests
 
     def book(self, work: Work, now: float) -> None:
         """Remember that `work` is on its way."""
@@ -88,6 +95,10 @@ class Endpoint:
     def observe(self, report: LoadReport, now: float) -> Landed | None:
         """Take in a report; returns what landed since the one before, if all of it was booked here."""
         before, self.report, self.reported_at = self.report, report, now
+        self.serving = report.serving
+        self.queued_tokens = report.waiting_prefill_tokens + report.unfinished_prefill_tokens
+        self.missing_blocks = report.waiting_kv_blocks - report.free_kv_blocks
+        self.requests = report.running + report.waiting
         if before is None or before.boot != report.boot:
             self._clear()
             return None

@@ -70,9 +70,9 @@ class Fleet:
         candidates = self.candidates(now)
         if not candidates:
             raise NoEngineError
-        self._refuse_overload(candidates)
         work = self.token_rate.work(prompt)
         chosen = BALANCERS[self.config.balancer](candidates, work, self.context)
+        self._refuse_overload(chosen, candidates)
         self.turn += 1
         chosen.last_turn = self.turn
         chosen.book(work, now)
@@ -80,16 +80,22 @@ class Fleet:
 
     def candidates(self, now: float) -> list[Endpoint]:
         """Engines that report and make progress; if none does, all: an engine serves without its sidecar."""
-        for endpoint in self.endpoints.values():
-            endpoint.expire(now)
-        fresh = [endpoint for endpoint in self.endpoints.values() if endpoint.fresh(now)]
-        return fresh or list(self.endpoints.values())
+        endpoints = self.endpoints.values()
+        fresh = [endpoint for endpoint in endpoints if endpoint.fresh(now)]
+        if fresh:
+            return fresh
+        for endpoint in endpoints:
+            endpoint.expire(now)  # no report does it for them
+        return list(endpoints)
 
-    def _refuse_overload(self, candidates: list[Endpoint]) -> None:
+    def _refuse_overload(self, chosen: Endpoint, candidates: list[Endpoint]) -> None:
+        """Raise OverloadedError if every candidate's queue is too long; mostly a look at `chosen` is enough.
+
+        The queue ahead counts, without the request itself: a long prompt alone is no overload.
+        """
         limit = self.config.max_queue_seconds
-        if limit is None:
+        if limit is None or wait_seconds(chosen, NOTHING, self.context) <= limit:
             return
-        # The queue ahead, without the request itself: a long prompt alone is no overload.
         least = min(wait_seconds(endpoint, NOTHING, self.context) for endpoint in candidates)
         if least > limit:
             raise OverloadedError(least, limit)

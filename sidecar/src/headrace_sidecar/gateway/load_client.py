@@ -9,13 +9,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 import aiohttp
 import orjson
 
-from headrace_engine.contracts import ContractError, LoadReport, decode
+from headrace_engine.contracts import ContractError, LoadReport, decode, encode
 from headrace_sidecar.gateway import metrics
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.endpoint import STALE_SECONDS
@@ -98,5 +99,21 @@ def targets(catalog: Catalog) -> Iterator[Target]:
 
 
 def parse(line: bytes) -> LoadReport:
-    """A line of the stream; raises ContractError, or ValueError if it is not JSON."""
-    return decode(LoadReport, orjson.loads(line))
+    """A line of the stream; raises ContractError, or ValueError if it is not JSON.
+
+    A line with just our fields, types and version skips the general decoder, which takes ten times as long:
+    there are thousands of lines a second.
+    """
+    data = orjson.loads(line)
+    try:
+        values = [data[key] for key in _KEYS]
+    except (KeyError, TypeError):
+        return decode(LoadReport, data)
+    if [type(value) for value in values] == _TYPES and data["schema"] == _SCHEMA:
+        return LoadReport(*values)
+    return decode(LoadReport, data)
+
+
+_TYPES = list(get_type_hints(LoadReport).values())
+_KEYS = tuple(encode(LoadReport(*(kind() for kind in _TYPES))))
+_SCHEMA = next(field.default for field in fields(LoadReport) if field.name == "schema")

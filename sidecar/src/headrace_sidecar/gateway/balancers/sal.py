@@ -15,6 +15,7 @@ not chosen for longest. With no queue anywhere all waits are about equal, and de
 from collections.abc import Sequence
 from math import ceil
 
+from headrace_engine.contracts import LoadReport
 from headrace_sidecar.gateway.balancers.context import Context, Rates
 from headrace_sidecar.gateway.endpoint import Endpoint, Work
 
@@ -30,25 +31,22 @@ def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoi
 def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Eq. 2: how long `work` would wait on `endpoint`, its own prefill included; finite, 0 or more."""
     report = endpoint.report
-    if report is None:
-        return (endpoint.booked_tokens + work.tokens) / context.typical.prefill
     tokens = endpoint.booked_tokens + work.tokens
-    queued = report.waiting_prefill_tokens + report.unfinished_prefill_tokens + tokens
+    if report is None:
+        return tokens / context.typical.prefill
     prefill = report.prefill_tokens_per_second or context.typical.prefill
-    needed = report.waiting_kv_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
-    missing = needed - report.free_kv_blocks
+    wait = (endpoint.queued_tokens + tokens) / prefill
+    missing = endpoint.missing_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
     if missing <= 0:
-        return queued / prefill
-    return max(queued / prefill, missing / released_blocks_per_second(endpoint, context))
+        return wait
+    return max(wait, missing / released_blocks_per_second(report, context))
 
 
-def released_blocks_per_second(endpoint: Endpoint, context: Context) -> float:
+def released_blocks_per_second(report: LoadReport, context: Context) -> float:
     """KV blocks that become free per second on a reporting engine, over 0.
 
     An engine that runs nothing now will run what waits, so at least one request is taken as running.
     """
-    report = endpoint.report
-    assert report is not None  # noqa: S101  (the caller has looked)
     rates = Rates.of(report).or_else(context.typical)
     tokens = rates.prompt + (rates.output if context.sal.kv_release == "Gross" else 0.0)
     per_step = max(report.running, 1) * tokens / rates.output
