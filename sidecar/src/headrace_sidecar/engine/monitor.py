@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from headrace_engine.contracts import EngineInfo, LoadReport
 from headrace_engine.control.board import BoardReader
 from headrace_engine.control.boot import read_boot
 from headrace_engine.control.files import identity
 from headrace_engine.control.paths import StatsPaths
-from headrace_engine.control.records import FINISHED, STEPS, FinishedRequest
+from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest
 from headrace_engine.control.ring import RingReader
-from headrace_sidecar.engine.estimates import Estimates
+from headrace_sidecar.engine.estimates import Estimates, Rates
 from headrace_sidecar.engine.reports import NOTHING, load_report
 from headrace_sidecar.engine.state import History, Look, judge, remember
+from headrace_sidecar.engine.stock import StockLoad
 from headrace_sidecar.engine.totals import Totals
 
 
@@ -47,10 +47,11 @@ class Monitor:
         self._history = History()
         self._estimates = Estimates()
         self.totals = Totals()
-        self.answering = False  # set by whoever asks the engine's own HTTP server
+        self.answering = False  # set by whoever asks the engine's own HTTP server, as is `stock`
+        self.stock: StockLoad | None = None
         self.record = NOTHING
-        self.engine: EngineInfo = judge(self._history, self._look, 0.0)
-        self.load: LoadReport = self._report()
+        self.engine = judge(self._history, self._look, 0.0)
+        self.load = load_report(self.engine, NOTHING, Rates(), serving=False)
 
     @property
     def lost(self) -> Lost:
@@ -64,9 +65,9 @@ class Monitor:
         self._history = remember(self._history, self._look, now)
         self.engine = judge(self._history, self._look, now)
         if self._look.record is not None:
-            self.record = self._look.record
-            self.totals.add(self._look.boot, self.record)
-        self.load = self._report()
+            self.totals.add(self._look.boot, self._look.record)
+        self.record, rates = self._numbers()
+        self.load = load_report(self.engine, self.record, rates, serving=self._serving())
 
     def close(self) -> None:
         """Let go of the engine's files."""
@@ -88,10 +89,16 @@ class Monitor:
             self._estimates.add_finished(requests)
             self._finished(requests)
 
-    def _report(self) -> LoadReport:
-        serving = self.engine.state in ("Idle", "Running") or (
-            self.engine.state == "Stock" and self.answering
-        )
-        return load_report(
-            self.engine, self.record, self._estimates.rates(self.record.max_step_tokens), serving=serving
-        )
+    def _numbers(self) -> tuple[BoardRecord, Rates]:
+        """The engine's present board, or what stands in for it."""
+        if self.engine.state == "Stock":
+            return (self.stock.record, self.stock.rates) if self.stock else (NOTHING, Rates())
+        record = self._look.record
+        if record is None or self.engine.state == "Starting":  # the board is that of an earlier boot
+            record = NOTHING
+        return record, self._estimates.rates(record.max_step_tokens)
+
+    def _serving(self) -> bool:
+        if self.engine.state == "Stock":
+            return self.stock is not None
+        return self.engine.state in ("Idle", "Running")

@@ -66,16 +66,12 @@ def load_report(engine: EngineInfo, record: BoardRecord, rates: Rates, *, servin
     )
 
 
-def applied_policy(
-    engine: EngineInfo, record: BoardRecord, name: str, given: str, refusal: Refusal | None
-) -> AppliedPolicy:
+def applied_policy(record: BoardRecord, name: str, given: str, refusal: Refusal | None) -> AppliedPolicy:
     """What the operator is told of the policy.
 
     `name` is that of the policy on the board, `given` the hash of the document that was handed over. The
     sidecar's own refusal is told first: the engine never saw that document.
     """
-    if engine.state in ("Starting", "Stock"):
-        record, name = NOTHING, ""
     applied = applied_hash(record)
     error = MEANING.get(ErrorCode(record.error_code), "") if record.error_code in MEANING else ""
     rejected = given if record.error_code in DOCUMENT_ERRORS and applied != given else ""

@@ -93,7 +93,7 @@ def engine_status(sidecar: Sidecar) -> EngineStatus:
         policies=policies.names(),
         policy_schema=POLICY_SCHEMA,
         engine=monitor.engine,
-        policy=applied_policy(monitor.engine, monitor.record, name, handover.given, handover.refusal),
+        policy=applied_policy(monitor.record, name, handover.given, handover.refusal),
     )
 
 
