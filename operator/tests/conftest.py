@@ -7,8 +7,13 @@ import sys
 import uuid
 
 import httpx
+import hypothesis
 import pytest
 from op_kube import eventually, install_crd, new_namespace
+
+# Examples are cheap; how long one takes on a busy machine says nothing.
+hypothesis.settings.register_profile("headrace-operator", deadline=None)
+hypothesis.settings.load_profile("headrace-operator")
 
 SIDECAR_IMAGE = "example/sidecar:1"
 

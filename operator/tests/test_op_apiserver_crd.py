@@ -1,7 +1,6 @@
 """The CRD on a real API server: it installs, fills defaults, and refuses bad specs with words that help."""
 
 import pytest
-
 from op_kube import llmservice, ok
 
 pytestmark = pytest.mark.apiserver
@@ -15,13 +14,22 @@ BAD = {
         ["spec.scheduling.larry.alpha", "less than or equal to 100000"],
     ),
     "parameter below its bound": ({"scheduling": {"larry": {"alpha": -1}}}, ["spec.scheduling.larry.alpha"]),
-    "unknown parameter": ({"scheduling": {"larry": {"beta": 1}}}, ["spec.scheduling.larry.beta", "unknown field"]),
+    "unknown parameter": (
+        {"scheduling": {"larry": {"beta": 1}}},
+        ["spec.scheduling.larry.beta", "unknown field"],
+    ),
     "fixed budget without tokens": (
         {"scheduling": {"stepBudget": {"mode": "Fixed"}}},
         ["spec.scheduling.stepBudget", "needs stepBudget.tokens"],
     ),
-    "first token after the last": ({"slo": {"ttft": "2m", "jct": "30s"}}, ["spec.slo", "ttft must not exceed slo.jct"]),
-    "gap longer than the job": ({"slo": {"tbt": "1h", "jct": "30s"}}, ["spec.slo", "tbt must not exceed slo.jct"]),
+    "first token after the last": (
+        {"slo": {"ttft": "2m", "jct": "30s"}},
+        ["spec.slo", "ttft must not exceed slo.jct"],
+    ),
+    "gap longer than the job": (
+        {"slo": {"tbt": "1h", "jct": "30s"}},
+        ["spec.slo", "tbt must not exceed slo.jct"],
+    ),
     "no time between tokens": ({"slo": {"tbt": "0s"}}, ["spec.slo.tbt", "such as 500ms"]),
     "not a duration": ({"slo": {"ttft": "fast"}}, ["spec.slo.ttft", "such as 500ms"]),
     "unknown source": ({"model": {"source": "s3://bucket/x"}}, ["spec.model.source", "hf://", "pvc://"]),
@@ -30,7 +38,10 @@ BAD = {
         {"model": {"source": "pvc://claim/x", "revision": "main"}},
         ["spec.model", "hf:// sources"],
     ),
-    "reserved argument": ({"engine": {**ENGINE, "args": ["--model=x"]}}, ["spec.engine.args", "spec.model.source"]),
+    "reserved argument": (
+        {"engine": {**ENGINE, "args": ["--model=x"]}},
+        ["spec.engine.args", "spec.model.source"],
+    ),
     "reserved argument, two words": (
         {"engine": {**ENGINE, "args": ["--max-model-len", "7"]}},
         ["spec.engine.args", "spec.engine.maxModelLen"],
@@ -39,7 +50,10 @@ BAD = {
         {"engine": {**ENGINE, "args": ["--scheduler_cls=x"]}},
         ["spec.engine.args", "spec.scheduling.policy"],
     ),
-    "reserved argument, short": ({"engine": {**ENGINE, "args": ["-tp", "2"]}}, ["spec.engine.tensorParallelSize"]),
+    "reserved argument, short": (
+        {"engine": {**ENGINE, "args": ["-tp", "2"]}},
+        ["spec.engine.tensorParallelSize"],
+    ),
     "reserved variable": (
         {"engine": {**ENGINE, "env": [{"name": "HF_TOKEN", "value": "x"}]}},
         ["spec.engine.env", "spec.model.tokenSecretRef"],
@@ -55,7 +69,10 @@ BAD = {
         {"disruption": {"maxUnavailable": 0, "maxSurge": 0}},
         ["spec.disruption", "maxUnavailable or maxSurge above 0"],
     ),
-    "service account": ({"podTemplate": {"serviceAccountName": "x"}}, ["spec.podTemplate.serviceAccountName"]),
+    "service account": (
+        {"podTemplate": {"serviceAccountName": "x"}},
+        ["spec.podTemplate.serviceAccountName"],
+    ),
     "privilege": (
         {"podTemplate": {"securityContext": {"privileged": True}}},
         ["spec.podTemplate.securityContext.privileged"],

@@ -1,0 +1,64 @@
+"""Builders of raw cluster objects for tests of the pure parts."""
+
+import copy
+
+from op_golden import SETTINGS
+from op_kube import llmservice
+
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus
+from headrace_operator import names
+from headrace_operator.api import parse, policy_document
+from headrace_operator.claims import owned_models
+from headrace_operator.desired import desired
+from headrace_operator.observe import Report, observe
+
+RUNNING = {"running": {}}
+
+
+def body(name="chat", namespace="llm", created="2026-01-01T00:00:00Z", **spec):
+    raw = llmservice(name, **spec)
+    raw["metadata"] |= {
+        "namespace": namespace,
+        "uid": f"{namespace}-{name}",
+        "generation": 1,
+        "creationTimestamp": created,
+        "resourceVersion": "1",
+    }
+    return raw
+
+
+def applied(raw, settings=SETTINGS, live=None):
+    """The owned objects as the API server would return them after they were applied."""
+    service = parse(raw)
+    objects = [copy.deepcopy(dict(item)) for item in desired(service, settings, owned_models(service), live)]
+    for item in objects:
+        item["metadata"] |= {"uid": f"{item['kind']}-{item['metadata']['name']}", "generation": 1}
+        if item["kind"] == "Deployment":
+            count = item["spec"]["replicas"]
+            item["status"] = {"observedGeneration": 1, "replicas": count, "updatedReplicas": count}
+    return objects
+
+
+def pod(name, ready=True, **status):
+    conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
+    volumes = [{"name": "model", "persistentVolumeClaim": {"claimName": "models"}}]
+    token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "llm", "uid": name, "labels": {names.SERVICE_LABEL: "chat"}},
+        "spec": {"volumes": volumes, "containers": [{"name": "engine", "env": [token]}]},
+        "status": {"podIP": "10.0.0.1", "conditions": conditions, **status},
+    }
+
+
+def report(hash_, state="Idle", reason="", **policy):
+    info = EngineInfo(state, reason, vllm_version="0.32.0")
+    return Report(EngineStatus("0.1.0", ("FCFS", "LARRY"), 1, info, AppliedPolicy("FCFS", hash_, **policy)))
+
+
+def hash_of(raw):
+    return policy_document(parse(raw)).hash
+
+
+def observed(raw, pods=(), reports=None, objects=None):
+    return observe(applied(raw) if objects is None else objects, pods, reports or {})

@@ -1,0 +1,172 @@
+"""Owned objects: golden cases, and that only what must restart an engine touches the pod template."""
+
+import dataclasses
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from op_golden import SETTINGS, cases, expected, render
+from op_kube import llmservice
+
+from headrace_engine.contracts import GatewayConfig, PolicyDocument, loads
+from headrace_engine.policies import registry
+from headrace_operator import names
+from headrace_operator.api import parse
+from headrace_operator.claims import owned_models
+from headrace_operator.desired import desired, without_models
+
+UPGRADED = dataclasses.replace(SETTINGS, sidecar_image="example/sidecar:2")
+
+
+def body(**spec):
+    raw = llmservice(**spec)
+    raw["metadata"] |= {"namespace": "llm", "uid": "u1", "generation": 1}
+    return raw
+
+
+def objects(raw, settings=SETTINGS, live=None):
+    service = parse(raw)
+    rendered = desired(service, settings, owned_models(service), live)
+    return {(item["kind"], item["metadata"]["name"]): item for item in rendered}
+
+
+def deployment(raw, settings=SETTINGS, live=None):
+    return objects(raw, settings, live)["Deployment", "chat"]
+
+
+def template(raw, **options):
+    return deployment(raw, **options)["spec"]["template"]
+
+
+def engine(raw):
+    return template(raw)["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("case", cases())
+def test_golden(case):
+    assert render(case) == expected(case), "if this is meant: python operator/tests/op_golden.py"
+
+
+def test_the_golden_live_fields_share_the_template_of_their_twin():
+    pair = [list(yaml.safe_load_all(expected(case)))[-1] for case in ("cpu-claim", "live-fields")]
+    assert pair[0]["spec"]["template"] == pair[1]["spec"]["template"]
+
+
+durations = st.builds("{}{}".format, st.integers(1, 999_999), st.sampled_from(["ms", "s", "m", "h"]))
+live_changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, 1000),
+        "scheduling": st.fixed_dictionaries(
+            {"policy": st.sampled_from(registry.names())},
+            optional={
+                "larry": st.fixed_dictionaries({"alpha": st.integers(0, 100_000)}),
+                "stepBudget": st.builds(lambda n: {"mode": "Fixed", "tokens": n}, st.integers(1, 100_000)),
+            },
+        ),
+        "slo": st.fixed_dictionaries({}, optional={"jct": durations}),
+        "routing": st.fixed_dictionaries(
+            {"balancer": st.sampled_from(["SAL", "LeastRequest", "Random"])}, optional={"maxQueue": durations}
+        ),
+        "disruption": st.fixed_dictionaries(
+            {"maxUnavailable": st.integers(1, 9), "maxSurge": st.integers(0, 9)}
+        ),
+    },
+)
+
+
+@given(live_changes)
+def test_live_fields_never_touch_the_template(change):
+    assert template(body(**change)) == template(body())
+
+
+@given(live_changes)
+def test_contract_documents_read_back(change):
+    rendered = objects(body(**change))
+    document = loads(PolicyDocument, rendered["ConfigMap", "chat-policy"]["data"]["policy.json"])
+    registry.validate(document)
+    assert document.hash == document.content_hash()
+    config = loads(GatewayConfig, rendered["ConfigMap", "chat-gateway"]["data"]["gateway.json"])
+    assert config.models == ("llm/chat", "chat")
+
+
+def test_scaling_leaves_the_policy_hash_alone():
+    one, nine = (objects(body(replicas=n))["ConfigMap", "chat-policy"]["data"] for n in (1, 9))
+    assert one == nine
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"source": "hf://other/model"}},
+        {"engine": {"image": "example/vllm:2"}},
+        {"engine": {"image": "example/vllm:1", "args": ["--enforce-eager"]}},
+        {"accelerator": {"type": "GPU"}},
+        {"podTemplate": {"nodeSelector": {"a": "b"}}},
+        {"disruption": {"drainTimeout": "1m"}},
+    ],
+)
+def test_what_shapes_pods_changes_template_and_inputs(change):
+    before, after = deployment(body()), deployment(body(**change))
+    assert before["spec"]["template"] != after["spec"]["template"]
+    hashes = [d["metadata"]["annotations"][names.INPUTS_HASH] for d in (before, after)]
+    assert hashes[0] != hashes[1]
+
+
+def test_an_upgrade_of_the_operator_keeps_the_sidecar_image_until_the_next_own_rollout():
+    live = deployment(body())
+    assert template(body(), settings=UPGRADED, live=live) == live["spec"]["template"]
+    rolled = template(body(engine={"image": "example/vllm:2"}), settings=UPGRADED, live=live)
+    assert {c["image"] for c in rolled["spec"]["initContainers"]} == {"example/sidecar:2"}
+
+
+def test_a_template_of_another_release_is_left_as_it_is():
+    live = deployment(body())
+    live["spec"]["template"]["spec"]["containers"][0]["env"].append(
+        {"name": "FROM_ANOTHER_RELEASE", "value": "1"}
+    )
+    live["metadata"]["annotations"][names.TEMPLATE_HASH] = "0" * 16
+    again = deployment(body(replicas=4), settings=UPGRADED, live=live)
+    assert again["spec"]["template"] == live["spec"]["template"]
+    assert again["spec"]["replicas"] == 4
+    assert again["metadata"]["annotations"][names.TEMPLATE_HASH] == "0" * 16
+
+
+def test_an_edited_template_of_this_release_is_healed():
+    live = deployment(body())
+    wanted = template(body())
+    live["spec"]["template"] = {**wanted, "spec": {**wanted["spec"], "containers": []}}
+    assert template(body(), live=live) == wanted
+
+
+def test_operator_arguments_come_last_so_that_they_win():
+    args = engine(body(engine={"image": "i", "args": ["--seed", "1"]}))["args"]
+    assert args[:2] == ["--seed", "1"]
+    assert "--model=/models/models/tiny" in args[2:]
+    assert args[2:5] == ["--served-model-name", "chat", "llm/chat"]
+
+
+def test_drain_is_the_engines_own_and_the_grace_period_covers_it():
+    raw = body(disruption={"drainTimeout": "90s"})
+    assert "--shutdown-timeout=90" in engine(raw)["args"]
+    assert engine(raw)["lifecycle"]["preStop"]["sleep"]["seconds"] == 5
+    assert template(raw)["spec"]["terminationGracePeriodSeconds"] == 105
+
+
+def test_pods_hold_no_token_and_the_sidecar_no_privilege():
+    spec = template(body())["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    for container in spec["initContainers"]:
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"]
+        assert security["runAsNonRoot"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_a_lost_name_leaves_the_live_gateway_config_otherwise_alone():
+    service = parse(body())
+    live = objects(body(routing={"balancer": "Random"}))["ConfigMap", "chat-gateway"]
+    config = loads(GatewayConfig, without_models(service, live, ["chat"])["data"]["gateway.json"])
+    assert config.models == ("llm/chat",)
+    assert config.balancer == "Random"

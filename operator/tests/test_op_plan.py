@@ -1,0 +1,175 @@
+"""Plans: nothing at the fixpoint, exactly what differs otherwise, and nudges that repeat until confirmed."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from op_golden import SETTINGS
+from op_world import applied, body, hash_of, observed, pod, report
+
+from headrace_operator import names
+from headrace_operator.api import parse
+from headrace_operator.claims import owned_models
+from headrace_operator.desired import desired
+from headrace_operator.plan import Apply, Delete, Nudge, contains, next_nudge, plan
+from headrace_operator.quantity import same_quantity
+
+
+def wanted(raw, live=None):
+    service = parse(raw)
+    return desired(service, SETTINGS, owned_models(service), live)
+
+
+def actions(raw, seen, nudged=None, now=0.0, wanted_objects=None):
+    objects = wanted(raw, seen.deployment("chat")) if wanted_objects is None else wanted_objects
+    return plan(objects, seen, hash_of(raw), nudged or {}, now)
+
+
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, 9),
+        "accelerator": st.sampled_from(
+            [{"type": "None"}, {"type": "GPU"}, {"type": "GPU", "allocation": "DRA"}]
+        ),
+        "scheduling": st.sampled_from([{"policy": "FCFS"}, {"policy": "LARRY", "larry": {"alpha": 3}}]),
+        "engine": st.sampled_from([{"image": "a"}, {"image": "b", "tensorParallelSize": 2}]),
+    },
+)
+
+
+@given(specs)
+def test_nothing_is_written_at_the_fixpoint(spec):
+    raw = body(**spec)
+    assert actions(raw, observed(raw)) == ()
+
+
+@given(specs, specs)
+def test_any_change_converges_in_one_plan(before, after):
+    old, new = body(**before), body(**after)
+    seen = observed(old)
+    live = {(o["kind"], o["metadata"]["name"]): o for o in applied(old)}
+    for action in actions(new, seen):
+        match action:
+            case Apply(manifest):
+                live[manifest["kind"], manifest["metadata"]["name"]] = manifest
+            case Delete(kind, name):
+                live.pop((kind, name), None)
+    fresh = {(o["kind"], o["metadata"]["name"]) for o in wanted(new)}
+    assert set(live) == fresh
+    assert contains(live["Deployment", "chat"]["spec"], wanted(new)[-1]["spec"])
+
+
+def test_everything_is_created_in_an_order_in_which_pods_find_what_they_need():
+    kinds = [action.manifest["kind"] for action in actions(body(), observed(body(), objects=[]))]
+    assert kinds[-1] == "Deployment"
+    assert kinds[0] == "ConfigMap"
+    assert all(action.creates for action in actions(body(), observed(body(), objects=[])))
+
+
+def test_a_policy_change_writes_the_policy_alone():
+    changed = body(scheduling={"policy": "LARRY"})
+    written = [action.manifest["metadata"]["name"] for action in actions(changed, observed(body()))]
+    assert written == ["chat-policy"]
+
+
+def test_a_foreign_edit_of_our_field_is_healed_and_of_another_is_not():
+    objects = applied(body())
+    objects[-1]["spec"]["replicas"] = 7
+    objects[-1]["spec"]["minReadySeconds"] = 3
+    objects[0]["metadata"]["annotations"]["example.com/x"] = "y"
+    plans = actions(body(), observed(body(), objects=objects))
+    assert [action.manifest["kind"] for action in plans] == ["Deployment"]
+
+
+def test_what_is_no_longer_wanted_is_deleted_by_uid():
+    dra = body(accelerator={"type": "GPU", "allocation": "DRA"})
+    deletes = [a for a in actions(body(), observed(dra)) if isinstance(a, Delete)]
+    assert deletes == [Delete("ResourceClaimTemplate", "chat-gpu", "ResourceClaimTemplate-chat-gpu")]
+
+
+def test_an_immutable_claim_template_is_replaced():
+    dra = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
+    two = body(**dra, engine={"image": "example/vllm:1", "tensorParallelSize": 2})
+    steps = actions(two, observed(body(**dra)))
+    assert [type(step).__name__ for step in steps] == ["Delete", "Apply", "Apply"]
+    assert steps[0].kind == steps[1].manifest["kind"] == "ResourceClaimTemplate"
+
+
+def nudges(pods, reports, nudged=None, now=0.0):
+    seen = observed(body(), pods, reports)
+    return [(a.pod.name, a.value) for a in actions(body(), seen, nudged, now) if isinstance(a, Nudge)]
+
+
+def nudged_pod(name, value):
+    raw = pod(name)
+    raw["metadata"]["annotations"] = {names.POLICY_NUDGE: value}
+    return raw
+
+
+def test_pods_with_another_policy_are_nudged_and_others_are_not():
+    ours = hash_of(body())
+    pods = [pod("old"), pod("new"), pod("silent"), pod("stock"), pod("refusing"), pod("loading", ready=False)]
+    reports = {
+        "old": report("0" * 16),
+        "new": report(ours),
+        "stock": report("", state="Stock"),
+        "refusing": report("0" * 16, rejected_hash=ours),
+        "loading": report("0" * 16),
+    }
+    assert nudges(pods, reports) == [("old", ours)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "wait", "following"), [("", 0.4, "-1"), ("-1", 0.8, "-2"), ("-9", 30.0, "-10")]
+)
+def test_a_nudge_repeats_with_a_nonce_after_a_growing_wait(suffix, wait, following):
+    ours = hash_of(body())
+    pods, reports = [nudged_pod("a", ours + suffix)], {"a": report("0" * 16)}
+    assert nudges(pods, reports, {"a": 100.0}, 100.0 + wait - 0.01) == []
+    assert nudges(pods, reports, {"a": 100.0}, 100.0 + wait) == [("a", ours + following)]
+    assert next_nudge(observed(body(), pods, reports), ours, {"a": 100.0}) == pytest.approx(100.0 + wait)
+
+
+def test_a_restarted_operator_nudges_at_once():
+    ours = hash_of(body())
+    assert nudges([nudged_pod("a", ours)], {"a": report("0" * 16)}) == [("a", f"{ours}-1")]
+
+
+def test_no_nudge_is_due_when_all_have_answered():
+    ours = hash_of(body())
+    assert next_nudge(observed(body(), [pod("a")], {"a": report(ours)}), ours, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("live", "ours", "same"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({}, {"a": 0}, True),
+        ({}, {"a": 1}, False),
+        ([{"name": "x", "v": 1}, {"name": "injected"}], [{"name": "x", "v": 1}], True),
+        ([{"name": "y"}], [{"name": "x"}], False),
+        (["a", "b"], ["a"], False),
+        ({"memory": "1024Mi"}, {"memory": "1Gi"}, True),
+        ({"cpu": "2"}, {"cpu": 2}, True),
+        ({"cpu": "2"}, {"cpu": "2500m"}, False),
+    ],
+)
+def test_contains(live, ours, same):
+    assert contains(live, ours) is same
+
+
+@given(st.integers(0, 10**6))
+def test_equal_amounts_in_other_units(amount):
+    assert same_quantity(f"{amount}Ki", f"{amount * 1024}")
+    assert same_quantity(f"{amount}", f"{amount * 1000}m")
+    assert not same_quantity(f"{amount}Ki", f"{amount + 1}Ki")
+
+
+def test_plans_do_not_change_what_they_look_at():
+    objects = applied(body())
+    before = copy.deepcopy(objects)
+    actions(body(replicas=9), observed(body(), objects=objects))
+    assert objects == before

@@ -1,0 +1,234 @@
+"""Conditions: each situation gives the reason that tells it from the others, and a message with the fix."""
+
+import pytest
+from op_world import RUNNING, applied, body, hash_of, observed, pod, report
+
+from headrace_operator.api import Condition, Key, Reason
+from headrace_operator.errors import RefusedError, SpecInvalidError
+from headrace_operator.status import Subject, status
+
+OURS = hash_of(body())
+NOW = "2026-01-02T00:00:00Z"
+
+
+def told(seen, refused=None, failure="", previous=None, *, paused=False, now=NOW):
+    subject = Subject(Key("llm", "chat"), 7, paused, previous or {})
+    return status(subject, seen, refused, failure, gateway="http://gw", now=now)
+
+
+def conditions(*args, **kwargs):
+    return {c.type: c for c in told(*args, **kwargs).conditions}
+
+
+def both(*engines):
+    names = [f"p{i}" for i in range(len(engines))]
+    return observed(body(), [pod(name) for name in names], dict(zip(names, engines, strict=True)))
+
+
+def test_all_is_well():
+    seen = both(report(OURS), report(OURS))
+    found = conditions(seen)
+    states = {kind: (c.status, c.reason) for kind, c in found.items()}
+    assert states == {
+        "Accepted": ("True", "Valid"),
+        "Ready": ("True", "AllReplicasReady"),
+        "Progressing": ("False", "Settled"),
+        "PolicyApplied": ("True", "Applied"),
+        "RoutingReady": ("True", "Routed"),
+        "Degraded": ("False", "AsExpected"),
+    }
+    assert {c.observed_generation for c in found.values()} == {7}
+    summary = told(seen)
+    assert (summary.replicas, summary.ready_replicas, summary.policy.applied_replicas) == (2, 2, 2)
+    assert summary.url == "http://gw/llm/chat/v1"
+    assert summary.runtime_version == "example/sidecar:1"
+
+
+def unscheduled(message):
+    return {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
+
+
+def container(name="engine", **state):
+    return {"containerStatuses": [{"name": name, "restartCount": 3, "started": False, "state": {}, **state}]}
+
+
+def waiting(reason, message=""):
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "ValueError: no such model"}}
+SITUATIONS = {
+    "no capacity": (
+        unscheduled("0/3 nodes: Insufficient nvidia.com/gpu"),
+        Reason.UNSCHEDULABLE,
+        "nvidia.com/gpu",
+    ),
+    "no claim": (
+        unscheduled('persistentvolumeclaim "models" not found'),
+        Reason.MODEL_CLAIM_NOT_FOUND,
+        "create PersistentVolumeClaim models",
+    ),
+    "no other claim": (
+        unscheduled('persistentvolumeclaim "extra" not found'),
+        Reason.VOLUME_CLAIM_NOT_FOUND,
+        "spec.podTemplate.volumes",
+    ),
+    "no token": (
+        container(**waiting("CreateContainerConfigError", 'secret "hub" not found')),
+        Reason.TOKEN_SECRET_NOT_FOUND,
+        "spec.model.tokenSecretRef",
+    ),
+    "no token key": (
+        container(**waiting("CreateContainerConfigError", "couldn't find key token in Secret llm/hub")),
+        Reason.TOKEN_SECRET_NOT_FOUND,
+        "create the Secret with that key",
+    ),
+    "no config map": (
+        container(**waiting("CreateContainerConfigError", 'configmap "x" not found')),
+        Reason.CONFIGURATION_NOT_FOUND,
+        "spec.engine.env",
+    ),
+    "no image": (
+        container(**waiting("ImagePullBackOff", "not found")),
+        Reason.IMAGE_PULL_FAILED,
+        "spec.engine.image",
+    ),
+    "crash loop": (
+        container(**waiting("CrashLoopBackOff"), lastState=CRASH),
+        Reason.CRASHING,
+        "ended with code 1 (Error), restarts: 3; ValueError: no such model",
+    ),
+    "restarted after a crash": (container(state=RUNNING, lastState=CRASH), Reason.CRASHING, "no such model"),
+    "being started": (container(**waiting("ContainerCreating")), Reason.STARTING, "being started"),
+    "loading": (container(state=RUNNING), Reason.LOADING, "loading the model"),
+    "silent": (container(state=RUNNING, started=True), Reason.NOT_RESPONDING, "health check"),
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_reasons_of_a_pod_that_does_not_serve(situation):
+    raw, reason, words = SITUATIONS[situation]
+    seen = observed(body(), [pod("bad", ready=False, **raw), pod("good")], {"good": report(OURS)})
+    ready = conditions(seen)[Condition.READY]
+    assert (ready.status, ready.reason) == ("False", reason)
+    assert ready.message.startswith("1 of 2 replicas ready; bad: ")
+    assert words in ready.message
+
+
+def test_the_gravest_problem_is_told():
+    loading = pod("a", ready=False, **container(state=RUNNING))
+    crashing = pod("b", ready=False, **SITUATIONS["crash loop"][0])
+    assert conditions(observed(body(), [loading, crashing]))[Condition.READY].reason == Reason.CRASHING
+
+
+def test_scaled_to_zero():
+    assert conditions(observed(body(replicas=0)))[Condition.READY].reason == Reason.SCALED_TO_ZERO
+
+
+def test_pods_that_are_refused():
+    objects = applied(body())
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    objects[-1]["status"]["conditions"] = [failure]
+    ready = conditions(observed(body(), objects=objects))[Condition.READY]
+    assert (ready.reason, "exceeded quota" in ready.message) == (Reason.PODS_NOT_CREATED, True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "state", "reason"),
+    [
+        (report("0" * 16), "False", Reason.PENDING),
+        (
+            report("", state="Stock", reason="vLLM 0.99 is newer than 0.32"),
+            "False",
+            Reason.ENGINE_VERSION_NOT_SUPPORTED,
+        ),
+        (report("0" * 16, rejected_hash=OURS, error="alpha: too big"), "False", Reason.POLICY_REJECTED),
+        (report(OURS, disabled=True), "False", Reason.POLICY_FAILED),
+    ],
+)
+def test_policy_of_one_replica_is_not_in_force(engine, state, reason):
+    found = conditions(both(report(OURS), engine))
+    assert (found[Condition.POLICY_APPLIED].status, found[Condition.POLICY_APPLIED].reason) == (state, reason)
+    assert found[Condition.READY].status == "True"
+
+
+def test_an_unsupported_engine_is_said_loudly_and_still_serves():
+    found = conditions(both(report("", state="Stock", reason="vLLM 0.99 is newer"), report(OURS)))
+    assert found[Condition.DEGRADED].reason == Reason.ENGINE_VERSION_NOT_SUPPORTED
+    assert "vLLM 0.99 is newer" in found[Condition.POLICY_APPLIED].message
+    assert found[Condition.READY].status == "True"
+
+
+def test_a_hung_engine_degrades():
+    assert conditions(both(report(OURS, state="Hung")))[Condition.DEGRADED].reason == Reason.ENGINE_HUNG
+
+
+def test_without_a_ready_engine_the_policy_is_unknown():
+    found = conditions(observed(body()))[Condition.POLICY_APPLIED]
+    assert (found.status, found.reason) == ("Unknown", Reason.NO_READY_REPLICAS)
+
+
+def test_a_refused_spec_keeps_telling_what_runs():
+    refused = SpecInvalidError("spec.slo.tbt: wrong")
+    found = conditions(both(report(OURS), report(OURS)), refused)
+    assert (found[Condition.ACCEPTED].status, found[Condition.ACCEPTED].reason) == (
+        "False",
+        Reason.INVALID_SPEC,
+    )
+    assert "spec.slo.tbt: wrong" in found[Condition.ACCEPTED].message
+    assert found[Condition.READY].status == "True"
+
+
+def test_a_refused_spec_of_which_nothing_runs():
+    refused = RefusedError(Reason.MODEL_NAME_CONFLICT, "spec.model.servedName: taken")
+    found = conditions(observed(body(), objects=[]), refused)
+    assert found[Condition.READY].reason == Reason.NOT_ACCEPTED
+    assert found[Condition.ROUTING_READY].status == "False"
+
+
+def test_a_failed_reconcile_is_degraded():
+    found = conditions(both(report(OURS)), failure="the API server cannot be reached")
+    assert found[Condition.DEGRADED].reason == Reason.RECONCILE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"observedGeneration": 0}, Reason.ROLLING_OUT),
+        ({"updatedReplicas": 1}, Reason.ROLLING_OUT),
+        (
+            {
+                "conditions": [
+                    {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+                ]
+            },
+            Reason.PROGRESS_DEADLINE_EXCEEDED,
+        ),
+    ],
+)
+def test_progress_of_a_rollout(change, reason):
+    objects = applied(body())
+    objects[-1]["status"] |= change
+    seen = observed(body(), [pod("a"), pod("b")], objects=objects)
+    assert conditions(seen)[Condition.PROGRESSING].reason == reason
+
+
+def test_progress_of_pods_that_are_missing_or_loading():
+    assert conditions(observed(body(), [pod("a")]))[Condition.PROGRESSING].reason == Reason.SCALING
+    starting = observed(body(), [pod("a"), pod("b", ready=False)])
+    assert conditions(starting)[Condition.PROGRESSING].reason == Reason.STARTING
+    assert conditions(starting, paused=True)[Condition.PROGRESSING].reason == Reason.PAUSED
+
+
+def test_terminating_and_finished_pods_do_not_count():
+    leaving = pod("leaving")
+    leaving["metadata"]["deletionTimestamp"] = NOW
+    summary = told(observed(body(), [leaving, pod("failed", phase="Failed"), pod("a")]))
+    assert (summary.replicas, summary.ready_replicas) == (1, 1)
+
+
+def test_transition_time_moves_with_the_status_only():
+    first = told(both(report(OURS), report(OURS))).model_dump(mode="json", by_alias=True)
+    later = conditions(both(report("0" * 16), report(OURS)), previous=first, now="2026-01-03T00:00:00Z")
+    assert later[Condition.READY].last_transition_time == NOW
+    assert later[Condition.POLICY_APPLIED].last_transition_time == "2026-01-03T00:00:00Z"
