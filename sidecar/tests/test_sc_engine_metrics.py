@@ -1,4 +1,4 @@
-"""What Prometheus is told, and that docs/metrics.md lists it."""
+"""What Prometheus and the operator are told, and that docs/metrics.md lists it."""
 
 import time
 from pathlib import Path
@@ -12,10 +12,12 @@ from sc_engine_fake import FakeEngine, finished
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.control.policy_file import write_policy
+from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies import registry as policies
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
 from headrace_sidecar.engine.monitor import Monitor
+from headrace_sidecar.engine.server import JUDGED_AFTER, Sidecar, engine_status
 
 
 class Rig:
@@ -29,7 +31,7 @@ class Rig:
         self.registry.register(EngineMetrics(self.monitor, self.handover, "llm/chat", "chat-0"))
 
     def look(self):
-        self.handover.look()
+        self.handover.look(1.0)
         self.monitor.look(1.0)
 
     def value(self, name, **labels):
@@ -140,6 +142,24 @@ def test_the_policy_in_force_is_told(rig, engine):
     assert rig.value("policy_info", policy="LARRY", hash=document.hash) == 1
     assert rig.value("policy_refused") == 1
     assert rig.value("policy_disabled") == 1
+
+
+def test_an_older_error_is_not_held_against_a_new_document(rig, engine):
+    sidecar = Sidecar(rig.monitor, rig.handover, None, rig.registry, lambda: True)
+    engine.report(error_code=ErrorCode.PARAMETERS)
+    document = PolicyDocument(policy="LARRY").sealed()
+    write_policy(rig.source, document)
+    rig.look()
+    given_at = rig.handover.given_at
+    assert engine_status(sidecar, given_at + JUDGED_AFTER - 0.1).policy.rejected_hash == ""
+    assert engine_status(sidecar, given_at + JUDGED_AFTER).policy.rejected_hash == document.hash
+    engine.report(error_code=ErrorCode.RAISED)
+    rig.look()
+    policy = engine_status(sidecar, given_at + 60).policy
+    assert (policy.rejected_hash, policy.error) == (
+        "",
+        "the policy raised an exception; see the engine's log",
+    )
 
 
 def test_lost_records_are_told(rig, engine):

@@ -143,8 +143,8 @@ async def test_a_bad_policy_is_reported_and_the_good_one_stays(sidecar, engine):
 
 
 async def test_a_policy_that_the_engine_refuses_is_reported(sidecar, engine):
-    write_policy(sidecar.config / "policy.json", LARRY)
     engine.report(error_code=ErrorCode.PARAMETERS)
+    write_policy(sidecar.config / "policy.json", LARRY)
 
     async def refused():
         return (await sidecar.status()).policy.rejected_hash == LARRY.hash

@@ -17,6 +17,7 @@ import pytest
 
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
 from headrace_engine.control.policy_file import write_policy
+from headrace_sidecar.engine.stock import stock_load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(420)]
 
@@ -229,3 +230,31 @@ async def test_load_and_metrics_tell_what_the_engine_did(client):
     assert float(metrics['headrace_slo_requests_total{met="true",target="TTFT"}']) == count
     assert float(metrics['headrace_slo_requests_total{met="false",target="JCT"}']) == count
     assert float(metrics['headrace_lost_records_total{ring="finished"}']) == 0
+
+
+async def test_vllms_own_metrics_give_nearly_the_same_load(client):
+    """What a stock engine's load would be read from is still called so."""
+    answers = [asyncio.create_task(client.completion(prompt)) for prompt in PROMPTS]
+
+    async def told():
+        stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time())
+        return stock.record.running == 8 and stock.record.waiting > 0
+
+    await client.until(told)
+    await asyncio.gather(*answers)
+
+    async def alike():
+        board = await client.load()
+        stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time())
+        return (stock.record.arrivals, stock.record.running) == (board.arrivals, board.running)
+
+    await client.until(alike)
+    board = await client.load()
+    stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time())
+    assert stock.record.block_size == board.block_size
+    assert 0 <= stock.record.total_kv_blocks - board.total_kv_blocks <= 1
+    assert stock.record.arrived_tokens == board.arrived_tokens
+    assert stock.rates.mean_output_tokens == board.mean_output_tokens == 60
+    assert stock.rates.mean_prompt_tokens == pytest.approx(board.mean_prompt_tokens, rel=0.2)
+    assert stock.rates.step_seconds > 0
+    assert stock.rates.prefill_tokens_per_second > 0

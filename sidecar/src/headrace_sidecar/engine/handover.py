@@ -42,11 +42,12 @@ class Handover:
         self._watch = PolicyFile(source)
         self._names: dict[str, str] = {}
         self.given = ""  # hash of the document that the engine was given
+        self.given_at = float("-inf")  # when, on the clock of `look`
         self.refusal: Refusal | None = None
         self._adopt_earlier()
 
-    def look(self) -> None:
-        """Hand over the source's document if it is new and good."""
+    def look(self, now: float) -> None:
+        """Hand over the source's document if it is new and good; `now` is a monotonic clock in seconds."""
         try:
             document = self._watch.poll()
             if document is None:
@@ -54,6 +55,7 @@ class Handover:
             if document.hash != self.given:
                 self._check(document)
                 write_policy(self._target, document)
+                self.given_at = now
                 log.info("policy %s (%s) handed to the engine", document.policy, document.hash)
         except ContractError as error:
             self._refuse(str(error))

@@ -66,15 +66,16 @@ def load_report(engine: EngineInfo, record: BoardRecord, rates: Rates, *, servin
     )
 
 
-def applied_policy(record: BoardRecord, name: str, given: str, refusal: Refusal | None) -> AppliedPolicy:
+def applied_policy(record: BoardRecord, name: str, judged: str, refusal: Refusal | None) -> AppliedPolicy:
     """What the operator is told of the policy.
 
-    `name` is that of the policy on the board, `given` the hash of the document that was handed over. The
-    sidecar's own refusal is told first: the engine never saw that document.
+    `name` is that of the policy on the board. `judged` is the hash of the document that was handed over, once
+    the engine has had time to judge it: before, an error on the board still belongs to the document before.
+    The sidecar's own refusal is told first, since the engine never saw that document.
     """
     applied = applied_hash(record)
     error = MEANING.get(ErrorCode(record.error_code), "") if record.error_code in MEANING else ""
-    rejected = given if record.error_code in DOCUMENT_ERRORS and applied != given else ""
+    rejected = judged if record.error_code in DOCUMENT_ERRORS and applied != judged else ""
     return AppliedPolicy(
         name=name,
         applied_hash=applied,

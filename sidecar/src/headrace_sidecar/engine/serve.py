@@ -53,7 +53,7 @@ class Looking:
         """One look; a failure is logged when it begins and shows in the liveness probe if it lasts."""
         now = time.monotonic()
         try:
-            self._handover.look()
+            self._handover.look(now)
             self._monitor.look(now)
             self._broadcast.offer(self._monitor.load, now)
         except Exception:

@@ -5,6 +5,7 @@ Only GET, no parameters, nothing that changes anything. Every answer comes from 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,6 +22,7 @@ from headrace_sidecar.engine.reports import applied_hash, applied_policy
 from headrace_sidecar.engine.stream import Broadcast
 
 POLICY_SCHEMA = PolicyDocument(policy="").schema
+JUDGED_AFTER = 1.0  # seconds; an engine looks for a new document ten times a second
 RUNTIME_VERSION = metadata.version("headrace-engine")
 
 
@@ -54,7 +56,7 @@ def application(sidecar: Sidecar) -> web.Application:
         return response
 
     async def status(_: web.Request) -> web.Response:
-        return _json(engine_status(sidecar))
+        return _json(engine_status(sidecar, time.monotonic()))
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -84,16 +86,17 @@ def application(sidecar: Sidecar) -> web.Application:
     return app
 
 
-def engine_status(sidecar: Sidecar) -> EngineStatus:
-    """What the operator is told."""
+def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
+    """What the operator is told; `now` on the clock of the looks."""
     monitor, handover = sidecar.monitor, sidecar.handover
+    judged = handover.given if now - handover.given_at >= JUDGED_AFTER else ""
     name = handover.name(applied_hash(monitor.record))
     return EngineStatus(
         runtime_version=RUNTIME_VERSION,
         policies=policies.names(),
         policy_schema=POLICY_SCHEMA,
         engine=monitor.engine,
-        policy=applied_policy(monitor.record, name, handover.given, handover.refusal),
+        policy=applied_policy(monitor.record, name, judged, handover.refusal),
     )
 
 
