@@ -47,10 +47,10 @@ def rolls(text: str, default: Any = ..., **bounds: Any) -> Any:
 
 def milliseconds(duration: str) -> int:
     """Milliseconds of a duration such as `500ms` or `5m`; ValueError says what a duration looks like."""
-    if not re.match(_DURATION, duration):
+    if not re.fullmatch(_DURATION, duration):
         raise ValueError(f"{duration!r} {_DURATION_ADVICE}")
-    number, unit = re.fullmatch(r"(\d+)(\D+)", duration).groups()  # type: ignore[union-attr]
-    return int(number) * _UNIT_MS[unit]
+    number = duration.rstrip("msh")
+    return int(number) * _UNIT_MS[duration.removeprefix(number)]
 
 
 def _checked(duration: str) -> str:

@@ -16,7 +16,7 @@ _SOURCE_ADVICE = "must be hf://ORGANISATION/NAME or pvc://CLAIM/PATH (no `..` in
 
 
 def _known_source(source: str) -> str:
-    if ".." in source or not (re.match(_HUB, source) or re.match(_CLAIM, source)):
+    if ".." in source or not (re.fullmatch(_HUB, source) or re.fullmatch(_CLAIM, source)):
         raise ValueError(f"{source!r} {_SOURCE_ADVICE}")
     return source
 

@@ -1,0 +1,113 @@
+"""Parsing at the door: typed specs, and refusals that name the field and the fix."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from op_world import body
+
+from headrace_engine.policies import registry
+from headrace_operator.api import Key, parse, policy_document
+from headrace_operator.api.base import milliseconds
+from headrace_operator.api.reserved import ARGUMENTS, reserved_argument
+from headrace_operator.api.serving import block_name
+from headrace_operator.errors import SpecInvalidError
+
+
+def refusal(raw):
+    with pytest.raises(SpecInvalidError) as caught:
+        parse(raw)
+    return str(caught.value)
+
+
+def test_a_minimal_service_has_the_defaults():
+    raw = body()
+    raw["spec"] = {"model": {"source": "hf://org/name"}, "engine": {"image": "i"}}
+    service = parse(raw)
+    assert service.key == Key("llm", "chat")
+    assert service.served_name == "chat"
+    assert service.replicas == 1
+    assert service.on_gpu
+    assert not service.claims_devices
+    assert policy_document(service).policy == "FCFS"
+
+
+@given(st.integers(1, 999_999), st.sampled_from([("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)]))
+def test_durations(number, unit):
+    assert milliseconds(f"{number}{unit[0]}") == number * unit[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0s", "1", "1d", "1.5s", "-1s", " 1s", "1s ", "1s\n", "1234567s", "5 m"]
+)
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError, match="such as 500ms"):
+        milliseconds(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"slo": {"ttft": "2m", "jct": "30s"}}, "slo.ttft must not exceed slo.jct"),
+        ({"slo": {"tbt": "0s"}}, "spec.slo.tbt"),
+        ({"model": {"source": "file:///x"}}, "spec.model.source"),
+        ({"engine": {"image": "i", "args": ["--port=1"]}}, "--port is reserved"),
+        ({"engine": {"image": "i", "env": [{"name": "HF_HOME", "value": "x"}]}}, "HF_HOME is reserved"),
+        ({"scheduling": {"policy": "SJF"}}, "spec.scheduling"),
+        ({"scheduling": {"policy": "LARRY", "larry": {"alpha": -1}}}, "alpha"),
+        ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
+    ],
+)
+def test_objects_stored_under_an_older_crd_are_refused_too(spec, words):
+    assert words in refusal(body(**spec))
+
+
+@pytest.mark.parametrize("flag", [flag for flag in ARGUMENTS if flag != "--"])
+def test_each_reserved_argument_in_each_spelling(flag):
+    assert ARGUMENTS[flag] in reserved_argument([flag])
+    assert ARGUMENTS[flag] in reserved_argument(["--seed", f"{flag}=1"])
+    assert reserved_argument([f"{flag}-other"]) is None
+    underscored = "--" + flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag
+    assert ARGUMENTS[flag] in reserved_argument([underscored])
+
+
+def test_stored_settings_of_other_policies_wait():
+    larry = policy_document(parse(body(scheduling={"policy": "LARRY", "larry": {"alpha": 7}})))
+    assert larry.parameters == {"alpha": 7}
+    fcfs = policy_document(parse(body(scheduling={"policy": "FCFS", "larry": {"alpha": 7}})))
+    assert fcfs.parameters == {}
+
+
+def test_tokens_apply_with_a_fixed_budget_only():
+    kept = parse(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Engine", "tokens": 9}}))
+    assert policy_document(kept).step_budget.tokens is None
+    used = parse(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Fixed", "tokens": 9}}))
+    assert policy_document(used).step_budget.tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("policy", "block"), [("LARRY", "larry"), ("FCFS", "fcfs"), ("AccelGen", "accelGen")]
+)
+def test_block_names(policy, block):
+    assert block_name(policy) == block
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+keys = st.sampled_from(
+    ["model", "engine", "scheduling", "slo", "routing", "disruption", "podTemplate", "replicas"]
+)
+
+
+@given(st.dictionaries(keys, json_values, max_size=4))
+def test_any_spec_is_parsed_or_refused_in_words(change):
+    raw = body()
+    raw["spec"] |= change
+    try:
+        service = parse(raw)
+    except SpecInvalidError as error:
+        assert str(error).startswith("spec")
+    else:
+        registry.validate(policy_document(service))

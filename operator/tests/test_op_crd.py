@@ -1,0 +1,175 @@
+"""The CRD's own quality: generated, bounded, described, structural."""
+
+import re
+import string
+
+import pytest
+import yaml
+from op_kube import CRD
+
+from headrace_engine.policies import registry
+from headrace_operator import crd
+from headrace_operator.api import Condition, Reason, ServiceStatus
+from headrace_operator.api.serving import block_name
+
+VERSION = crd.definition()["spec"]["versions"][0]
+SCHEMA = VERSION["schema"]["openAPIV3Schema"]
+
+
+def walk(schema, path=""):
+    """Every schema node with its path."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from walk(child, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from walk(schema[word], f"{path}[]")
+
+
+NODES = dict(walk(SCHEMA))
+SPEC = {path: node for path, node in NODES.items() if path.startswith(".spec.")}
+
+
+def test_the_committed_file_is_what_the_types_say():
+    assert CRD.read_text() == crd.render(), "run `make generate`"
+
+
+def test_every_array_string_and_map_is_bounded():
+    unbounded = [
+        path
+        for path, node in NODES.items()
+        if path not in {".apiVersion", ".kind"}
+        and (
+            (node.get("type") == "array" and "maxItems" not in node)
+            or (node.get("type") == "string" and not {"maxLength", "enum"} & node.keys())
+            or ("additionalProperties" in node and "maxProperties" not in node)
+        )
+    ]
+    assert unbounded == []
+
+
+def test_every_field_says_what_a_change_does():
+    silent = [
+        path
+        for path, node in SPEC.items()
+        if not path.endswith("[]")
+        and "properties" not in node
+        and not re.search(r"A change (is live|rolls the pods)\.", node.get("description", ""))
+    ]
+    assert silent == []
+
+
+def test_every_default_is_described():
+    scalars = {
+        path: node
+        for path, node in SPEC.items()
+        if "default" in node and not isinstance(node["default"], dict)
+    }
+    assert scalars
+    assert [path for path, node in scalars.items() if "Default: " not in node["description"]] == [
+        f".spec.scheduling.{block_name(name)}.{key}"
+        for name in registry.names()
+        for key, value in registry.parameter_schema(name).get("properties", {}).items()
+        if "Default: " not in value.get("description", "")
+    ]
+
+
+def test_the_schema_is_structural():
+    for path, node in NODES.items():
+        assert not {"$ref", "$defs", "title", "const"} & node.keys(), path
+        assert "type" in node or node.get("x-kubernetes-int-or-string"), path
+        assert "null" not in str(node.get("anyOf", "")), path
+
+
+def test_no_number_is_a_float():
+    assert [path for path, node in NODES.items() if node.get("type") == "number"] == []
+
+
+def test_every_rule_has_a_message():
+    rules = [rule for node in NODES.values() for rule in node.get("x-kubernetes-validations", [])]
+    assert len(rules) > 20
+    assert all(rule["message"].strip(string.whitespace) for rule in rules)
+
+
+def test_each_policy_has_its_settings():
+    scheduling = NODES[".spec.scheduling"]["properties"]
+    assert scheduling["policy"]["enum"] == list(registry.names())
+    for name in registry.names():
+        wanted = registry.parameter_schema(name).get("properties")
+        assert bool(wanted) == (block_name(name) in scheduling)
+
+
+def test_columns_scale_and_status():
+    names = [column["name"] for column in VERSION["additionalPrinterColumns"]]
+    assert names == ["Ready", "Replicas", "Policy", "Applied", "Model", "Reason", "Age"]
+    assert VERSION["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
+    assert crd.definition()["spec"]["names"]["shortNames"] == ["llms"]
+
+
+# Every field that a user may have set: losing one breaks their objects.
+PUBLISHED = [
+    "accelerator.allocation",
+    "accelerator.deviceClassName",
+    "accelerator.resourceName",
+    "accelerator.type",
+    "disruption.drainTimeout",
+    "disruption.maxSurge",
+    "disruption.maxUnavailable",
+    "engine.args",
+    "engine.blockSize",
+    "engine.env",
+    "engine.gpuMemoryUtilizationPercent",
+    "engine.image",
+    "engine.maxModelLen",
+    "engine.tensorParallelSize",
+    "model.cache.claimName",
+    "model.revision",
+    "model.servedName",
+    "model.source",
+    "model.tokenSecretRef.key",
+    "model.tokenSecretRef.name",
+    "podTemplate.affinity",
+    "podTemplate.imagePullSecrets",
+    "podTemplate.metadata.annotations",
+    "podTemplate.metadata.labels",
+    "podTemplate.nodeSelector",
+    "podTemplate.priorityClassName",
+    "podTemplate.resources.limits",
+    "podTemplate.resources.requests",
+    "podTemplate.runtimeClassName",
+    "podTemplate.securityContext.fsGroup",
+    "podTemplate.tolerations",
+    "podTemplate.volumeMounts",
+    "podTemplate.volumes",
+    "replicas",
+    "routing.balancer",
+    "routing.maxQueue",
+    "routing.sal.kvRelease",
+    "scheduling.larry.alpha",
+    "scheduling.policy",
+    "scheduling.stepBudget.mode",
+    "scheduling.stepBudget.tokens",
+    "slo.jct",
+    "slo.tbt",
+    "slo.ttft",
+]
+
+
+@pytest.mark.parametrize("field", PUBLISHED)
+def test_a_published_field_stays(field):
+    assert f".spec.{field}" in NODES
+
+
+def test_status_fits_its_own_schema():
+    conditions = NODES[".status.conditions"]
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+    assert conditions["maxItems"] >= len(Condition)
+    assert all(re.fullmatch(r"([A-Z][a-z]+)+", reason) for reason in Reason)
+    assert set(ServiceStatus().model_dump(by_alias=True)) == set(NODES[".status"]["properties"])
+
+
+def test_main_writes_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["crd", str(tmp_path / "crds")])
+    crd.main()
+    written = yaml.safe_load((tmp_path / "crds" / crd.FILE).read_text())
+    assert written["metadata"]["name"] == "llmservices.headrace.dev"
