@@ -60,18 +60,9 @@ def test_every_field_says_what_a_change_does():
 
 
 def test_every_default_is_described():
-    scalars = {
-        path: node
-        for path, node in SPEC.items()
-        if "default" in node and not isinstance(node["default"], dict)
-    }
-    assert scalars
-    assert [path for path, node in scalars.items() if "Default: " not in node["description"]] == [
-        f".spec.scheduling.{block_name(name)}.{key}"
-        for name in registry.names()
-        for key, value in registry.parameter_schema(name).get("properties", {}).items()
-        if "Default: " not in value.get("description", "")
-    ]
+    defaults = {path: node for path, node in SPEC.items() if not isinstance(node.get("default", {}), dict)}
+    assert len(defaults) > 10
+    assert [path for path, node in defaults.items() if "Default: " not in node["description"]] == []
 
 
 def test_the_schema_is_structural():

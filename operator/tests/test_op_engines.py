@@ -1,4 +1,4 @@
-"""Following engines: asked at once and often until they answer, none delays another, few failures are forgiven."""
+"""Following engines: asked at once and often until they answer; none delays another."""
 
 import asyncio
 

@@ -104,13 +104,19 @@ def _policy_blocks() -> dict[str, Any]:
     for name in registry.names():
         schema = registry.parameter_schema(name)
         if schema.get("properties"):
-            text = f"Settings of {name}; kept but unused with other policies. A change is live."
             blocks[block_name(name)] = {
                 "type": "object",
-                "description": text,
-                "properties": schema["properties"],
+                "description": f"Settings of {name}; kept but unused with other policies. A change is live.",
+                "properties": {key: _setting(value) for key, value in schema["properties"].items()},
             }
     return blocks
+
+
+def _setting(schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **schema,
+        "description": f"{schema['description']} A change is live. Default: {schema['default']}.",
+    }
 
 
 def render() -> str:
