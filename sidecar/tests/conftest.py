@@ -2,7 +2,7 @@
 
 import aiohttp
 import pytest
-from sc_gateway_rig import Rig
+from sc_gateway_rig import Rig, until
 
 
 @pytest.fixture(scope="module")
@@ -16,17 +16,25 @@ def gateway(tmp_path_factory):
 
 
 @pytest.fixture
-async def rig(gateway):
+async def rig(gateway, session):
     """The module's gateway with engines of this test only."""
     started = []
     make = Rig.engine
 
+    gateway.tests += 1
+
     async def engine(number, **settings):
-        started.append(await make(gateway, number, **settings))
+        """Addresses of its own for each test, since Envoy and picker remember engines for some seconds."""
+        started.append(await make(gateway, gateway.tests * 10 + number, **settings))
         return started[-1]
 
     gateway.engine = engine
     if gateway.picker is None:
+
+        async def missed():
+            return not await gateway.picker_healthy(session)
+
+        await until(missed, "envoy has seen that the picker of the test before is gone")
         gateway.start_picker()
     yield gateway
     for each in started:

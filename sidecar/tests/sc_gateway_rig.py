@@ -140,6 +140,7 @@ class Rig:
         self.url = f"http://127.0.0.1:{self.port}"
         self.picker = None
         self.envoy = None
+        self.tests = 0
 
     def start_picker(self):
         with (self.folder / "picker.log").open("ab") as log:
@@ -181,6 +182,13 @@ class Rig:
         self.picker.kill()
         self.picker.wait()
         self.picker = None
+
+    async def terminate_picker(self):
+        """End the picker in good order; its exit status."""
+        self.picker.terminate()
+        status = await asyncio.to_thread(self.picker.wait, 10)
+        self.picker = None
+        return status
 
     def pause_picker(self):
         self.picker.send_signal(signal.SIGSTOP)
@@ -277,11 +285,17 @@ class Rig:
         """Whether an Envoy asks this picker for its configuration."""
         return await self.metric(session, "headrace_gateway_envoys") > 0
 
-    async def _picker_has(self, session, services):
+    async def picker_healthy(self, session):
+        """Whether Envoy's health check finds the picker."""
         async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
             statuses = (await response.json(content_type=None))["cluster_statuses"]
         picker = next(status for status in statuses if status["name"] == "picker")
-        if any(host["health_status"].get("failed_active_health_check") for host in picker["host_statuses"]):
+        return not any(
+            host["health_status"].get("failed_active_health_check") for host in picker["host_statuses"]
+        )
+
+    async def _picker_has(self, session, services):
+        if not await self.picker_healthy(session):
             return False
         expected = sum(not engine.silent for engines in services.values() for engine in engines)
         async with session.get(f"http://127.0.0.1:{self.http_port}/metrics") as response:

@@ -46,7 +46,7 @@ async def test_a_client_that_leaves_ends_the_engines_work(rig, session):
     await until(lambda: engine.aborted == 1, "the engine's request is aborted", seconds=5)
 
 
-@pytest.mark.parametrize("end", ["killed", "hung"])
+@pytest.mark.parametrize("end", ["killed", "hung", "terminated"])
 async def test_without_the_picker_nothing_fails_and_streams_go_on(rig, session, end):
     engines = [await rig.engine(number, gap=0.05, events=60) for number in (1, 2, 3)]
     await rig.apply(session, {rig.config("chat"): engines})
@@ -57,16 +57,18 @@ async def test_without_the_picker_nothing_fails_and_streams_go_on(rig, session, 
     await until(lambda: len(statuses) > 20, "requests flow with the picker")
     if end == "killed":
         rig.kill_picker()
-    else:
+    elif end == "hung":
         rig.pause_picker()
+    else:
+        assert await rig.terminate_picker() == 0
     before = [len(engine.served) for engine in engines]
     seen = len(statuses)
     await until(lambda: len(statuses) > seen + 200, "requests flow without the picker", seconds=20)
-    assert all(len(engine.served) > count for engine, count in zip(engines, before, strict=True))
-    if end == "killed":
-        rig.start_picker()
-    else:
+    assert sum(len(engine.served) > count for engine, count in zip(engines, before, strict=True)) >= 2
+    if end == "hung":
         rig.resume_picker()
+    else:
+        rig.start_picker()
     await until(lambda: rig.picks(session), "the picker chooses again", seconds=20)
     stop.set()
     await asyncio.gather(*load)
@@ -96,6 +98,17 @@ async def test_a_dead_engine_is_passed_over(rig, session):
     for _ in range(20):
         assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
     assert len(engines[1].served) == 20
+
+
+async def test_the_only_engine_serves_as_soon_as_it_is_back(rig, session):
+    """Its failures had Envoy eject it, which must not outlast them when there is no other."""
+    engine = await rig.engine(1)
+    await rig.apply(session, {rig.config("chat"): [engine]})
+    await engine.stop()
+    for _ in range(5):
+        assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 503
+    await engine.start()
+    assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
 
 
 async def test_a_restarted_picker_takes_no_route_away_while_it_lists(rig, session):

@@ -21,6 +21,11 @@ class ServiceKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+def authority(address: str, port: int) -> str:
+    """An IP address and a port as URLs and Envoy write them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """One service and the IP addresses of its ready engine pods, sorted.

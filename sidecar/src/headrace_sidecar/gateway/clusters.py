@@ -30,7 +30,8 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
         eds_cluster_config={"eds_config": {"resource_api_version": "V3", "ads": {}}, "service_name": name},
         connect_timeout={"seconds": 1},
         load_balancing_policy={"policies": [{"typed_extension_config": _override_host()}]},
-        common_lb_config={"healthy_panic_threshold": {"value": 0}},
+        # With every engine ejected, trying one beats refusing: Kubernetes still calls them ready.
+        common_lb_config={"healthy_panic_threshold": {"value": 1}},
         ignore_health_on_host_removal=True,
         outlier_detection=_OUTLIERS,
         circuit_breakers={

@@ -18,13 +18,13 @@ import orjson
 
 from headrace_engine.contracts import ContractError, LoadReport, decode, encode
 from headrace_sidecar.gateway import metrics
-from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey, authority
 from headrace_sidecar.gateway.endpoint import STALE_SECONDS
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # seconds
-LONGEST_PAUSE = 5.0
+LONGEST_PAUSE = 2.0
 MAX_LINE_BYTES = 64 << 10
 
 Observe = Callable[[ServiceKey, str, LoadReport], None]
@@ -70,7 +70,8 @@ class LoadClient:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _lines(self, target: Target) -> AsyncIterator[bytes]:
-        async with self._session.get(f"http://{target.address}:{target.port}/load/stream") as response:
+        url = f"http://{authority(target.address, target.port)}/load/stream"
+        async with self._session.get(url) as response:
             response.raise_for_status()
             async for line in response.content:
                 yield line

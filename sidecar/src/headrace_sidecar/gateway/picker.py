@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headrace_engine.contracts import LoadReport
-from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey, authority
 from headrace_sidecar.gateway.fleet import Fleet, NoEngineError, OverloadedError
 from headrace_sidecar.gateway.replies import Reply
 from headrace_sidecar.gateway.tokens import BadRequestError, read_prompt
@@ -62,4 +62,4 @@ class Picker:
             return Reply(
                 429, "overloaded", f"the service {service} is overloaded: {error}", error.retry_after
             )
-        return Choice(f"{endpoint.address}:{fleet.config.port}", fleet.config.balancer)
+        return Choice(authority(endpoint.address, fleet.config.port), fleet.config.balancer)

@@ -1,0 +1,67 @@
+"""Load streams: lines parsed, streams followed, broken ones opened anew, engines dropped."""
+
+import asyncio
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+from sc_gateway_reports import IDLE
+from sc_gateway_rig import Engine, free_port, until
+
+from headrace_engine.contracts import ContractError, GatewayConfig, encode
+from headrace_sidecar.gateway import load_client
+from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
+
+KEY = ServiceKey("llm", "chat")
+
+
+def line(**changes):
+    return json.dumps({**encode(IDLE), **changes}).encode()
+
+
+def test_plain_and_unusual_lines_give_the_same_report():
+    assert load_client.parse(line()) == IDLE
+    assert load_client.parse(line(newKey=1)) == IDLE
+    assert load_client.parse(line(stepSeconds=0)) == replace(IDLE, step_seconds=0.0)
+    assert isinstance(load_client.parse(line(stepSeconds=0)).step_seconds, float)
+
+
+@pytest.mark.parametrize("bad", [b"", b"[]", b"{}", line(running="1"), line(schema=2), line(running=None)])
+def test_bad_lines_are_refused(bad):
+    with pytest.raises((ContractError, ValueError)):
+        load_client.parse(bad)
+
+
+def catalog(*engines):
+    if not engines:
+        return Catalog()
+    config = GatewayConfig("llm", "chat", (), "chat", sidecar_port=engines[0].sidecar_port)
+    return Catalog.of([Service(config, tuple(engine.address for engine in engines))])
+
+
+async def test_streams_are_followed_and_reopened():
+    sidecar_port, port = free_port(), free_port()
+    engines = [await Engine(f"127.0.9.{number}", port, sidecar_port).start() for number in (1, 2)]
+    running = {}
+
+    def observe(key, address, report):
+        assert key == KEY
+        running[address] = report.running
+
+    try:
+        async with load_client.client(observe, Random(1)) as follower:
+            follower.set_catalog(catalog(*engines))
+            engines[0].load(running=5)
+            await until(lambda: running == {"127.0.9.1": 5, "127.0.9.2": 0}, "both engines report")
+            await engines[0].stop()
+            engines[0].load(running=9)
+            await engines[0].start()
+            await until(lambda: running["127.0.9.1"] == 9, "the broken stream is open again")
+            follower.set_catalog(catalog(engines[1]))
+            await asyncio.sleep(0)
+            running.clear()
+            await until(lambda: running.keys() == {"127.0.9.2"}, "the other engine is still followed")
+    finally:
+        for engine in engines:
+            await engine.stop()

@@ -1,0 +1,17 @@
+"""The picker's environment."""
+
+import pytest
+
+from headrace_sidecar.gateway.settings import Settings, SettingsError, from_environment
+
+
+def test_defaults_and_values():
+    assert from_environment({}) == Settings()
+    given = {"HEADRACE_WATCH_NAMESPACES": "a, b,", "HEADRACE_MAX_BODY_BYTES": "1024"}
+    assert from_environment(given) == Settings(watch_namespaces=("a", "b"), max_body_bytes=1024)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "4Mi", "1.5"])
+def test_a_wrong_size_names_the_variable(value):
+    with pytest.raises(SettingsError, match="HEADRACE_MAX_BODY_BYTES"):
+        from_environment({"HEADRACE_MAX_BODY_BYTES": value})
