@@ -163,9 +163,10 @@ def test_a_foreign_file_has_no_records(tmp_path_factory, content, headed):
     reader.close()
 
 
-@pytest.mark.parametrize("capacity", [0, 2**63])
+@pytest.mark.parametrize("capacity", [0, 2**16 + 1, 2**63])
 def test_an_impossible_capacity_is_refused(path, capacity):
-    path.write_bytes(STEPS.head(capacity, 0) + bytes(1000))
+    path.write_bytes(STEPS.head(capacity, 0) + struct.pack("<QQ", 1, 1))
+    os.truncate(path, min(SLOTS_AT + capacity * STEPS.slot.size, 2**40))
     assert RingReader(path, STEPS).drain() == []
 
 

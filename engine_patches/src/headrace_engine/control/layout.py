@@ -24,6 +24,7 @@ T = TypeVar("T")
 HEAD = Struct("<8sIIQQ")
 SEQUENCE = Struct("<Q")
 CHECKSUM = Struct("<I")
+MAX_CAPACITY = 1 << 16  # slots; what one drain of a ring may cost the reader
 TAIL_SIZE = CHECKSUM.size + SEQUENCE.size
 
 
@@ -46,7 +47,9 @@ class Layout(Generic[T]):
         if len(data) < HEAD.size:
             return None
         magic, version, size, capacity, boot = HEAD.unpack_from(data)
-        if (magic, version, size) != (self.magic, self.version, self.slot.size) or capacity < 1:
+        if (magic, version, size) != (self.magic, self.version, self.slot.size):
+            return None
+        if not 1 <= capacity <= MAX_CAPACITY:
             return None
         return capacity, boot
 
