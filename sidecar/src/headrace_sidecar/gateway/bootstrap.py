@@ -15,27 +15,12 @@ from typing import Any
 
 import yaml
 
-from headrace_sidecar.gateway import names
-from headrace_sidecar.gateway.replies import DETAILS_PREFIX, error_body
+from headrace_sidecar.gateway import filters, names
+from headrace_sidecar.gateway.filters import typed
 
 CHART_FILE = Path("charts/headrace/files/envoy.yaml")
 
-# Headers that only the gateway's own parts may set, or that change what vLLM or Envoy does with a request.
-STRIPPED_PREFIXES = (
-    "x-gateway-destination-endpoint",
-    "x-envoy-",
-    "x-vllm-",
-    "x-data-parallel-",
-    "x-headrace-ttft",
-    "x-headrace-tbt",
-    "x-headrace-jct",
-    "x-headrace-output",
-    "x-headrace-priority",
-    "x-headrace-token",
-)
-
 IDLE_TIMEOUT = "600s"  # longest silence within one stream: a long prompt's prefill behind a long queue
-PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +68,14 @@ def chart_file() -> str:
 
 
 def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
-    manager = _typed(
+    manager = typed(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="gateway",
         rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
-        http_filters=[_model_reader(), _picker_filter(), _router()],
-        early_header_mutation_extensions=[_header_hygiene()],
-        local_reply_config=_local_replies(settings.max_body_bytes),
+        http_filters=[filters.model_reader(), filters.picker_filter(), filters.router()],
+        early_header_mutation_extensions=[filters.header_hygiene()],
+        local_reply_config=filters.local_replies(settings.max_body_bytes),
         use_remote_address=True,
         normalize_path=True,
         merge_slashes=True,
@@ -113,117 +98,20 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
     }
 
 
-def _header_hygiene() -> dict[str, Any]:
-    return _typed(
-        "envoy.http.early_header_mutation.header_mutation",
-        "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
-        mutations=[
-            {"remove_on_match": {"key_matcher": {"prefix": p, "ignore_case": True}}}
-            for p in STRIPPED_PREFIXES
-        ],
-    )
-
-
-def _model_reader() -> dict[str, Any]:
-    """Waits for the whole body, reads OpenAI's `model` and has the route chosen anew."""
-    to = {"metadata_namespace": names.REQUEST_METADATA}
-    return _typed(
-        "envoy.filters.http.json_to_metadata",
-        "envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
-        request_rules={
-            "allow_content_types_regex": {"regex": r"(?i)application/json\s*(;.*)?"},
-            "rules": [
-                {
-                    "selectors": [{"key": "model"}],
-                    "on_present": {**to, "key": names.MODEL, "type": "STRING"},
-                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
-                }
-            ],
-        },
-    )
-
-
-def _picker_filter() -> dict[str, Any]:
-    """Sends the headers, then the whole body; no answer in time means go on without."""
-    return _typed(
-        names.EXT_PROC,
-        "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
-        grpc_service={"envoy_grpc": {"cluster_name": names.PICKER_CLUSTER}},
-        failure_mode_allow=True,
-        message_timeout=PICKER_TIMEOUT,
-        processing_mode={
-            "request_header_mode": "SEND",  # or the router would choose a host before the body is judged
-            "request_body_mode": "BUFFERED",
-            "request_trailer_mode": "SKIP",
-            "response_header_mode": "SKIP",
-            "response_body_mode": "NONE",
-            "response_trailer_mode": "SKIP",
-        },
-        request_attributes=[names.ROUTE_ATTRIBUTE],
-        metadata_options={"receiving_namespaces": {"untyped": [names.PICK_METADATA]}},
-    )
-
-
-def _local_replies(limit: int | str) -> dict[str, Any]:
-    """Envoy's own failures as OpenAI errors; direct responses and the picker's replies already are."""
-    ours = (
-        f"response.code_details == 'direct_response' || response.code_details.startsWith('{DETAILS_PREFIX}')"
-    )
-    envoys = {
-        "name": "envoys_own",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
-            "expression": f"!({ours})",
-        },
-    }
-
-    def mapper(status: int, operator: str, code: str, text: str, *, retry: bool = False) -> dict[str, Any]:
-        compare = {"op": operator, "value": {"default_value": status, "runtime_key": "headrace_local_reply"}}
-        both = [{"status_code_filter": {"comparison": compare}}, {"extension_filter": envoys}]
-        json_format = error_body(status, code, text)
-        reply = {
-            "filter": {"and_filter": {"filters": both}},
-            "body_format_override": {"json_format": json_format, "content_type": "application/json"},
-        }
-        if retry:
-            header = {"key": "retry-after", "value": "1"}
-            reply["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
-        return reply
-
-    return {
-        "mappers": [
-            mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
-            mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", retry=True),
-            mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", retry=True),
-            mapper(500, "GE", "gateway_error", "%LOCAL_REPLY_BODY%"),
-            mapper(404, "EQ", "path_not_found", "no such path"),
-            mapper(400, "GE", "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%"),
-        ]
-    }
-
-
-def _router() -> dict[str, Any]:
-    return _typed(
-        "envoy.filters.http.router",
-        "envoy.extensions.filters.http.router.v3.Router",
-        suppress_envoy_headers=True,
-    )
-
-
 def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
     """`/ready` for the kubelet; the admin's `/healthcheck/fail` turns it 503, which is how a pod drains."""
-    health = _typed(
+    health = typed(
         "envoy.filters.http.health_check",
         "envoy.extensions.filters.http.health_check.v3.HealthCheck",
         pass_through_mode=False,
         headers=[{"name": ":path", "string_match": {"exact": "/ready"}}],
     )
-    manager = _typed(
+    manager = typed(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="ready",
         route_config={"virtual_hosts": [{"name": "none", "domains": ["*"]}]},
-        http_filters=[health, _router()],
+        http_filters=[health, filters.router()],
     )
     return {
         "name": "ready",
@@ -258,7 +146,7 @@ def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
 
 def _grpc_cluster(name: str, settings: Bootstrap) -> dict[str, Any]:
     endpoint = {"endpoint": {"address": _address(settings.picker_host, settings.picker_port)}}
-    http2 = _typed(
+    http2 = typed(
         "",
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         explicit_http_config={
@@ -275,7 +163,7 @@ def _grpc_cluster(name: str, settings: Bootstrap) -> dict[str, Any]:
 
 
 def _connection_limit(connections: int) -> dict[str, Any]:
-    monitor = _typed(
+    monitor = typed(
         "envoy.resource_monitors.global_downstream_max_connections",
         "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
         max_active_downstream_connections=connections,
@@ -285,10 +173,6 @@ def _connection_limit(connections: int) -> dict[str, Any]:
 
 def _address(host: str, port: int | str) -> dict[str, Any]:
     return {"socket_address": {"address": host, "port_value": port}}
-
-
-def _typed(name: str, message: str, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **fields}}
 
 
 def _from_picker() -> dict[str, Any]:
