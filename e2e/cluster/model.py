@@ -40,6 +40,8 @@ def write(folder: Path) -> None:
         eos_token_id=end,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    for file in folder.iterdir():
+        file.chmod(0o644)  # engines run as any user, and weights are written for their owner alone
 
 
 if __name__ == "__main__":
