@@ -51,6 +51,10 @@ class Cache:
             del self._belongings[key]
         return key
 
+    def discard(self, key: Key, kind: str, name: str) -> None:
+        """Forget an owned object that we deleted ourselves; the watch will say so later."""
+        self._belongings[key].pop((kind, name), None)
+
     def service(self, key: Key) -> Body | None:
         """The LLMService."""
         return self._services.get(key)

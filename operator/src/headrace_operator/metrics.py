@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from headrace_operator.api import Key, ServiceStatus
+
 RECONCILE_SECONDS = Histogram(
     "headrace_operator_reconcile_seconds",
     "Duration of one reconcile.",
@@ -26,8 +28,16 @@ CONDITION = Gauge(
     "Condition of an LLMService: 1 true, 0 false, -1 unknown.",
     ["namespace", "service", "condition"],
 )
-POLICY_CONFIRM_SECONDS = Histogram(
-    "headrace_operator_policy_confirm_seconds",
-    "From the write of a policy document to its confirmation by every ready replica.",
-    buckets=(0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 120),
-)
+
+_VALUES = {"True": 1, "False": 0, "Unknown": -1}
+
+
+def show(key: Key, status: ServiceStatus) -> None:
+    """Set the condition gauges of a service."""
+    for condition in status.conditions:
+        CONDITION.labels(key.namespace, key.name, condition.type).set(_VALUES[condition.status])
+
+
+def forget(key: Key) -> None:
+    """Drop the gauges of a service that is gone."""
+    CONDITION.remove_by_labels({"namespace": key.namespace, "service": key.name})

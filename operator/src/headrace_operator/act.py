@@ -1,0 +1,71 @@
+"""Carries out a plan's actions, after making sure that nothing of someone else's is taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import LLMService, Reason
+from headrace_operator.cache import Cache
+from headrace_operator.cluster import Cluster
+from headrace_operator.errors import ApiError, RefusedError, TransientError
+from headrace_operator.metrics import ACTIONS
+from headrace_operator.plan import Action, Apply, Delete, Nudge
+
+_COLLECTED_AGAIN = 2.0  # seconds until the garbage collector is worth another look
+
+
+async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Cluster, cache: Cache) -> None:
+    """All actions: objects in their order, then nudges side by side. What was written goes into the cache.
+
+    Raises RefusedError or TransientError before anything is written, ApiError at any point.
+    """
+    actions = tuple(actions)
+    for action in actions:
+        if isinstance(action, Apply) and action.creates:
+            await _check_free(service, action, cluster)
+    nudges = []
+    for action in actions:
+        match action:
+            case Apply(manifest):
+                cache.put(await cluster.apply(manifest))
+                ACTIONS.labels("apply", manifest["kind"]).inc()
+            case Delete(kind, name, uid):
+                await cluster.delete(kind, service.key.namespace, name, uid)
+                cache.discard(service.key, kind, name)
+                ACTIONS.labels("delete", kind).inc()
+            case Nudge():
+                nudges.append(_nudge(service, action, cluster, cache))
+    await asyncio.gather(*nudges)
+
+
+def owner(body: dict[str, Any]) -> str | None:
+    """Uid of the controlling owner."""
+    owners = body["metadata"].get("ownerReferences") or []
+    return next((reference["uid"] for reference in owners if reference.get("controller")), None)
+
+
+async def _check_free(service: LLMService, action: Apply, cluster: Cluster) -> None:
+    """Refuse to take an object of someone else's, as an apply would."""
+    kind, name = action.manifest["kind"], action.manifest["metadata"]["name"]
+    found = await cluster.read(kind, service.key.namespace, name)
+    if found is None or owner(found) == service.uid:
+        return
+    if (found["metadata"].get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
+        raise TransientError(f"{kind} {name} of a deleted service is still there", _COLLECTED_AGAIN)
+    raise RefusedError(
+        Reason.OBJECT_NAME_TAKEN,
+        f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or rename the service",
+    )
+
+
+async def _nudge(service: LLMService, nudge: Nudge, cluster: Cluster, cache: Cache) -> None:
+    annotations = {names.POLICY_NUDGE: nudge.value}
+    try:
+        cache.put(await cluster.annotate("Pod", service.key.namespace, nudge.pod.name, annotations))
+    except ApiError as error:
+        if error.code != 404:  # the pod is gone, and with it the need
+            raise
+    ACTIONS.labels("nudge", "Pod").inc()

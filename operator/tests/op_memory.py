@@ -1,0 +1,124 @@
+"""An API server in memory, for tests that fail it at every single call.
+
+It knows just what the reconciler needs: apply replaces our fields, reads return copies, versions grow.
+"""
+
+import copy
+import itertools
+
+from op_golden import SETTINGS
+from op_world import body
+
+from headrace_operator.cache import Cache
+from headrace_operator.engines import Engines
+from headrace_operator.errors import ApiError
+from headrace_operator.kinds import resource
+from headrace_operator.reconcile import Reconciler
+from headrace_operator.recorder import Recorder
+
+
+class Memory:
+    """Objects by (kind, name). `fail(call number, "before" | "after")` makes one call fail."""
+
+    def __init__(self):
+        self.objects = {}
+        self.versions = itertools.count(100)
+        self.writes = []
+        self.calls = 0
+        self.failing = None
+        self.down = False
+
+    def fail(self, call, when):
+        self.failing = (call, when)
+
+    async def read(self, kind, namespace, name):
+        async with _Call(self):
+            return copy.deepcopy(self.objects.get((kind, name)))
+
+    async def apply(self, manifest):
+        async with _Call(self):
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            new = copy.deepcopy(manifest)
+            old = self.objects.get((kind, name), {"metadata": {"uid": f"{kind}-{name}", "generation": 1}})
+            new["metadata"] |= {"uid": old["metadata"]["uid"], "generation": 1}
+            return self.store(new)
+
+    async def apply_status(self, kind, namespace, name, status):
+        async with _Call(self):
+            return self.store({**self.objects[kind, name], "status": copy.deepcopy(status)})
+
+    async def annotate(self, kind, namespace, name, annotations):
+        async with _Call(self):
+            new = copy.deepcopy(self.objects[kind, name])
+            new["metadata"].setdefault("annotations", {}).update(annotations)
+            return self.store(new)
+
+    async def delete(self, kind, namespace, name, uid):
+        async with _Call(self):
+            self.writes.append(("delete", kind, name))
+            del self.objects[kind, name]
+
+    async def create_event(self, event):
+        async with _Call(self):
+            return True
+
+    async def repeat_event(self, namespace, name, count, now):
+        async with _Call(self):
+            pass
+
+    def store(self, item):
+        kind, name = item["kind"], item["metadata"]["name"]
+        resource(kind)  # only kinds that the operator knows
+        item["metadata"]["resourceVersion"] = str(next(self.versions))
+        self.writes.append(("write", kind, name))
+        self.objects[kind, name] = item
+        return copy.deepcopy(item)
+
+    def owned(self):
+        """Everything but the service and its versions, for comparison."""
+        return {
+            key: {**item, "metadata": {**item["metadata"], "resourceVersion": ""}}
+            for key, item in self.objects.items()
+            if key[0] != "LLMService"
+        }
+
+
+class _Call:
+    def __init__(self, memory):
+        self.memory = memory
+
+    async def __aenter__(self):
+        self.memory.calls += 1
+        self.number = self.memory.calls
+        if self.memory.down or self.memory.failing == (self.number, "before"):
+            raise ApiError(503, "unavailable")
+
+    async def __aexit__(self, kind, error, trace):
+        if error is None and self.memory.failing == (self.number, "after"):
+            raise ApiError(0, "the answer was lost")
+
+
+class NoEngines(Engines):
+    """No engine ever answers."""
+
+    def __init__(self):
+        super().__init__(None, lambda key: None)
+
+    def follow(self, key, pods, wanted):
+        pass
+
+
+def operator(memory, settings=SETTINGS):
+    """A freshly started operator: its cache is what exists."""
+    cache = Cache()
+    for item in memory.objects.values():
+        cache.put(copy.deepcopy(item))
+    return Reconciler(settings, cache, memory, NoEngines(), Recorder(memory), lambda: 0.0)
+
+
+def with_service(**spec):
+    """A Memory that holds one LLMService."""
+    memory = Memory()
+    memory.store(body(**spec))
+    memory.writes.clear()
+    return memory

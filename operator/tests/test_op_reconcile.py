@@ -1,0 +1,173 @@
+"""The loop under failure: whatever call fails, before or after it took effect, the end is the same."""
+
+import dataclasses
+
+import pytest
+from op_golden import SETTINGS
+from op_memory import operator, with_service
+from op_world import body
+
+from headrace_operator.api import Key
+from headrace_operator.errors import ApiError
+
+KEY = Key("llm", "chat")
+
+
+async def settle(memory, settings=SETTINGS):
+    """Reconcile until nothing is written; restarts the operator after a failure."""
+    running = operator(memory, settings)
+    for _ in range(10):
+        before = len(memory.writes)
+        try:
+            await running.reconcile(KEY)
+        except ApiError:
+            running = operator(memory, settings)
+            continue
+        if len(memory.writes) == before:
+            return running
+    raise AssertionError("it does not settle")
+
+
+def update(memory, **spec):
+    """The user changes the spec."""
+    old = memory.objects["LLMService", "chat"]
+    new = body(**spec) | {"status": old.get("status", {})}
+    new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+    memory.store(new)
+
+
+def conditions(memory):
+    found = memory.objects["LLMService", "chat"]["status"]["conditions"]
+    return {c["type"]: (c["status"], c["reason"]) for c in found}
+
+
+async def test_it_settles_and_writes_nothing_more():
+    memory = with_service()
+    running = await settle(memory)
+    memory.writes.clear()
+    for _ in range(3):
+        await running.reconcile(KEY)
+    assert memory.writes == []
+
+
+async def count_calls(**spec):
+    memory = with_service(**spec)
+    await settle(memory)
+    return memory.calls
+
+
+DRA = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("spec", [{}, DRA], ids=["cpu", "dra"])
+async def test_a_failure_at_any_call_leads_to_the_same_end(spec, when):
+    undisturbed = with_service(**spec)
+    await settle(undisturbed)
+    for call in range(1, undisturbed.calls + 1):
+        memory = with_service(**spec)
+        memory.fail(call, when)
+        await settle(memory)
+        assert memory.owned() == undisturbed.owned(), f"call {call} failed {when}"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_failure_in_the_middle_of_a_change_leads_to_the_fresh_end(when):
+    fresh = with_service(replicas=5, engine={"image": "example/vllm:2"})
+    await settle(fresh)
+    for call in range(1, 20):
+        memory = with_service(**DRA)
+        await settle(memory)
+        update(memory, replicas=5, engine={"image": "example/vllm:2"})
+        memory.fail(memory.calls + call, when)
+        await settle(memory)
+        assert memory.owned() == fresh.owned(), f"call {call} failed {when}"
+
+
+async def test_an_outage_changes_nothing_and_heals():
+    memory = with_service()
+    running = await settle(memory)
+    before = memory.owned()
+    update(memory, replicas=5)
+    running = operator(memory)
+    memory.down = True
+    for _ in range(5):
+        with pytest.raises(ApiError):
+            await running.reconcile(KEY)
+    assert memory.owned() == before
+    memory.down = False
+    await settle(memory)
+    assert memory.objects["Deployment", "chat"]["spec"]["replicas"] == 5
+
+
+async def test_a_refused_spec_writes_the_status_alone_and_the_next_good_one_goes_on():
+    memory = with_service()
+    await settle(memory)
+    before = memory.owned()
+    update(memory, replicas=7, slo={"tbt": "0s"})
+    await settle(memory)
+    assert memory.owned() == before
+    assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
+    update(memory, replicas=7)
+    await settle(memory)
+    assert memory.objects["Deployment", "chat"]["spec"]["replicas"] == 7
+    assert conditions(memory)["Accepted"] == ("True", "Valid")
+
+
+async def test_an_operator_upgrade_touches_no_template():
+    memory = with_service()
+    await settle(memory)
+    template = memory.objects["Deployment", "chat"]["spec"]["template"]
+    memory.writes.clear()
+    upgraded = dataclasses.replace(SETTINGS, sidecar_image="example/sidecar:2")
+    await settle(memory, upgraded)
+    assert memory.writes == []
+    update(memory, replicas=3)
+    await settle(memory, upgraded)
+    assert memory.objects["Deployment", "chat"]["spec"]["template"] == template
+
+
+async def test_an_uncached_deployment_is_looked_up_before_it_is_rendered():
+    memory = with_service()
+    await settle(memory)
+    template = memory.objects["Deployment", "chat"]["spec"]["template"]
+    upgraded = operator(memory, dataclasses.replace(SETTINGS, sidecar_image="example/sidecar:2"))
+    upgraded.cache.drop(memory.objects["Deployment", "chat"])
+    await upgraded.reconcile(KEY)
+    assert memory.objects["Deployment", "chat"]["spec"]["template"] == template
+
+
+async def test_a_bug_is_told_in_the_status_and_raised(monkeypatch):
+    memory = with_service()
+
+    def broken(*_):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("headrace_operator.reconcile.plan", broken)
+    with pytest.raises(ZeroDivisionError):
+        await operator(memory).reconcile(KEY)
+    assert conditions(memory)["Degraded"] == ("True", "ReconcileError")
+
+
+async def test_leftovers_of_a_deleted_namesake_are_waited_for():
+    memory = with_service()
+    await settle(memory)
+    renewed = body()
+    renewed["metadata"]["uid"] = "another"
+    memory.store(renewed)
+    running = operator(memory)
+    for item in list(memory.objects.values()):
+        if item["kind"] != "LLMService":
+            running.cache.drop(item)
+    memory.writes.clear()
+    assert await running.reconcile(KEY) == 2.0
+    assert {kind for _, kind, _ in memory.writes} == {"LLMService"}
+
+
+async def test_a_deleted_service_is_left_to_the_garbage_collector():
+    memory = with_service()
+    running = await settle(memory)
+    running.cache.drop(memory.objects["LLMService", "chat"])
+    memory.writes.clear()
+    assert await running.reconcile(KEY) is None
+    assert memory.writes == []
