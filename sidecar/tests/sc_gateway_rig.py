@@ -26,6 +26,7 @@ from headrace_sidecar.gateway.bootstrap import Bootstrap, bootstrap
 HERE = Path(__file__).parent
 ENVOY = Path(sys.executable).parent / "envoy"
 BODY_LIMIT = 1 << 20
+PING_INTERVAL = "0.1s"  # so that a minute of Envoy's pings takes a second
 
 
 def free_port() -> int:
@@ -167,7 +168,12 @@ class Rig:
             admin_port=self.admin_port,
         )
         path = self.folder / "envoy.json"
-        path.write_text(json.dumps(bootstrap(settings)))
+        document = bootstrap(settings)
+        for cluster in document["static_resources"]["clusters"]:
+            (options,) = cluster["typed_extension_protocol_options"].values()
+            http2 = options["explicit_http_config"]["http2_protocol_options"]
+            http2["connection_keepalive"]["interval"] = PING_INTERVAL
+        path.write_text(json.dumps(document))
         with (self.folder / "envoy.log").open("ab") as log:
             self.envoy = subprocess.Popen(
                 [
@@ -280,6 +286,13 @@ class Rig:
         before = await self.metric(session, "headrace_gateway_picks_total")
         await posted(session, self.url + "/v1/chat/completions", chat("chat"))
         return await self.metric(session, "headrace_gateway_picks_total") > before
+
+    async def envoy_stat(self, session, name):
+        """One of Envoy's counters."""
+        url = f"http://127.0.0.1:{self.admin_port}/stats?format=json&filter=^{name}$"
+        async with session.get(url) as response:
+            (stat,) = (await response.json())["stats"]
+        return stat["value"]
 
     async def envoys_connected(self, session):
         """Whether an Envoy asks this picker for its configuration."""

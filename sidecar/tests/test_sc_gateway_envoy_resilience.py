@@ -111,6 +111,18 @@ async def test_the_only_engine_serves_as_soon_as_it_is_back(rig, session):
     assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
 
 
+async def test_a_quiet_connection_for_configuration_lasts(rig, session):
+    await rig.apply(session, {})
+    connections = await rig.envoy_stat(session, "cluster.xds.upstream_cx_total")
+    received = await rig.envoy_stat(session, "cluster.xds.upstream_cx_rx_bytes_total")
+
+    async def answered():
+        return await rig.envoy_stat(session, "cluster.xds.upstream_cx_rx_bytes_total") > received + 20 * 17
+
+    await until(answered, "twenty pings of seventeen bytes are answered")
+    assert await rig.envoy_stat(session, "cluster.xds.upstream_cx_total") == connections
+
+
 async def test_a_restarted_picker_takes_no_route_away_while_it_lists(rig, session):
     engine = await rig.engine(1)
     config = rig.config("chat")

@@ -87,6 +87,10 @@ def _grpc_server(
             ("grpc.max_receive_message_length", settings.max_body_bytes + (64 << 10)),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            # Envoy pings to notice a dead picker; gRPC's default is to hang up on who pings that often.
+            ("grpc.http2.min_ping_interval_without_data_ms", 0),
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.keepalive_permit_without_calls", 1),
         ],
         maximum_concurrent_rpcs=MAX_STREAMS,
     )
