@@ -20,7 +20,7 @@ from headrace_sidecar.gateway import metrics
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 300  # the server ends a watch after this long
-MUTE_SECONDS = 75.0  # bookmarks come about once a minute
+MUTE_SECONDS = 100.0  # bookmarks come every 60 to 75 s
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
