@@ -14,6 +14,7 @@ from e2e.demo.metrics import Targets
 
 NAMESPACE = "headrace-demo"
 _POLL = 1.0  # seconds
+_MESSAGE = 160  # characters of a condition's message that are shown
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 Say = Callable[[str], None]
@@ -74,19 +75,19 @@ def serves(service: Object) -> bool:
 
 
 def describe(service: Object) -> str:
-    """One line: replicas, and the reason of each condition that is not as it should be."""
+    """One line: replicas, the policy in force, and the first condition that is not as it should be."""
     status = service.get("status", {})
     policy = status.get("policy", {})
-    wanted = service["spec"]["replicas"]
-    parts = [
-        f"{status.get('readyReplicas', 0)}/{wanted} ready",
-        f"{policy.get('name', '?')} on {policy.get('appliedReplicas', 0)}",
-    ]
+    counts = (
+        f"{status.get('readyReplicas', 0)}/{service['spec']['replicas']} ready, "
+        f"{policy.get('name', 'no policy')} on {policy.get('appliedReplicas', 0)}"
+    )
     for kind in ("Accepted", "Ready", "PolicyApplied", "RoutingReady"):
         seen = condition(service, kind)
         if seen and seen["status"] != "True":
-            parts.append(f"{kind}={seen['status']}/{seen['reason']}: {seen.get('message', '')}".rstrip(": "))
-    return ", ".join(parts)
+            message = " ".join(seen.get("message", "").split())[:_MESSAGE]
+            return f"{counts}, {kind}={seen['status']}/{seen['reason']}: {message}".rstrip(": ")
+    return counts
 
 
 def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> float:
