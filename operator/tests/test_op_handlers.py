@@ -1,0 +1,59 @@
+"""Kopf only watches for us: by label, and into cache and queue."""
+
+import kopf
+import pytest
+from kopf._cogs.structs.references import Resource  # what its watches look selectors up by
+from op_world import body, pod
+
+from headrace_operator import handlers
+from headrace_operator.api import Key
+from headrace_operator.cache import Cache
+from headrace_operator.kinds import OWNED, POD, SERVICE
+from headrace_operator.workqueue import WorkQueue
+
+KEY = Key("llm", "chat")
+
+
+def selectors(resource):
+    settings = kopf.OperatorSettings()
+    handlers.configure(settings)
+    found = Resource(resource.group, resource.version, resource.plural, resource.kind, namespaced=True)
+    return set(settings.watching.label_selectors.collect(found))
+
+
+@pytest.mark.parametrize("resource", [*OWNED, POD], ids=lambda resource: resource.kind)
+def test_owned_kinds_and_pods_are_watched_by_label(resource):
+    assert selectors(resource) == {"app.kubernetes.io/managed-by=headrace"}
+
+
+def test_all_services_are_watched():
+    assert selectors(SERVICE) == set()
+
+
+class Registered:
+    """The functions that were registered for one kind."""
+
+    def __init__(self, resource):
+        registry = kopf.OperatorRegistry()
+        self.cache, self.queue = Cache(), WorkQueue(lambda: 0.0)
+        handlers.register(registry, self.cache, self.queue)
+        kinds = {
+            h.id: h.fn for part in (registry._indexing, registry._watching) for h in part.get_all_handlers()
+        }
+        self.fill, self.event = kinds[f"fill-{resource.plural}"], kinds[f"on-{resource.plural}"]
+
+
+async def test_indexing_fills_the_cache_and_queues_nothing():
+    registered = Registered(SERVICE)
+    registered.fill(body=body())
+    assert registered.cache.service(KEY)["kind"] == "LLMService"
+    assert registered.queue.depth == 0
+
+
+async def test_events_queue_the_service_that_they_concern():
+    registered = Registered(POD)
+    await registered.event(event={"type": "MODIFIED"}, body=pod("a"))
+    assert registered.queue.depth == 1
+    assert len(registered.cache.pods(KEY)) == 1
+    await registered.event(event={"type": "DELETED"}, body=pod("a"))
+    assert registered.cache.pods(KEY) == []

@@ -1,0 +1,97 @@
+"""Workers: what fails comes again, what hangs shows, and neither stops the others."""
+
+import asyncio
+
+import pytest
+
+from headrace_operator import workers as module
+from headrace_operator.api import Key
+from headrace_operator.errors import ApiError
+from headrace_operator.workers import Workers
+from headrace_operator.workqueue import WorkQueue
+
+A, B = Key("llm", "a"), Key("llm", "b")
+
+
+class Loop:
+    """Workers around a scripted reconcile: per key, a list of results or exceptions."""
+
+    def __init__(self, script):
+        self.script = script
+        self.seen = []
+        self.changed = asyncio.Event()
+        self.queue = WorkQueue(jitter=lambda: 0.0)
+        self.workers = Workers(self.queue, self.reconcile, self.resync)
+        self.resyncs = 0
+
+    async def reconcile(self, key):
+        self.seen.append(key)
+        self.changed.set()
+        result = self.script[key].pop(0) if self.script[key] else None
+        if isinstance(result, Exception):
+            raise result
+        if isinstance(result, asyncio.Event):
+            await result.wait()
+            return None
+        return result
+
+    async def resync(self):
+        self.resyncs += 1
+        self.changed.set()
+        raise ApiError(503, "down")
+
+    async def until(self, check):
+        async with asyncio.timeout(5):
+            while not check():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def __aenter__(self):
+        self.workers.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.workers.stop()
+
+
+@pytest.mark.parametrize("error", [ApiError(500, "x"), ApiError(409, "conflict"), ValueError("a bug")])
+async def test_a_failure_is_retried_and_stops_nobody(error):
+    async with Loop({A: [error, error], B: []}) as loop:
+        loop.queue.add(A)
+        loop.queue.add(B)
+        await loop.until(lambda: loop.seen.count(A) == 3)
+        assert loop.seen.count(B) == 1
+        assert loop.workers.alive
+
+
+async def test_a_reconcile_may_ask_to_come_again():
+    async with Loop({A: [0.001, 0.001]}) as loop:
+        loop.queue.add(A)
+        await loop.until(lambda: loop.seen.count(A) == 3)
+
+
+async def test_one_that_hangs_shows_in_liveness_while_others_go_on(monkeypatch):
+    hanging = asyncio.Event()
+    async with Loop({A: [hanging], B: []}) as loop:
+        loop.queue.add(A)
+        await loop.until(lambda: A in loop.seen)
+        assert loop.workers.alive
+        monkeypatch.setattr(module, "_STUCK", 0.0)
+        assert not loop.workers.alive
+        loop.queue.add(B)
+        await loop.until(lambda: B in loop.seen)
+        hanging.set()
+
+
+async def test_dead_workers_are_not_alive():
+    loop = Loop({})
+    loop.workers.start()
+    await loop.workers.stop()
+    assert not loop.workers.alive
+
+
+async def test_a_failing_resync_is_repeated(monkeypatch):
+    monkeypatch.setattr(module, "_RESYNC", 0.001)
+    async with Loop({}) as loop:
+        await loop.until(lambda: loop.resyncs == 3)
+        assert loop.workers.alive
