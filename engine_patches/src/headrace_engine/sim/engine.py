@@ -25,8 +25,9 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
+from headrace_engine.adapter.link import Link
 from headrace_engine.adapter.scheduler import scheduler_class
-from headrace_engine.sim.clock import MemoryLink, VirtualClock
+from headrace_engine.sim.clock import VirtualClock
 
 StepCost = Callable[[Any], float]
 """Seconds of a step, from its `SchedulerOutput`."""
@@ -63,7 +64,7 @@ def flat_cost(output: Any) -> float:
     return 0.005 + 0.00005 * float(output.total_num_scheduled_tokens)
 
 
-def make_scheduler(settings: EngineSettings, link: MemoryLink | None) -> Any:
+def make_scheduler(settings: EngineSettings, link: Link | None) -> Any:
     """A scheduler as vLLM's EngineCore makes it; stock if there is no link."""
     config = _vllm_config(settings)
     stock = AsyncScheduler if settings.async_scheduling else Scheduler

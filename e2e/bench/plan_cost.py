@@ -1,0 +1,163 @@
+"""What planning adds to vLLM's `schedule()`: `python -m e2e.bench.plan_cost`.
+
+Engines that differ only in their scheduler take turns, step by step, in one process: vLLM's own, and ours
+with each policy, with its files to a sidecar in a memory folder. Each has 256 requests running and a queue of
+the stated length. Requests finish, start and arrive between the steps, so that each step changes the queue;
+the model's tokens are made up, no step is computed.
+
+Lengths come from the Azure 2023 conversation trace. Prompts are a quarter as long as recorded, and each goes
+with the output of another request: so all engines keep 256 places filled and start equally many requests,
+whatever their order. vLLM's own time grows with both and would hide ours. What a policy adds is the median of
+the differences between its step and stock's beside it.
+"""
+
+import argparse
+import gc
+import itertools
+import statistics
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from e2e.bench import results
+from e2e.data import azure
+from headrace_engine.adapter.link import FileLink, Link
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.control.paths import policy_path
+from headrace_engine.control.policy_file import write_policy
+from headrace_engine.sim.clock import VirtualClock
+from headrace_engine.sim.engine import EngineSettings, VirtualEngine, make_request, make_scheduler
+
+# Llama-3-8B on one H100 with 54 GiB of KV.
+SETTINGS = EngineSettings(num_blocks=27_648, block_size=16, max_num_seqs=256, max_num_batched_tokens=2048)
+SHORTER = azure.Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_limit=2000)
+ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrived
+WARM_UP_STEPS = 150  # after which all places are filled
+POLICIES = {"fcfs": PolicyDocument("FCFS"), "larry": PolicyDocument("LARRY")}
+
+
+@dataclass(slots=True)
+class Contestant:
+    """One engine with a queue of constant length; times in nanoseconds."""
+
+    engine: VirtualEngine
+    requests: Iterator[Any]
+    queue_length: int
+    schedule_times: list[int] = field(default_factory=list)
+    update_times: list[int] = field(default_factory=list)
+
+    def step(self) -> None:
+        """Top the queue up, then one timed step."""
+        scheduler = self.engine.scheduler
+        while len(scheduler.waiting) < self.queue_length:
+            scheduler.add_request(next(self.requests))
+        self.engine.turn()
+
+
+def main() -> None:
+    """Measure and write the figures."""
+    parser = argparse.ArgumentParser(description="What planning adds to vLLM's schedule().")
+    parser.add_argument("--steps", type=int, default=1000, help="timed per engine (default %(default)s)")
+    steps = parser.parse_args().steps
+    figures: dict[str, float] = {}
+    for waiting in (1000, 5000):
+        measured = measure(waiting, steps)
+        for key, value in measured.items():
+            print(f"  {key:30}{value:8.1f}", flush=True)
+        figures |= measured
+    print(results.write("plan_cost", f"python -m e2e.bench.plan_cost --steps {steps}", figures))
+
+
+def measure(waiting: int, steps: int) -> dict[str, float]:
+    """Median microseconds at this queue length: stock, and what each policy adds."""
+    print(f"{waiting} waiting, {SETTINGS.max_num_seqs} running, {steps} steps", flush=True)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        contestants = {"stock": contestant(waiting, lambda _: None)}
+        for name, document in POLICIES.items():
+            root = Path(folder, name)
+            contestants[name] = contestant(waiting, lambda clock, r=root, d=document: file_link(r, d, clock))
+        take_turns(list(contestants.values()), WARM_UP_STEPS + steps)
+        for each in contestants.values():
+            each.engine.scheduler.shutdown()
+    stock = contestants.pop("stock")
+    figures = {
+        f"stock_us_{waiting}": median_us(stock.schedule_times),
+        f"stock_update_us_{waiting}": median_us(stock.update_times),
+    }
+    for name, each in contestants.items():
+        figures[f"{name}_added_us_{waiting}"] = median_us(each.schedule_times, stock.schedule_times)
+        figures[f"{name}_update_added_us_{waiting}"] = median_us(each.update_times, stock.update_times)
+    return figures
+
+
+def take_turns(contestants: list[Contestant], steps: int) -> None:
+    """Step all engines in an order that rotates, with the garbage collector as vLLM's engine sets it."""
+    gc.collect()
+    gc.freeze()
+    order = deque(contestants)
+    for _ in range(steps):
+        order.rotate(1)
+        for each in order:
+            each.step()
+    gc.unfreeze()
+
+
+def contestant(waiting: int, link: Callable[[VirtualClock], Link | None]) -> Contestant:
+    """An engine whose first queue arrived over the last seconds."""
+    clock = VirtualClock()
+    scheduler = make_scheduler(SETTINGS, link(clock))
+    engine = VirtualEngine(scheduler, clock)
+    each = Contestant(engine, arrivals(clock), waiting)
+    scheduler.schedule = timed(scheduler.schedule, each.schedule_times)
+    scheduler.update_from_output = timed(scheduler.update_from_output, each.update_times)
+    early = clock.now - waiting / ARRIVALS_PER_SECOND
+    for place in range(waiting):
+        request = next(each.requests)
+        request.arrival_time = early + place / ARRIVALS_PER_SECOND
+        scheduler.add_request(request)
+    return each
+
+
+def arrivals(clock: VirtualClock) -> Iterator[Any]:
+    """Requests of the trace, over and over, arriving now."""
+    trace = [SHORTER(recorded) for recorded in azure.load()]
+    others = trace[len(trace) // 2 :] + trace[: len(trace) // 2]
+    for number, (recorded, other) in enumerate(itertools.cycle(zip(trace, others, strict=True))):
+        yield make_request(str(number), recorded.prompt_tokens, other.output_tokens, clock.now)
+
+
+def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> FileLink:
+    """The engine's real link, in a memory folder, but on the engine's virtual clock."""
+    for folder in ("control", "stats"):
+        (root / folder).mkdir(parents=True)
+    write_policy(policy_path(root), document.sealed())
+    link = FileLink(root, rank=0)
+    link.clock = clock
+    return link
+
+
+def timed(function: Callable[..., Any], times: list[int]) -> Callable[..., Any]:
+    """`function`, each call's duration kept."""
+
+    def call(*arguments: Any) -> Any:
+        started = time.perf_counter_ns()
+        result = function(*arguments)
+        times.append(time.perf_counter_ns() - started)
+        return result
+
+    return call
+
+
+def median_us(times: list[int], besides: list[int] | None = None) -> float:
+    """Median of `times` after the warm-up, or of what each exceeds its neighbour in `besides` by."""
+    if besides is not None:
+        times = [ours - theirs for ours, theirs in zip(times, besides, strict=True)]
+    return round(statistics.median(times[WARM_UP_STEPS:]) / 1000, 1)
+
+
+if __name__ == "__main__":
+    main()
