@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gather the wheels of each image: OUT/{operator,sidecar,gateway}, each one a complete build context.
-# Third-party wheels are the locked ones, checked against their hashes; ours are built from this tree.
+# `locked` has the third-party wheels, checked against their hashes; `ours` is built from this tree.
 # An image build then needs no network. Idempotent: an unchanged lock is not downloaded again.
 set -euo pipefail
 [ $# = 1 ] || { echo "usage: requirements/wheels.sh OUT" >&2; exit 2; }
@@ -18,7 +18,7 @@ download() {  # LOCK DIR
   local digest
   digest="$(sha256sum "$1" | cut -d' ' -f1)"
   if [ "$(cat "$2.lock" 2>/dev/null)" != "$digest" ]; then
-    rm -rf "$2" && mkdir "$2"
+    rm -rf "$2" && mkdir -p "$2"
     "$pip" download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
       --python-version 3.11 --implementation cp "${platforms[@]}" --requirement "$1" --dest "$2"
     echo "$digest" > "$2.lock"
@@ -30,14 +30,15 @@ build() {  # PROJECT DIR...
   .venv/bin/python -m build --quiet --wheel --no-isolation --outdir "$out/built" "./$project"
   wheel=("$out/built/$name"-*.whl)
   for image in "$@"; do
-    rm -f "$out/$image/$name"-*.whl
-    cp "${wheel[@]}" "$out/$image/"
+    mkdir -p "$out/$image/ours"
+    cp "${wheel[@]}" "$out/$image/ours/"
   done
 }
 
 for image in operator sidecar gateway; do
   echo "wheels: $image"
-  download "requirements/$image.txt" "$out/$image"
+  download "requirements/$image.txt" "$out/$image/locked"
+  rm -rf "$out/$image/ours"
 done
 rm -rf "$out/built"
 build engine_patches engine operator sidecar gateway

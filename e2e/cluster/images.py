@@ -6,6 +6,7 @@ unchanged image is neither built nor loaded again. The builds mount in a namespa
 nothing stays mounted on the machine.
 """
 
+import fcntl
 import shutil
 import tarfile
 import tempfile
@@ -52,6 +53,12 @@ def build() -> list[Path]:
     """Build what has changed; give the archives of all images, the pause image first."""
     folder = cache() / "images"
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build(folder)
+
+
+def _build(folder: Path) -> list[Path]:
     base = digest([_RECIPES / "base.Dockerfile"], _SUITE, _BASE_PACKAGES)
     archives = [_pause(folder)]
     for image in all_images():
@@ -61,8 +68,7 @@ def build() -> list[Path]:
             with step(f"building the image {image.name}"), _scratch() as context:
                 image.fill(context)
                 _buildah_build(image.dockerfile, context, TAG.format(image.name), base, target)
-            for old in set(folder.glob(f"{image.name}-{'?' * 12}.tar")) - {target}:
-                old.unlink()
+            _drop_old(folder, image.name)
         archives.append(target)
     return archives
 
@@ -79,6 +85,13 @@ def load(archives: list[Path], state: Path) -> None:
             mark.touch()
 
 
+def _drop_old(folder: Path, name: str) -> None:
+    """Keep the newest archive of an image and the one before, which another bring-up may be loading."""
+    archives = folder.glob(f"{name}-{'?' * 12}.tar")
+    for old in sorted(archives, key=lambda file: file.stat().st_mtime)[:-2]:
+        old.unlink()
+
+
 def _ours(name: str, dockerfile: Path, *projects: Path) -> Image:
     parts = [project / part for project in projects for part in ("src", "pyproject.toml")]
     lock, gather = REPOSITORY / "requirements" / f"{name}.txt", REPOSITORY / "requirements" / "wheels.sh"
@@ -86,8 +99,10 @@ def _ours(name: str, dockerfile: Path, *projects: Path) -> Image:
     def fill(context: Path) -> None:
         wheels = cache() / "wheels"
         run([str(gather), str(wheels)], cwd=REPOSITORY)
-        for wheel in (wheels / name).iterdir():
-            _link(wheel, context)
+        for part in ("locked", "ours"):
+            (context / part).mkdir()
+            for wheel in (wheels / name / part).iterdir():
+                _link(wheel, context / part)
 
     return Image(name, dockerfile, (*parts, lock, gather), fill)
 
@@ -150,10 +165,10 @@ def _buildah_build(dockerfile: Path, context: Path, tag: str, base: str, target:
     fresh = target.with_suffix(".part")
     fresh.unlink(missing_ok=True)
     argument = f"BASE=localhost/headrace/base:{base}"
+    options = f"--layers --isolation chroot --build-arg {argument} --file {dockerfile} --tag {tag}"
     _buildah(
-        f"buildah bud --isolation chroot --build-arg {argument} --file {dockerfile} --tag {tag} {context}",
+        f"buildah bud {options} {context}",
         f"buildah push --quiet {tag} docker-archive:{fresh}:{tag}",
-        "buildah rmi --prune --force",
     )
     fresh.rename(target)
 
