@@ -1,20 +1,34 @@
 """Helm and a real API server: everything is accepted, and what users made outlives the release."""
 
+import asyncio
 import contextlib
 import functools
+import http.server
 import json
+import os
 import shutil
+import socket
 import subprocess
+import sys
+import threading
 import time
+import urllib.request
 from types import SimpleNamespace
 
 import pytest
+import yaml
+from kubernetes.aio import client as kubernetes_client
+from kubernetes.aio import config as kubernetes_config
 
 from e2e import helm
 from e2e.cluster import binaries
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
+from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
+WATCHED = {"everywhere": [], "here-only": ["default"]}
+POD_ADDRESS = "127.94.0.1"  # of the loopback network, to ourselves
 SERVICE = {
     "apiVersion": "headrace.dev/v1alpha1",
     "kind": "LLMService",
@@ -148,3 +162,110 @@ def test_the_operator_may_do_its_work_and_nothing_beside_it(kubectl, release):
         ("get", "nodes"),
     ):
         assert not can(verb, resource), f"{verb} {resource}"
+
+
+@pytest.fixture
+def as_account(apiserver, kubectl, tmp_path):
+    """A kubeconfig that speaks as one of the chart's service accounts."""
+
+    def kubeconfig(component):
+        content = yaml.safe_load(apiserver.kubeconfig.read_text())
+        token = kubectl("create", "token", f"headrace-{component}", "-n", helm.NAMESPACE).strip()
+        for user in content["users"]:
+            user["user"] = {"token": token}
+        path = tmp_path / f"{component}.kubeconfig"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return kubeconfig
+
+
+def eventually(check, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, check
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def operator(kubeconfig, watched, log):
+    """The operator as a process; gives its metrics as text on every call."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "KUBECONFIG": str(kubeconfig),
+        "HEADRACE_SIDECAR_IMAGE": "sidecar",
+        "HEADRACE_METRICS_PORT": str(port),
+        "HEADRACE_WATCH_NAMESPACES": ",".join(watched),
+    }
+    command = [sys.executable, "-m", "headrace_operator"]
+    with log.open("w") as output, subprocess.Popen(command, env=environment, stderr=output) as process:
+        try:
+            yield (
+                lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+            )
+        finally:
+            process.terminate()
+
+
+@contextlib.contextmanager
+def sidecar(address):
+    """Answers /status like the sidecar of an engine that has not heard of any policy."""
+    status = EngineStatus("0.1.0", ("FCFS", "LARRY"), 1, EngineInfo("Idle"), AppliedPolicy())
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(dumps(status).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer((address, 9400), Answer) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_the_operator_works_with_its_permissions_alone(kubectl, release, as_account, tmp_path, name):
+    watched = WATCHED[name]
+    release.install(watchNamespaces=watched)
+    established(kubectl)
+    kubectl("apply", "-f", "-", stdin=SERVICE | {"metadata": {"name": name, "namespace": "default"}})
+
+    def pods(path):
+        return kubectl("get", "pods", "-l", f"headrace.dev/service={name}", "-o", "jsonpath=" + path).split()
+
+    log = tmp_path / "operator.log"
+    with sidecar(POD_ADDRESS), operator(as_account("operator"), watched, log) as metrics:
+        eventually(lambda: pods("{.items[*].metadata.name}"))
+        ready = {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "phase": "Running",
+            "podIP": POD_ADDRESS,
+        }
+        [pod] = pods("{.items[*].metadata.name}")
+        status = json.dumps({"status": ready})
+        kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", status)
+        eventually(lambda: pods(r"{.items[*].metadata.annotations.headrace\.dev/policy-nudge}"))
+        eventually(lambda: name in kubectl("get", "events", "-o", "name"))
+        numbers = metrics()
+    assert 'verb="PATCH"' in numbers
+    assert 'code="403"' not in numbers
+    assert "forbidden" not in log.read_text().lower()
+
+
+async def test_the_picker_works_with_its_permissions_alone(kubectl, release, as_account):
+    release.install()
+    published = asyncio.Event()
+    settings = kubernetes_client.Configuration()
+    await kubernetes_config.load_kube_config(str(as_account("picker")), client_configuration=settings)
+    async with kubernetes_client.ApiClient(settings) as api:
+        source = KubernetesSource(api, ())
+        running = asyncio.create_task(source.run(lambda _: published.set()))
+        await asyncio.wait_for(published.wait(), 20)
+        running.cancel()
