@@ -163,9 +163,13 @@ class ApiCluster:
 async def connect() -> AsyncIterator[ApiCluster]:
     """A connection by the pod's service account, or by KUBECONFIG outside a cluster."""
     settings = client.Configuration()
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        config.load_incluster_config(client_configuration=settings)
-    else:
-        await config.load_kube_config(client_configuration=settings)
+    try:
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            file = os.environ.get("KUBECONFIG")
+            await config.load_kube_config(config_file=file, client_configuration=settings)
+    except config.ConfigException as error:
+        raise ApiError(0, f"no way to the API server: {error}") from error
     async with client.ApiClient(settings) as api:
         yield ApiCluster(api)

@@ -1,0 +1,103 @@
+"""`ApiCluster` and resync against a real API server."""
+
+import pytest
+from op_golden import SETTINGS
+from op_kube import llmservice, ok
+
+from headrace_operator import cluster as module
+from headrace_operator.api import Key, parse
+from headrace_operator.cache import Cache
+from headrace_operator.claims import owned_models
+from headrace_operator.cluster import connect
+from headrace_operator.desired import desired
+from headrace_operator.errors import ApiError
+from headrace_operator.kinds import resource
+from headrace_operator.resync import resync
+from headrace_operator.settings import Settings
+from headrace_operator.workqueue import WorkQueue
+
+pytestmark = pytest.mark.apiserver
+SELECTOR = "app.kubernetes.io/managed-by=headrace"
+
+
+@pytest.fixture
+async def api(crd, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(crd.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with connect() as connected:
+        yield connected
+
+
+@pytest.fixture
+def service(kube):
+    """A paused service, which a running operator leaves alone."""
+    raw = llmservice(model={"source": "hf://a/b", "servedName": kube.namespace}, **DRA)
+    raw["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
+    return parse(ok(kube.create("llmservices", raw)))
+
+
+DRA = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
+
+
+async def test_every_owned_object_is_accepted_and_a_second_apply_changes_nothing(api, service):
+    for manifest in desired(service, SETTINGS, owned_models(service), None):
+        first, second = await api.apply(manifest), await api.apply(manifest)
+        assert ours(first) == ours(second)
+        name = manifest["metadata"]["name"]
+        assert await api.read(manifest["kind"], service.key.namespace, name) is not None
+
+
+def ours(body):
+    """What of an object no controller writes."""
+    metadata = {name: body["metadata"].get(name) for name in ("generation", "labels", "ownerReferences")}
+    return {**metadata, "spec": body.get("spec"), "data": body.get("data")}
+
+
+async def test_absent_objects_and_refusals(api, service):
+    namespace = service.key.namespace
+    assert await api.read("Service", namespace, "nobody") is None
+    wrong = desired(service, SETTINGS, ["x"], None)[0] | {"data": {"not a key": "x"}}
+    with pytest.raises(ApiError, match="a valid config key") as caught:
+        await api.apply(wrong)
+    assert caught.value.code == 422
+
+
+async def test_delete_takes_only_the_object_that_was_seen(api, service):
+    manifest = desired(service, SETTINGS, ["x"], None)[0]
+    name, namespace = manifest["metadata"]["name"], service.key.namespace
+    uid = (await api.apply(manifest))["metadata"]["uid"]
+    await api.delete("ConfigMap", namespace, name, "another-uid")
+    assert await api.read("ConfigMap", namespace, name)
+    await api.delete("ConfigMap", namespace, name, uid)
+    assert await api.read("ConfigMap", namespace, name) is None
+    await api.delete("ConfigMap", namespace, name, uid)
+
+
+async def test_lists_go_on_over_pages(api, service, monkeypatch):
+    monkeypatch.setattr(module, "_PAGE", 1)
+    for manifest in desired(service, SETTINGS, ["x"], None):
+        await api.apply(manifest)
+    namespace = service.key.namespace
+    found = [body async for body in api.each(resource("ConfigMap"), namespace, SELECTOR)]
+    assert {body["metadata"]["name"] for body in found} == {"chat-policy", "chat-gateway"}
+    assert {body["kind"] for body in found} == {"ConfigMap"}
+
+
+async def test_resync_forgets_what_is_gone_and_queues_what_is_there(api, kube, service):
+    namespace = service.key.namespace
+    cache, queue = Cache(), WorkQueue(lambda: 0.0)
+    cache.put(await api.read("LLMService", namespace, "chat"))
+    kept, lost = desired(service, SETTINGS, ["x"], None)[:2]
+    cache.put(await api.apply(kept))
+    cache.put(await api.apply(lost))
+    ok(kube.delete("networkpolicies", "chat"))
+    await resync(cache, api, queue, Settings(sidecar_image="i", watch_namespaces=(namespace,)))
+    assert [body["kind"] for body in cache.owned(Key(namespace, "chat"))] == ["ConfigMap"]
+    assert queue.depth == 1
+
+
+async def test_an_unreachable_server_is_an_error_without_a_code(api, monkeypatch):
+    monkeypatch.setattr(api._api.configuration, "host", "https://127.0.0.1:1")
+    with pytest.raises(ApiError, match="cannot be reached") as caught:
+        await api.read("Service", "default", "x")
+    assert caught.value.code == 0
