@@ -45,7 +45,7 @@ class Registered:
 
 async def test_indexing_fills_the_cache_and_queues_nothing():
     registered = Registered(SERVICE)
-    registered.fill(body=body())
+    await registered.fill(body=body())
     assert registered.cache.service(KEY)["kind"] == "LLMService"
     assert registered.queue.depth == 0
 

@@ -49,7 +49,7 @@ def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
 def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, queue: WorkQueue[Key]) -> None:
     target = (resource.group, resource.version, resource.plural)
 
-    def fill(body: kopf.Body, **_: Any) -> None:
+    async def fill(body: kopf.Body, **_: Any) -> None:
         cache.put(_typed(resource, body))
 
     async def event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
