@@ -112,8 +112,16 @@ class Cluster:
         images.load(images.build(), self.state)
 
     def volumes(self, namespace: str) -> None:
-        """Make the claims `vllm-runtime` and `models` in a namespace, and the namespace if need be."""
-        self.apply(*volumes.objects(namespace))
+        """Make the claims `vllm-runtime` and `models` in a namespace, and the namespace if need be.
+
+        Those that are there stay: what a volume points to cannot change while pods use it.
+        """
+        for manifest in volumes.objects(namespace):
+            try:
+                self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+            except RuntimeError as error:
+                if "AlreadyExists" not in str(error):
+                    raise
 
     def expose(self, namespace: str, service: str, port: int) -> str:
         """Give a URL on the machine's loopback that reaches a Service's port as long as the cluster is up.
