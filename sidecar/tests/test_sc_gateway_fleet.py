@@ -35,6 +35,14 @@ def test_with_no_report_at_all_every_engine_serves_in_turn():
     assert chosen == {"a": 10, "b": 10, "c": 10}
 
 
+def test_a_queue_of_long_ago_refuses_nobody():
+    service = fleet("a", max_queue_seconds=1.0)
+    service.observe("a", replace(IDLE, waiting_prefill_tokens=10**6), 0.0)
+    with pytest.raises(OverloadedError):
+        service.choose(SHORT, 2.0)
+    assert service.choose(SHORT, 10.0).address == "a"
+
+
 def test_no_engine():
     with pytest.raises(NoEngineError):
         fleet().choose(SHORT, 0.0)

@@ -34,7 +34,7 @@ def test_refusals():
         503,
         5,
     )
-    assert service.decide("llm/unknown", BODY).status == 503
+    assert service.decide("llm/unknown", BODY) is None
     assert service.decide("llm/chat", b"{}").status == 400
 
 

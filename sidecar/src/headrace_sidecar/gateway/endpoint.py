@@ -87,6 +87,13 @@ class Endpoint:
         self.booked_requests += work.requests
         self.booked_tokens += work.tokens
 
+    def forget(self, now: float) -> None:
+        """Drop a report that is too old to say anything, and the work that should have landed long ago."""
+        self.expire(now)
+        if now - self.reported_at > STALE_SECONDS:
+            self.report = None
+            self.queued_tokens = self.missing_blocks = self.requests = 0
+
     def expire(self, now: float) -> None:
         """Forget work that should have landed long ago."""
         while self.bookings and now - self.bookings[0].time > BOOKING_SECONDS:

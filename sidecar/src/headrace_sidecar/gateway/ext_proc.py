@@ -43,7 +43,9 @@ class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
     def _answer(self, service: str, body: bytes) -> ProcessingResponse:
         start = perf_counter()
         decision = self._picker.decide(service, body)
-        if isinstance(decision, Choice):
+        if decision is None:
+            response = ProcessingResponse(request_body={})
+        elif isinstance(decision, Choice):
             metrics.PICKS.labels(service, decision.balancer).inc()
             response = _go_to(decision.host)
         else:

@@ -85,7 +85,7 @@ class Fleet:
         if fresh:
             return fresh
         for endpoint in endpoints:
-            endpoint.expire(now)  # no report does it for them
+            endpoint.forget(now)  # an old queue must not refuse requests for ever
         return list(endpoints)
 
     def _refuse_overload(self, chosen: Endpoint, candidates: list[Endpoint]) -> None:

@@ -47,11 +47,15 @@ class Picker:
         if fleet is not None:
             fleet.observe(address, report, self.clock())
 
-    def decide(self, service: str, body: bytes) -> Choice | Reply:
-        """The engine for a request to `service` (`namespace/name`), or why there is none."""
+    def decide(self, service: str, body: bytes) -> Choice | Reply | None:
+        """The engine for a request to `service` (`namespace/name`), or why there is none.
+
+        `None` for a service that is not known here, such as all of them in a picker that has just started:
+        Envoy had a route to it, so Envoy shall balance it.
+        """
         fleet = self.fleets.get(service)
         if fleet is None:
-            return Reply(503, "service_unavailable", f"the service {service} is not known yet", retry_after=1)
+            return None
         try:
             endpoint = fleet.choose(read_prompt(body), self.clock())
         except BadRequestError as error:

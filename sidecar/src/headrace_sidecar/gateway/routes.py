@@ -80,7 +80,8 @@ def _engine_route(cluster: str, match: Match, **action: object) -> route_compone
 
 
 def _models_route(listing: str) -> route_components_pb2.Route:
-    return _direct({"path": names.MODELS_PATH, "headers": [GET]}, 200, {"inline_string": listing})
+    response: Match = {"status": 200, "body": {"inline_string": listing}}
+    return _direct({"path": names.MODELS_PATH, "headers": [GET]}, response)
 
 
 def _models_body(catalog: Catalog) -> str:
@@ -121,9 +122,7 @@ def _refusals() -> list[route_components_pb2.Route]:
         ),
         _refuse(
             posted,
-            Reply(
-                404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists those there are"
-            ),
+            Reply(404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists all"),
         ),
         _refuse({"safe_regex": ENGINE_PATH}, Reply(405, "method_not_allowed", "use POST")),
         _refuse({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
@@ -131,25 +130,19 @@ def _refusals() -> list[route_components_pb2.Route]:
 
 
 def _refuse(match: Match, reply: Reply) -> route_components_pb2.Route:
-    return _direct(match, reply.status, {"inline_string": compact_json(reply.body)}, substitute=reply)
+    response: Match = {"status": reply.status, "body": {"inline_string": compact_json(reply.body)}}
+    if "%" in reply.message:  # Envoy fills in what it knows of the request, escaped for JSON
+        response["body_format"] = {"json_format": reply.body, "content_type": "application/json"}
+    return _direct(match, response)
 
 
-def _direct(
-    match: Match, status: int, body: Match, substitute: Reply | None = None
-) -> route_components_pb2.Route:
+def _direct(match: Match, response: Match) -> route_components_pb2.Route:
     """A route that Envoy answers itself; the picker is not asked."""
-    response: Match = {"status": status, "body": body}
-    if substitute is not None and "%" in substitute.message:
-        response["body_format"] = {"json_format": substitute.body, "content_type": "application/json"}
+    json_header = {"key": "content-type", "value": "application/json"}
     return route_components_pb2.Route(
         match=match,
         direct_response=response,
-        response_headers_to_add=[
-            {
-                "header": {"key": "content-type", "value": "application/json"},
-                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-            }
-        ],
+        response_headers_to_add=[{"header": json_header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}],
         typed_per_filter_config={names.EXT_PROC: _NO_PICKER},
     )
 

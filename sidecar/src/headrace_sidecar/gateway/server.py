@@ -8,8 +8,9 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import grpc
 from aiohttp import web
@@ -28,7 +29,7 @@ from headrace_sidecar.gateway.settings import Settings
 log = logging.getLogger(__name__)
 
 Publish = Callable[[Catalog], None]
-Source = Callable[[Publish], Awaitable[None]]  # runs for ever; publishes every whole catalog
+Source = Callable[[Publish], Coroutine[Any, Any, None]]  # runs for ever; publishes every whole catalog
 
 MAX_STREAMS = 2_000  # picks under way; beyond them Envoy balances by itself rather than wait
 DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
@@ -55,7 +56,7 @@ async def serve(settings: Settings, source: Source) -> None:
 
         await server.start()
         probes = await _start_http(settings, picker, lambda: snapshots.current is not None)
-        feeding = group.create_task(_run(source, publish))
+        feeding = group.create_task(source(publish))
         log.info("picker listens on %s:%d", settings.address, settings.grpc_port)
         await _stop_signal(feeding)
         await health_servicer.enter_graceful_shutdown()
@@ -63,10 +64,6 @@ async def serve(settings: Settings, source: Source) -> None:
         feeding.cancel()
         await server.stop(grace=DRAIN_SECONDS)
         await probes.cleanup()
-
-
-async def _run(source: Source, publish: Publish) -> None:
-    await source(publish)
 
 
 async def _stop_signal(feeding: asyncio.Task[None]) -> None:
