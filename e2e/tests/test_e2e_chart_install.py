@@ -6,10 +6,12 @@ import functools
 import http.server
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 import urllib.request
@@ -21,7 +23,7 @@ from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
 from e2e import helm
-from e2e.cluster import binaries
+from e2e.cluster import binaries, places
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
@@ -93,6 +95,22 @@ def test_the_api_server_accepts_every_object_strictly(kubectl, release, watched)
             "-",
             stdin=manifest,
         )
+
+
+def test_every_documented_service_is_accepted(kubectl, release):
+    release.install()
+    established(kubectl)
+    kubectl("create", "namespace", "llm")
+    pages = [places.REPOSITORY / "README.md", *(places.REPOSITORY / "docs").glob("*.md")]
+    text = "\n```\n".join(page.read_text() for page in (*pages, helm.CHART / "templates/NOTES.txt"))
+    text = re.sub(r"{{.*?}}", "default", text)
+    services = re.findall(
+        r"^( *)(apiVersion: headrace\.dev.*?)^(?: *```| *YAML)", text, re.MULTILINE | re.DOTALL
+    )
+    assert len(services) >= 4
+    for indent, service in services:
+        manifest = yaml.safe_load(textwrap.dedent(indent + service))
+        kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
 
 
 def test_uninstall_keeps_services_and_the_next_install_takes_them_over(kubectl, release):
