@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 from op_golden import SETTINGS
 from op_memory import operator, with_service
-from op_world import body
+from op_world import body, hash_of, pod, report
 
+from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.errors import ApiError
 
@@ -171,3 +172,39 @@ async def test_a_deleted_service_is_left_to_the_garbage_collector():
     memory.writes.clear()
     assert await running.reconcile(KEY) is None
     assert memory.writes == []
+
+
+def old_policy(running, memory):
+    """One ready pod, whose engine still runs another policy."""
+    memory.store(pod("a"))
+    running.cache.put(memory.objects["Pod", "a"])
+    running.engines.said = {"a": report("0" * 16)}
+
+
+async def test_an_engine_with_another_policy_is_nudged_and_looked_at_again():
+    memory = with_service()
+    running = await settle(memory)
+    old_policy(running, memory)
+    ours = hash_of(body())
+    assert await running.reconcile(KEY) == pytest.approx(0.4)
+    assert memory.objects["Pod", "a"]["metadata"]["annotations"] == {names.POLICY_NUDGE: ours}
+    running.engines.said = {"a": report(ours)}
+    assert await running.reconcile(KEY) is None
+    assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"annotations": {"headrace.dev/paused": "true"}}, {"slo": {"tbt": "0s"}}],
+    ids=["paused", "refused"],
+)
+async def test_without_leave_to_act_no_nudge_is_sent_or_waited_for(change):
+    memory = with_service()
+    await settle(memory)
+    spec = {key: value for key, value in change.items() if key != "annotations"}
+    update(memory, **spec)
+    memory.objects["LLMService", "chat"]["metadata"]["annotations"] = change.get("annotations", {})
+    running = operator(memory)
+    old_policy(running, memory)
+    assert await running.reconcile(KEY) is None
+    assert "annotations" not in memory.objects["Pod", "a"]["metadata"]

@@ -57,7 +57,7 @@ class Reconciler:
         failure: Exception | None = None
         again: float | None = None
         try:
-            await self._act(parse(body))
+            again = await self._act(parse(body))
         except SpecInvalidError as error:
             refused = error
         except RefusedError as error:
@@ -66,16 +66,19 @@ class Reconciler:
             again = error.delay
         except Exception as error:
             failure = error
-        nudge_due = self._follow(key)
+        self._follow(key)
         await self._report(body, refused, failure)
         if failure:
             raise failure
-        return min((delay for delay in (again, nudge_due) if delay is not None), default=None)
+        return again
 
-    async def _act(self, service: LLMService) -> None:
-        """Make the owned objects as the spec asks. Raises RefusedError before anything is changed."""
+    async def _act(self, service: LLMService) -> float | None:
+        """Make the owned objects as the spec asks; seconds until a pod is to be nudged again.
+
+        Raises RefusedError before anything is changed.
+        """
         if service.paused:
-            return
+            return None
         observed = self._observe(service.key)
         try:
             check(service, self._others(service.key), self.settings)
@@ -84,10 +87,15 @@ class Reconciler:
             raise
         live = await self._live_deployment(service, observed)
         wanted = desired(service, self.settings, owned_models(service), live)
-        nudged, now = self._nudged.setdefault(service.key, {}), self.clock()
-        actions = plan(wanted, observed, policy_document(service).hash, nudged, now)
-        nudged |= {action.pod.uid: now for action in actions if isinstance(action, Nudge)}
+        nudged, now = self._nudged.get(service.key, {}), self.clock()
+        policy = policy_document(service).hash
+        actions = plan(wanted, observed, policy, nudged, now)
         await carry_out(service, actions, self.cluster, self.cache)
+        nudged |= {action.pod.uid: now for action in actions if isinstance(action, Nudge)}
+        present = {pod.uid for pod in observed.pods}
+        self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
+        due = next_nudge(self._observe(service.key), policy, nudged)
+        return None if due is None else max(0.0, due - now)
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
@@ -107,19 +115,11 @@ class Reconciler:
         found = await self.cluster.read("Deployment", service.key.namespace, service.key.name)
         return found if found and owner(found) == service.uid else None
 
-    def _follow(self, key: Key) -> float | None:
-        """Follow the ready pods; seconds until the next nudge is due."""
+    def _follow(self, key: Key) -> None:
+        """Follow the ready pods until they have confirmed the policy that is in force, and beyond."""
         observed = self._observe(key)
         document = policy_in_force(key, observed)
-        if document is None:
-            self.engines.follow(key, (), "")
-            return None
-        self.engines.follow(key, observed.ready, document.hash)
-        present = {pod.uid for pod in observed.pods}
-        nudged = {uid: when for uid, when in self._nudged.get(key, {}).items() if uid in present}
-        self._nudged[key] = nudged
-        due = next_nudge(observed, document.hash, nudged)
-        return None if due is None else max(0.0, due - self.clock())
+        self.engines.follow(key, observed.ready if document else (), document.hash if document else "")
 
     async def _report(
         self, body: dict[str, Any], refused: RefusedError | None, failure: Exception | None
