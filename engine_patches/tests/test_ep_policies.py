@@ -1,14 +1,15 @@
-"""Policies against their definitions: LARRY's order against a plain sort, admission against the free blocks."""
+"""Policies against their definitions: LARRY's order against a plain sort, admission against free blocks."""
 
 from fractions import Fraction
 
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
+from hypothesis import given
+from hypothesis import strategies as st
+
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.policies import larry, registry
 from headrace_engine.policies.larry import LoadAdaptiveOrder
-from hypothesis import given
-from hypothesis import strategies as st
 
 # Sixteenths of a second and small weights keep scores exact, so that ties are ties on both sides.
 requests = st.lists(
@@ -103,11 +104,11 @@ def test_admitted_prefix_fits(waiting, free, promised, busy):
 def test_preempted_request_is_charged_for_its_output():
     fresh, preempted = FakeRequest("fresh", 1.0, 100), FakeRequest("preempted", 0.0, 90)
     order = ordered([preempted, fresh], 0)
-    assert list(order.ranked(FakeView()))[0] is preempted
+    assert next(iter(order.ranked(FakeView()))) is preempted
     order.discard(preempted)
     preempted.num_tokens = 300  # it has generated since
     order.add(preempted)
-    assert list(order.ranked(FakeView()))[0] is fresh
+    assert next(iter(order.ranked(FakeView()))) is fresh
 
 
 def test_fcfs_leaves_everything_to_the_engine():

@@ -1,8 +1,9 @@
-"""A policy document is refused with the key, the bounds and what to do; the schema agrees with the refusal."""
+"""A policy document is refused with the key, the bounds and what to do; the schema agrees with that."""
 
 import jsonschema
 import pytest
 from ep_engine_view import LIMITS
+
 from headrace_engine.contracts import ContractError, PolicyDocument, Slo, StepBudget
 from headrace_engine.policies import registry
 

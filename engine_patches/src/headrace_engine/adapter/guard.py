@@ -2,8 +2,8 @@
 
 A policy may raise, plan the impossible, take too long or let nobody run. The step then goes on FCFS, from the
 point where the failure showed, and is counted. The policy starts afresh at the next step with the queue as it
-is, since its state can't be trusted any more. If that happens several steps in a row the policy is `disabled`
-and all steps are FCFS until the next document.
+is, since its state can't be trusted any more. If that happens several steps in a row, or nobody could run for
+several, the policy is `disabled` and all steps are FCFS until the next document.
 
 Nothing here imports vLLM. The stopwatch measures CPU seconds of this thread, so that a busy machine is not
 taken for a slow policy; on a virtual clock it stands still.
@@ -94,15 +94,23 @@ class Guard:
 
     def finish(self, scheduled_tokens: int) -> None:
         """The step is over, with so many tokens scheduled."""
-        if self._plan is not None and not self._failed:
-            self._watch_empty_steps(self._plan, scheduled_tokens)
         if self._failed or self.disabled:
             self.fallback_steps += 1
         self._failures = self._failures + 1 if self._failed else 0
         self._failed = False
-        if self._failures >= FAILURES_IN_A_ROW and not self.disabled:
-            self.disabled = True
-            log.error("headrace: policy disabled after %d failed steps in a row", self._failures)
+        if self._failures == FAILURES_IN_A_ROW:
+            self._disable(f"failed {FAILURES_IN_A_ROW} steps in a row")
+        yielding = NOTHING if self._plan is None else self._plan.yielding
+        empty = not scheduled_tokens and bool(yielding.hidden or yielding.preempted)
+        self._empty_steps = self._empty_steps + 1 if empty else 0
+        if self._empty_steps == EMPTY_STEPS_IN_A_ROW:
+            self.error = ErrorCode.INVALID_PLAN
+            self._disable(f"let nobody run for {EMPTY_STEPS_IN_A_ROW} steps in a row")
+
+    def _disable(self, why: str) -> None:
+        self.disabled = True
+        self._policy = None
+        log.error("headrace: policy disabled until the next document: it %s", why)
 
     def _checked_plan(self) -> Plan:
         started = self._stopwatch()
@@ -149,15 +157,6 @@ class Guard:
         self._spent += self._stopwatch() - started
         if self._spent > PLAN_SECONDS:
             raise OverrunError(f"took {self._spent:.3f} s of CPU time, more than {PLAN_SECONDS} s")
-
-    def _watch_empty_steps(self, plan: Plan, scheduled_tokens: int) -> None:
-        if scheduled_tokens or not (plan.yielding.hidden or plan.yielding.preempted):
-            self._empty_steps = 0
-            return
-        self._empty_steps += 1
-        if self._empty_steps >= EMPTY_STEPS_IN_A_ROW:
-            self._empty_steps = 0
-            self._fail(InvalidPlanError(f"let nobody run for {EMPTY_STEPS_IN_A_ROW} steps"))
 
     def _fail(self, error: Exception) -> None:
         self.error = {InvalidPlanError: ErrorCode.INVALID_PLAN, OverrunError: ErrorCode.OVERRAN}.get(

@@ -1,0 +1,350 @@
+"""The adapter on the real vLLM scheduler, on a virtual clock; `test_ep_wheels` runs this on every wheel."""
+
+import itertools
+import random
+
+import pytest
+
+from headrace_engine.contracts import PolicyDocument, Slo, StepBudget
+from headrace_engine.control.records import ErrorCode
+from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.plan import Plan, Yielding
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(300),  # importing vLLM can take a minute on a busy machine
+    pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
+]
+BASES = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet_vllm():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+        yield
+
+
+class Trial:
+    """One engine with a KV cache that is too small for its load."""
+
+    def __init__(self, asynchronous, document=None, blocks=256):
+        from headrace_engine.sim.clock import MemoryLink, VirtualClock
+        from headrace_engine.sim.engine import EngineSettings, VirtualEngine, make_scheduler
+
+        clock = VirtualClock()
+        self.link = None if document is None else MemoryLink(clock, document=document)
+        settings = EngineSettings(
+            num_blocks=blocks, max_num_seqs=32, max_num_batched_tokens=512, async_scheduling=asynchronous
+        )
+        self.scheduler = make_scheduler(settings, self.link)
+        self.pool = self.scheduler.kv_cache_manager.block_pool
+        self.free_at_first = self.pool.get_num_free_blocks()
+        self.engine = VirtualEngine(self.scheduler, clock, depth=2 if asynchronous else 1)
+
+    def force(self, make):
+        """Put a policy in force that no document can name."""
+        from headrace_engine.adapter.link import Staged
+
+        self.link.staged = Staged(PolicyDocument("FCFS").sealed(), make)
+
+    def run(self, requests):
+        self.engine.run(requests)
+        self.nothing_is_lost(requests)
+        return self
+
+    def nothing_is_lost(self, requests):
+        wanted = {request.request_id: request.max_tokens for request in requests}
+        assert {name: len(tokens) for name, tokens in self.engine.tokens.items()} == wanted
+        assert set(self.engine.finished) == set(wanted)
+        assert self.pool.get_num_free_blocks() == self.free_at_first
+        assert not self.scheduler.requests
+        assert len(self.scheduler.waiting) == 0
+
+    @property
+    def course(self):
+        return self.engine.steps, self.engine.preemptions, self.engine.finished
+
+
+def load(count=80, per_second=20, seed=3):
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.engine import make_request
+
+    rng, at, requests = random.Random(seed), START, []
+    for number in range(count):
+        at += rng.expovariate(per_second)
+        requests.append(make_request(str(number), rng.randrange(8, 900), rng.randrange(2, 200), at))
+    return requests
+
+
+@BASES
+def test_fcfs_is_stock_step_for_step(asynchronous):
+    stock = Trial(asynchronous).run(load())
+    patched = Trial(asynchronous, PolicyDocument("FCFS")).run(load())
+    assert stock.engine.preemptions > 0
+    assert patched.course == stock.course
+    assert patched.link.board.fallback_steps == 0
+
+
+@BASES
+def test_before_any_document_it_is_stock(asynchronous):
+    stock = Trial(asynchronous).run(load(30))
+    patched = Trial(asynchronous, PolicyDocument("FCFS"))
+    patched.link.staged = None
+    assert patched.run(load(30)).course == stock.course
+    assert patched.link.board.applied_hash == 0
+
+
+@BASES
+@pytest.mark.parametrize(
+    "document",
+    [
+        PolicyDocument("LARRY"),
+        PolicyDocument("LARRY", {"alpha": 0}),
+        PolicyDocument("LARRY", {"alpha": 100_000}, StepBudget("Fixed", 128)),
+        PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 64)),
+    ],
+    ids=["larry", "alpha 0", "large alpha, small steps", "fcfs, small steps"],
+)
+def test_policies_finish_everything(asynchronous, document):
+    trial = Trial(asynchronous, document).run(load())
+    assert trial.link.board.fallback_steps == 0
+    assert trial.link.board.error_code == ErrorCode.NONE
+
+
+def test_larry_serves_short_prompts_first():
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.engine import make_request
+
+    def burst():
+        sizes = [800] * 8 + [20] * 8
+        return [make_request(str(i), size, 20, START + i / 1000) for i, size in enumerate(sizes)]
+
+    def mean_end(policy):
+        finished = Trial(False, PolicyDocument(policy), blocks=64).run(burst()).engine.finished
+        return sum(finished[str(i)] for i in range(8, 16)) / 8 - START
+
+    assert mean_end("LARRY") < mean_end("FCFS") / 2
+
+
+@BASES
+@pytest.mark.parametrize("seed", range(3))
+def test_chaos_loses_nothing(asynchronous, seed):
+    from ep_chaos import chaos
+
+    trial = Trial(asynchronous, PolicyDocument("FCFS"))
+    policy, parts = chaos(seed)
+    trial.force(lambda: policy)
+    trial.run(load(60))
+    assert trial.link.board.fallback_steps == 0
+    assert all(parts.done.values()), parts.done
+
+
+@BASES
+def test_policies_change_in_flight(asynchronous):
+    trial = Trial(asynchronous, PolicyDocument("FCFS"))
+    documents = itertools.cycle(
+        [PolicyDocument("LARRY"), PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 100))]
+    )
+
+    def now_and_then():
+        if trial.engine.steps % 7 == 0:
+            trial.link.stage(next(documents))
+
+    trial.engine.before_step = now_and_then
+    trial.run(load())
+    assert trial.link.board.applied_hash == int(trial.link.staged.document.hash, 16)
+
+
+def raising(view):
+    raise ZeroDivisionError
+
+
+def twice(view):
+    first = next(iter(view.waiting), None)
+    return Plan(view.limits.max_step_tokens, [first, first] if first else [])
+
+
+def broken(plan):
+    return type("Broken", (Policy,), {"plan": lambda self, view: plan(view)})
+
+
+STRANGER = object()
+NONSENSE = {
+    "raises": (raising, ErrorCode.RAISED),
+    "returns nothing": (lambda _: None, ErrorCode.INVALID_PLAN),
+    "no budget": (lambda _: Plan(0), ErrorCode.INVALID_PLAN),
+    "budget above the engine's": (lambda v: Plan(v.limits.max_step_tokens + 1), ErrorCode.INVALID_PLAN),
+    "admits a stranger": (lambda v: Plan(512, [STRANGER]), ErrorCode.INVALID_PLAN),
+    "admits twice": (twice, ErrorCode.INVALID_PLAN),
+    "admits nobody ever": (lambda _: Plan(512, []), ErrorCode.INVALID_PLAN),
+    "hides all for ever": (
+        lambda v: Plan(512, None, Yielding(hidden=list(v.running))),
+        ErrorCode.INVALID_PLAN,
+    ),
+    "hides a stranger": (lambda _: Plan(512, None, Yielding(hidden=[STRANGER])), ErrorCode.INVALID_PLAN),
+    "drops from running": (lambda v: Plan(512, None, Yielding(running=v.running[1:] or [STRANGER])), None),
+    "caps at 0": (lambda v: Plan(512, None, Yielding(chunk_caps={STRANGER: 0})), ErrorCode.INVALID_PLAN),
+}
+
+
+@BASES
+@pytest.mark.parametrize(("plan", "code"), NONSENSE.values(), ids=NONSENSE)
+def test_a_failing_policy_costs_only_its_steps(asynchronous, plan, code):
+    trial = Trial(asynchronous, PolicyDocument("FCFS"))
+    trial.force(broken(plan))
+    trial.run(load(30))
+    board = trial.link.board
+    assert board.fallback_steps > 0
+    assert board.error_code == (ErrorCode.INVALID_PLAN if code is None else code)
+
+
+def test_a_slow_policy_costs_its_step():
+    from headrace_engine.adapter.guard import PLAN_SECONDS
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    seconds = itertools.count()
+    trial.scheduler._guard._stopwatch = lambda: next(seconds) * PLAN_SECONDS * 1.01
+    trial.run(load(10))
+    assert trial.link.board.error_code == ErrorCode.OVERRAN
+    assert trial.link.board.disabled
+
+
+@BASES
+def test_failing_all_the_time_is_stock_and_disables_the_policy(asynchronous):
+    stock = Trial(asynchronous).run(load(40))
+    trial = Trial(asynchronous, PolicyDocument("FCFS"))
+    trial.force(broken(raising))
+    assert trial.run(load(40)).course == stock.course
+    assert trial.link.board.disabled
+    assert trial.link.board.fallback_steps == trial.engine.steps
+
+
+def test_a_new_document_enables_again():
+    from headrace_engine.adapter.guard import FAILURES_IN_A_ROW
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    trial.force(broken(raising))
+
+    def repair():
+        if trial.engine.steps == FAILURES_IN_A_ROW:
+            assert trial.link.board.disabled
+            trial.link.stage(PolicyDocument("LARRY"))
+
+    trial.engine.before_step = repair
+    trial.run(load(20))
+    board = trial.link.board
+    assert not board.disabled
+    assert board.fallback_steps == FAILURES_IN_A_ROW
+    assert board.error_code == ErrorCode.NONE
+
+
+def test_a_policy_that_loses_count_starts_afresh():
+    class Forgetful(Policy):
+        def discard(self, request):
+            raise KeyError(request)
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    trial.force(Forgetful)
+    trial.run(load(20))
+    assert trial.link.board.error_code == ErrorCode.RAISED
+    assert 0 < trial.link.board.fallback_steps < trial.engine.steps
+
+
+@BASES
+@pytest.mark.parametrize("policy", ["FCFS", "LARRY"])
+def test_aborts_release_everything(asynchronous, policy):
+    from vllm.v1.request import RequestStatus
+
+    trial = Trial(asynchronous, PolicyDocument(policy))
+    requests = load(60)
+    rng, aborted = random.Random(0), set()
+
+    def abort_someone():
+        if trial.engine.steps % 5 == 0 and trial.scheduler.requests:
+            name = rng.choice(list(trial.scheduler.requests))
+            trial.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+            aborted.add(name)
+
+    trial.engine.before_step = abort_someone
+    trial.engine.run(requests)
+    assert aborted
+    assert set(trial.engine.finished) == {r.request_id for r in requests} - aborted
+    assert trial.pool.get_num_free_blocks() == trial.free_at_first
+    board = trial.link.board
+    assert (board.waiting, board.waiting_prefill_tokens, board.waiting_kv_blocks) == (0, 0, 0)
+    assert board.finishes == board.arrivals == len(requests)
+    assert len(trial.link.requests) == len(requests) - len(aborted)
+
+
+def test_telling_that_fails_leaves_the_engine_alone():
+    stock = Trial(False).run(load(20))
+    trial = Trial(False, PolicyDocument("FCFS"))
+
+    def full(record):
+        raise OSError("no space left on device")
+
+    type(trial.link).publish, publish = (lambda self, record: full(record)), type(trial.link).publish
+    try:
+        assert trial.run(load(20)).course == stock.course
+    finally:
+        type(trial.link).publish = publish
+
+
+def test_finished_requests_are_timed_and_judged():
+    from headrace_engine.control.records import Target
+
+    slo = Slo(ttft_ms=60_000, tbt_ms=1, jct_ms=60_000)
+    trial = Trial(False, PolicyDocument("LARRY", slo=slo))
+    requests = load(40)
+    trial.run(requests)
+    told = {(r.prompt_tokens, r.output_tokens): r for r in trial.link.requests}
+    for request in requests:
+        record = told[request.num_prompt_tokens, request.max_tokens]
+        end = trial.engine.finished[request.request_id]
+        assert record.time == end
+        assert record.jct == pytest.approx(end - request.arrival_time)
+        assert 0 <= record.queue_time <= record.ttft <= record.jct
+        assert record.mean_tbt <= record.max_tbt
+        assert record.targets == Target.TTFT | Target.TBT | Target.JCT
+        assert record.met == Target.TTFT | Target.JCT
+        assert record.tbt_violations == record.output_tokens - 1
+
+
+@BASES
+def test_step_samples_account_for_every_token_and_second(asynchronous):
+    trial = Trial(asynchronous, PolicyDocument("FCFS"), blocks=4096)
+    requests = load(40, per_second=1000)
+    trial.run(requests)
+    samples = trial.link.steps
+    assert trial.link.board.preemptions == 0
+    tokens = sum(sample.prefill_tokens + sample.decodes for sample in samples)
+    assert tokens >= sum(request.num_prompt_tokens + request.max_tokens - 1 for request in requests)
+    busy = max(trial.engine.finished.values()) - requests[0].arrival_time
+    assert sum(sample.seconds for sample in samples) == pytest.approx(busy, rel=0.05)
+
+
+def test_board_counts_what_waits():
+    trial = Trial(False, PolicyDocument("LARRY"))
+    requests = load(60, per_second=100_000)
+
+    def look():
+        board, waiting = trial.link.board, list(trial.scheduler.waiting)
+        if trial.engine.steps % 10 == 1:
+            trial.scheduler._tell(type(trial.scheduler._telemetry).scheduled, EMPTY)
+            board = trial.link.board
+            assert board.waiting == len(waiting)
+            assert board.waiting_prefill_tokens == sum(r.num_tokens for r in waiting)
+            assert board.waiting_kv_blocks == sum(-(-r.num_tokens // 16) for r in waiting)
+            assert board.running == len(trial.scheduler.running)
+            assert board.free_kv_blocks == trial.pool.get_num_free_blocks()
+            assert board.total_kv_blocks == trial.free_at_first
+
+    class EMPTY:
+        scheduled_new_reqs = ()
+        preempted_req_ids = None
+        total_num_scheduled_tokens = 0
+
+    trial.engine.before_step = look
+    trial.run(requests)
+    assert trial.link.board.arrived_tokens == sum(r.num_prompt_tokens for r in requests)

@@ -1,0 +1,55 @@
+"""When the plugin stays out of the way: no folder, another version, missing seams."""
+
+import pytest
+
+from headrace_engine import plugin
+from headrace_engine.adapter import seams
+
+
+def test_without_a_shared_folder_nothing_happens(tmp_path, monkeypatch):
+    def refuse(root):
+        raise AssertionError("registered without a folder")
+
+    monkeypatch.setenv("HEADRACE_DIR", str(tmp_path))
+    monkeypatch.setattr(plugin, "_register", refuse)
+    plugin.register()
+
+
+def test_registering_never_raises(tmp_path, monkeypatch, caplog):
+    def fail(root):
+        raise ImportError("vLLM moved it")
+
+    (tmp_path / "stats").mkdir()
+    monkeypatch.setenv("HEADRACE_DIR", str(tmp_path))
+    monkeypatch.setattr(plugin, "_register", fail)
+    plugin.register()
+    assert "vLLM moved it" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["0.30.0", "0.31.2", "0.32.0+cpu", "0.32.1rc1.dev3"])
+def test_supported_versions(version):
+    assert seams.version_mismatch(version) is None
+
+
+@pytest.mark.parametrize("version", ["0.29.9", "0.33.0", "1.0", "0.3", "dev", ""])
+def test_other_versions_are_named_with_the_window(version):
+    assert "0.30 up to, not including, 0.33" in seams.version_mismatch(version)
+
+
+class Queue:
+    def peek_request(self): ...
+
+
+def test_missing_seams_are_named():
+    class Old:
+        def __init__(self):
+            self.block_size = 16
+
+        def schedule(self):
+            return self.running
+
+    reason = seams.missing_seams(Old, Queue, frozenset({"peek_request", "rotate"}))
+    for name in ("_preempt_request", "next_decode_eligible_step in schedule()", "kv_cache_manager", "rotate"):
+        assert name in reason
+    assert "block_size" not in reason
+    assert "queue method peek_request" not in reason

