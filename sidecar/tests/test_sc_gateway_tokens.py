@@ -52,6 +52,8 @@ def test_prompt_sizes(body, prompt):
         (b'{"prompt": []}', "`prompt`"),
         (b'{"prompt": [1, "a"]}', "`prompt`"),
         (b'{"input": 5}', "`input`"),
+        (b'{"messages": [{}], "tools": ' + b"[" * 500 + b"]" * 500 + b"}", "`tools`"),
+        (b"[" * 100_000, "not JSON"),
     ],
 )
 def test_bad_bodies_name_what_is_wrong(body, complaint):

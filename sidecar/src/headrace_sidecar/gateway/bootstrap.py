@@ -127,7 +127,7 @@ def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
         "timeout": "0.5s",
         "interval": "1s",
         "no_traffic_interval": "1s",
-        "unhealthy_threshold": 1,
+        "unhealthy_threshold": 2,  # one late answer on a busy node is no failure
         "healthy_threshold": 1,
         "grpc_health_check": {"service_name": names.HEALTH_SERVICE},
     }

@@ -81,18 +81,26 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
         raise BadRequestError(f"`{key}` is not a list of messages")
     size = sum(_text_bytes(message.get("content")) for message in messages)
     size += _text_bytes(request.get("instructions"))
-    if tools := request.get("tools"):
-        size += len(orjson.dumps(tools))  # chat templates write them into the prompt
+    size += _tools_bytes(request.get("tools"))
     choices = _choices(request)
     return Prompt(choices, size * choices, 0)
 
 
 def _text_bytes(content: Any) -> int:
-    if isinstance(content, str):
-        return len(content.encode("utf-8", "surrogatepass"))
+    """Bytes of a text, or of the texts among a message's parts."""
     if isinstance(content, list):
-        return sum(_text_bytes(part.get("text")) for part in content if isinstance(part, dict))
-    return 0
+        content = "".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    return len(content.encode("utf-8", "surrogatepass")) if isinstance(content, str) else 0
+
+
+def _tools_bytes(tools: Any) -> int:
+    """Chat templates write the tools into the prompt, about as they came."""
+    try:
+        return len(orjson.dumps(tools)) if tools else 0
+    except orjson.JSONEncodeError:
+        raise BadRequestError("`tools` is nested too deeply") from None
 
 
 def _prompts(request: dict[str, Any], key: str) -> Prompt:
