@@ -1,4 +1,4 @@
-"""The chart, as Helm renders it: what the chart's tests and the demo install."""
+"""The chart through Helm: what the chart's tests render, install and upgrade."""
 
 import subprocess
 from collections.abc import Mapping

@@ -113,6 +113,25 @@ def test_every_documented_service_is_accepted(kubectl, release):
         kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
 
 
+def test_every_pod_is_allowed_where_pod_security_is_restricted(kubectl, release):
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": helm.NAMESPACE, "labels": level},
+    }
+    kubectl("apply", "-f", "-", stdin=namespace)
+    release.install()
+    path = "jsonpath={.items[*].metadata.labels.app\\.kubernetes\\.io/component}"
+
+    def created():
+        return sorted(kubectl("get", "pods", "-n", helm.NAMESPACE, "-o", path).split())
+
+    eventually(lambda: created() == ["gateway", "gateway", "operator", "picker"])
+    [test] = (m for m in helm.render() if m["kind"] == "Pod")
+    kubectl("apply", "--dry-run=server", "-n", helm.NAMESPACE, "-f", "-", stdin=test)
+
+
 def test_uninstall_keeps_services_and_the_next_install_takes_them_over(kubectl, release):
     release.install()
     established(kubectl)
