@@ -9,6 +9,7 @@
     expose NAMESPACE SERVICE PORT   print a URL on this machine's loopback that reaches the Service
     load-images               build and load the images that have changed
     volumes NAMESPACE         make the claims vllm-runtime and models there
+    gpu-nodes N [GPUS] [dra]  have N nodes join whose GPUs (8 each) are not really there
     binaries                  build the programs that tests need
 
 With CLUSTER=current it is the cluster that kubectl speaks to: `up` and `down` then do nothing, `kubectl` is
@@ -20,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from . import bringup
+from . import bringup, gpu_nodes
 from .cluster import Cluster
 from .progress import say
 
@@ -39,6 +40,10 @@ def _commands(cluster: Cluster) -> dict[str, Callable[..., int | None]]:
     def expose(namespace: str, service: str, port: str) -> None:
         print(cluster.expose(namespace, service, int(port)))
 
+    def gpus(nodes: str, *options: str) -> None:
+        each = next((int(option) for option in options if option.isdigit()), 8)
+        gpu_nodes.join(cluster, int(nodes), each, dra="dra" in options)
+
     return {
         "up": lambda: bringup.up(cluster),
         "down": cluster.down,
@@ -49,6 +54,7 @@ def _commands(cluster: Cluster) -> dict[str, Callable[..., int | None]]:
         "expose": expose,
         "load-images": cluster.load_images,
         "volumes": cluster.volumes,
+        "gpu-nodes": gpus,
         "binaries": bringup.programs,
     }
 
@@ -76,7 +82,7 @@ def main() -> int:
         return 0 if name in {"help", "--help", "-h"} else 2
     try:
         return commands[name](*arguments) or 0
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
         print(f"e2e.cluster {name}: {error}", file=sys.stderr)
         return 1
 

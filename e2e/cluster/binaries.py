@@ -7,6 +7,7 @@ for people.
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -41,6 +42,13 @@ def path(name: str) -> Path:
     ours = name in {"kube", "pause"}
     version = f"{KUBERNETES}-{digest([_MODULE])}" if ours else _INSTALLED[name][1]
     return cache() / "bin" / f"{name}-{version}"
+
+
+def module_folder(name: str) -> Path:
+    """Give the folder of a program's Go module, fetched when it is not in Go's own cache."""
+    module, version = _INSTALLED[name]
+    download = run(["go", "mod", "download", "-json", f"{module.split('/cmd/')[0]}@{version}"])
+    return Path(json.loads(download)["Dir"])
 
 
 def ensure(*names: str) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -22,7 +23,12 @@ def node_command(state: Path) -> tuple[str, ...]:
 
 def node_pids(state: Path) -> list[int]:
     """Find the processes (the namespaces' first one, and the `unshare` that waits for it)."""
-    wanted = "\0".join(node_command(state)).encode()
+    return pids_of(node_command(state))
+
+
+def pids_of(arguments: Sequence[str]) -> list[int]:
+    """Find the processes whose command lines have these arguments, one after the other."""
+    wanted = "\0".join(arguments).encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -38,7 +44,10 @@ def node_pids(state: Path) -> list[int]:
 def first_process(state: Path) -> int | None:
     """Find the process that is number 1 in the cluster's own pid namespace; give its pid on the machine."""
     for pid in node_pids(state):
-        status = Path(f"/proc/{pid}/status").read_text()
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue  # it ended while we looked
         numbers = next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:"))
         if len(numbers) > 1 and numbers[-1] == "1":
             return pid
