@@ -55,6 +55,8 @@ def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
 def phase(at: float) -> str:
     """What the replay is doing `at` seconds after its start."""
     half, since = divmod(at, SWITCH_AT)
+    if half > 1:
+        return "last answers"
     if since < LEAD:
         return "warm-up" if half == 0 else "changing the policy"
     return "under FCFS" if half == 0 else "under LARRY"

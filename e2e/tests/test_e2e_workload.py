@@ -19,12 +19,19 @@ def test_every_request_fits_the_sample_services():
 
 
 def test_phases_follow_the_clock():
-    ends = [0.0, workload.LEAD, workload.SWITCH_AT, workload.SWITCH_AT + workload.LEAD]
+    ends = [
+        0.0,
+        workload.LEAD,
+        workload.SWITCH_AT,
+        workload.SWITCH_AT + workload.LEAD,
+        2 * workload.SWITCH_AT,
+    ]
     assert [workload.phase(at) for at in ends] == [
         "warm-up",
         "under FCFS",
         "changing the policy",
         "under LARRY",
+        "last answers",
     ]
 
 
