@@ -9,18 +9,22 @@ nothing is written and the exit status says whether the pages are current.
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.metrics import MetricWrapperBase
 
 from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.policies import registry
+from headrace_operator import metrics as operator_metrics
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
 from headrace_sidecar.engine.monitor import Monitor
+from headrace_sidecar.gateway import metrics as gateway_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("docs/api.md", "docs/policies.md", "docs/metrics.md")
@@ -49,20 +53,35 @@ def policy_parameters(policy: str) -> str:
 
 
 def sidecar_metrics() -> str:
-    """Every metric of the engine sidecar: name, type, labels, meaning."""
+    """Every metric of the engine sidecar."""
     collectors, nowhere = CollectorRegistry(), Path("/nonexistent")
     requests = RequestMetrics(collectors, started=0.0)
     handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate)
     collectors.register(EngineMetrics(Monitor(stats_paths(nowhere), requests.add), handover, "", ""))
+    return metric_table((family, getattr(family, "_labelnames", ())) for family in collectors.collect())
+
+
+def module_metrics(module: ModuleType) -> str:
+    """Every metric that a module defines."""
+    collectors = (value for value in vars(module).values() if isinstance(value, MetricWrapperBase))
+    return metric_table(
+        (family, getattr(collector, "_labelnames", ()))
+        for collector in collectors
+        for family in collector.collect()
+    )
+
+
+def metric_table(families: Iterable[tuple[Metric, Iterable[str]]]) -> str:
+    """Name, type, labels, meaning; a family's own labels do not show before something was counted."""
     lines = ["| metric | type | labels | meaning |\n", "| --- | --- | --- | --- |\n"]
-    for family in collectors.collect():
-        labels = dict.fromkeys(getattr(family, "_labelnames", ()))
+    for family, declared in families:
+        labels = dict.fromkeys(declared)
         labels |= dict.fromkeys(
             label for sample in family.samples for label in sample.labels if label != "le"
         )
         name = f"{family.name}_total" if family.type == "counter" else family.name
         shown = ", ".join(f"`{label}`" for label in labels)
-        lines.append(f"| `{name}` | {family.type} | {shown} | {family.documentation} |\n")
+        lines.append(f"| `{name}` | {family.type} | {shown} | {family.documentation.rstrip('.')} |\n")
     return "".join(lines)
 
 
@@ -136,6 +155,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "spec": spec_reference,
     "status": status_reference,
     "metrics of the engine sidecar": sidecar_metrics,
+    "metrics of the picker": lambda: module_metrics(gateway_metrics),
+    "metrics of the operator": lambda: module_metrics(operator_metrics),
     **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
 }
 
