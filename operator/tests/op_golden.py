@@ -21,8 +21,8 @@ def cases():
     return sorted(path.name for path in FOLDER.iterdir())
 
 
-def service(case):
-    return parse(yaml.safe_load((FOLDER / case / "cr.yaml").read_text()))
+def golden(case):
+    return yaml.safe_load((FOLDER / case / "cr.yaml").read_text())
 
 
 class Plain(yaml.SafeDumper):
@@ -33,7 +33,7 @@ class Plain(yaml.SafeDumper):
 
 
 def render(case):
-    parsed = service(case)
+    parsed = parse(golden(case))
     return yaml.dump_all(desired(parsed, SETTINGS, owned_models(parsed), None), Dumper=Plain, sort_keys=True)
 
 

@@ -95,13 +95,6 @@ async def next_key_is_none(queue, clock):
     return queue.depth == 0
 
 
-async def test_a_forgotten_key_does_not_come(queue):
-    queue.add("a")
-    queue.forget("a")
-    assert await next_key(queue) is None
-    assert queue.depth == 0
-
-
 async def test_age_is_that_of_the_key_due_longest(queue, clock):
     assert queue.age == 0.0
     queue.add("a")

@@ -103,14 +103,14 @@ def _leftovers(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Delet
 
 def contains(live: Any, ours: Any) -> bool:
     """Whether `live` has every field that we set, with our value; other fields are not looked at."""
+    if live is None:
+        return not ours  # the API server leaves out what is empty
     if isinstance(ours, Mapping):
         return isinstance(live, Mapping) and all(
             contains(live.get(key), value) for key, value in ours.items()
         )
     if isinstance(ours, list):
         return isinstance(live, list) and _contains_items(live, ours)
-    if live is None:
-        return ours in ("", False, 0)  # the API server leaves out what is empty
     return bool(live == ours) or same_quantity(live, ours)
 
 

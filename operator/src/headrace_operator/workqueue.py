@@ -60,11 +60,6 @@ class WorkQueue(Generic[K]):
         self._finish(key)
         self.add(key, min(delay * self._jitter(), _LAST_RETRY))
 
-    def forget(self, key: K) -> None:
-        """The key is gone: no retries, nothing planned."""
-        self._failures.pop(key, None)
-        self._due.pop(key, None)
-
     async def get(self) -> K:
         """The next key that is due and not being worked on; the caller must call `done` or `retry`."""
         while True:
@@ -97,7 +92,7 @@ class WorkQueue(Generic[K]):
         while self._heap:
             due, _, key = self._heap[0]
             if self._due.get(key) != due:
-                heapq.heappop(self._heap)  # superseded by an earlier time, or forgotten
+                heapq.heappop(self._heap)  # superseded by an earlier time
             elif due > self._clock():
                 wait = due - self._clock()
                 break
