@@ -56,7 +56,13 @@ def waiting(reason, message=""):
     return {"state": {"waiting": {"reason": reason, "message": message}}}
 
 
-CRASH = {"terminated": {"exitCode": 1, "reason": "Error", "message": "ValueError: no such model"}}
+CRASH = {
+    "terminated": {
+        "exitCode": 1,
+        "reason": "Error",
+        "message": "Traceback:\n  line 1\nValueError: no such model\n",
+    }
+}
 SITUATIONS = {
     "no capacity": (
         unscheduled("0/3 nodes: Insufficient nvidia.com/gpu"),
@@ -113,6 +119,11 @@ def test_reasons_of_a_pod_that_does_not_serve(situation):
     assert (ready.status, ready.reason) == ("False", reason)
     assert ready.message.startswith("1 of 2 replicas ready; bad: ")
     assert words in ready.message
+
+
+def test_a_long_message_is_cut():
+    seen = observed(body(), [pod("a", ready=False, **unscheduled("x" * 5000))])
+    assert len(conditions(seen)[Condition.READY].message) < 700
 
 
 def test_the_gravest_problem_is_told():

@@ -164,7 +164,7 @@ def _not_configured(raw: Raw, message: str) -> Problem:
 
 
 def _ending(ended: Raw, container: Raw) -> str:
-    said = _short((ended.get("message") or "").strip())
+    said = _short((ended.get("message") or "").strip().rpartition("\n")[2])  # of a traceback, what was raised
     reason = ended.get("reason", "Error")
     times = container.get("restartCount", 0)
     return f"ended with code {ended.get('exitCode', '?')} ({reason}), restarts: {times}" + (
@@ -190,5 +190,5 @@ def _engine_env(raw: Raw) -> list[Raw]:
 
 
 def _short(message: str) -> str:
-    """The end of a long message: of a traceback the last lines say what happened."""
-    return message if len(message) <= _MESSAGE_LIMIT else "…" + message[-_MESSAGE_LIMIT:]
+    """At most so much that a condition stays readable."""
+    return message if len(message) <= _MESSAGE_LIMIT else message[:_MESSAGE_LIMIT] + "…"
