@@ -26,6 +26,8 @@ from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import SettingError, Target
 
+WIDTH = 110  # columns of the comparison where there is no terminal to ask
+
 
 def main() -> int:
     """Run the demo; the exit status is 0 if every step worked and no request failed."""
@@ -58,9 +60,12 @@ def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> bool:
         pods = services.pod_lives(kube)
         samples, changes = asyncio.run(_replay(url, kube, targets, steps))
         restarts = services.restarted(pods, services.pod_lives(kube))
-    Console().print(table.comparison(workload.rows(samples, targets)))
+    wide = None if sys.stdout.isatty() else WIDTH
+    Console(width=wide).print(table.comparison(workload.rows(samples, targets)))
     _report(samples, changes, restarts, steps)
-    steps.say("\nEvents of the services:\n" + services.events(kube))
+    steps.say("\nEvents of the services:")
+    for event in services.events(kube):
+        steps.say(f"  {event}")
     _invite(target, url, steps)
     return any(sample.error for sample in samples)
 

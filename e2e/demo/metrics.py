@@ -16,7 +16,7 @@ class Sample:
     """One request as its client saw it; `error` is empty when all its tokens came, else one sentence."""
 
     service: str
-    sent: float  # since the replay's start
+    sent: float  # seconds from the replay's start, by its plan
     ttft: float = math.nan
     mean_tbt: float = math.nan
     max_tbt: float = math.nan

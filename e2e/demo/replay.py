@@ -7,6 +7,7 @@ repeated: a repeat would hide what the gateway did.
 """
 
 import asyncio
+import dataclasses
 import json
 import random
 import string
@@ -72,7 +73,7 @@ async def _record(session: aiohttp.ClientSession, call: Call, start: float, prog
         result = Sample(call.service, sent - start, error=f"{type(error).__name__}: {error}".rstrip(": "))
     finally:
         progress.in_flight[call.service] -= 1
-    progress.samples.append(result)
+    progress.samples.append(dataclasses.replace(result, sent=call.at))
 
 
 class ReplyError(Exception):

@@ -123,10 +123,14 @@ def restarted(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     return sum(after[uid] - count if uid in after else 1 for uid, count in before.items())
 
 
-def events(kube: Kube, last: int = 12) -> str:
-    """The services' own events, as kubectl shows them."""
-    shown = kube(
-        *("get", "events", "-n", NAMESPACE, "--sort-by=.lastTimestamp"),
-        "--field-selector=involvedObject.kind=LLMService",
-    )
-    return "\n".join(shown.splitlines()[-last:])
+def events(kube: Kube, last: int = 12) -> list[str]:
+    """The services' own events, oldest first: when, about which service, what."""
+    found = [
+        event for event in kube.items(NAMESPACE, "events") if event["involvedObject"]["kind"] == "LLMService"
+    ]
+    found.sort(key=lambda event: event.get("eventTime") or event["metadata"]["creationTimestamp"])
+    return [
+        f"{event['metadata']['creationTimestamp'][11:19]} {event['involvedObject']['name']:5} "
+        f"{event['reason']}: {' '.join(event['message'].split())[:_MESSAGE]}"
+        for event in found[-last:]
+    ]
