@@ -24,7 +24,7 @@ vllm:num_requests_running{engine="0",model_name="a, {b}"} 3.0
 vllm:num_requests_waiting{engine="0",model_name="a, {b}"} 2.0
 vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 2.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
-vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="400",num_gpu_blocks_override="7"} 1.0
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="401",num_gpu_blocks_override="7"} 1.0
 vllm:num_preemptions_total{engine="0",model_name="m"} 5.0
 vllm:num_preemptions_created{engine="0",model_name="m"} 1.79e+09
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1500.0

@@ -51,7 +51,7 @@ def stock_load(page: str, now: float) -> StockLoad:
     running, waiting = int(sums["num_requests_running"]), int(sums["num_requests_waiting"])
     finishes = int(sums["request_success_total"])
     waiting_tokens = int(waiting * rates.mean_prompt_tokens)
-    total, block_size = cache["num_gpu_blocks"], cache["block_size"]
+    total, block_size = max(cache["num_gpu_blocks"] - 1, 0), cache["block_size"]  # one is vLLM's null block
     used = min(sums["kv_cache_usage_perc"], 1.0)
     record = BoardRecord(
         time=now,
