@@ -1,6 +1,7 @@
 """A change that needs new pods: the old one finishes the streams that it has, the new one takes over."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -36,7 +37,7 @@ async def test_streams_outlive_the_rollout_of_their_pod(stage):
 
 def _roll(stage):
     variables = stage.samples["code"]["spec"]["engine"]["env"]
-    change = {"name": "HEADRACE_TEST_ROLLOUT", "value": "1"}
+    change = {"name": "HEADRACE_TEST_ROLLOUT", "value": str(time.time_ns())}
     stage.patch("code", {"engine": {"env": [*variables, change]}})
 
 
