@@ -238,7 +238,7 @@ async def test_vllms_own_metrics_give_nearly_the_same_load(client):
 
     async def told():
         stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time())
-        return stock.record.running == 8 and stock.record.waiting > 0
+        return stock.record.running > 0 and stock.record.waiting > 0
 
     await client.until(told)
     await asyncio.gather(*answers)
