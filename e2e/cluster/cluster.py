@@ -22,10 +22,11 @@ from pathlib import Path
 
 from . import binaries, components, images, node_files, remains, volumes
 from .places import REPOSITORY, STATE, cache
-from .progress import say, step
+from .progress import detach, say, step
 from .ready import is_ready, log_tails
 
 _START_SECONDS = 120.0
+_APPEAR_SECONDS = 5.0  # until the first process has its command line
 _NAMESPACES = ("--pid", "--mount", "--net", "--ipc", "--uts")
 
 
@@ -97,6 +98,8 @@ class Cluster:
 
     def apply(self, *objects: dict[str, object]) -> None:
         """Create or change objects."""
+        if not objects:
+            return
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
 
@@ -181,17 +184,14 @@ class Cluster:
         """
         with socket.create_server(("127.0.0.1", port)) as listener, log.open("ab") as output:
             descriptor = listener.fileno()
-            subprocess.Popen(
-                [*prefix, sys.executable, *arguments, str(descriptor)],
-                cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                pass_fds=[descriptor], start_new_session=True,
-            )  # fmt: skip
+            command = [*prefix, sys.executable, *arguments, str(descriptor)]
+            detach(command, output, cwd=REPOSITORY, pass_fds=[descriptor])
             return int(listener.getsockname()[1])
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        appear, deadline = time.monotonic() + _APPEAR_SECONDS, time.monotonic() + _START_SECONDS
         while not self.healthy():
-            if not remains.node_pids(self.state):
+            if time.monotonic() > appear and not remains.node_pids(self.state):
                 raise RuntimeError(f"the cluster ended at start:\n{(self.state / 'node.log').read_text()}")
             if time.monotonic() > deadline:
                 logs = log_tails(self.state / "logs")

@@ -6,10 +6,9 @@ in ResourceSlices with a DeviceClass of that name. Such nodes carry a taint, so 
 `headrace.dev/fake` come to them and real engines stay on the real node.
 """
 
-import subprocess
-
 from . import binaries
 from .cluster import Cluster
+from .progress import detach
 from .remains import pids_of
 
 LABEL = "headrace.dev/fake"
@@ -57,10 +56,7 @@ def _start(cluster: Cluster) -> None:
         f"--config={binaries.module_folder('kwok') / 'kustomize' / 'stage' / stage}" for stage in _STAGES
     ]
     with (cluster.state / "logs" / "kwok.log").open("ab") as log:
-        subprocess.Popen(
-            [*cluster.enter(), *command, *options, *stages],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+        detach([*cluster.enter(), *command, *options, *stages], log)
 
 
 def _node(name: str, gpus: int) -> dict[str, object]:

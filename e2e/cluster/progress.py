@@ -1,4 +1,4 @@
-"""Progress lines with the time since the start, and a heartbeat while a step is silent."""
+"""Run commands, with progress: lines with the time since the start, a heartbeat while a step is silent."""
 
 import contextlib
 import subprocess
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 _start = time.monotonic()
 _BEAT_SECONDS = 8.0
@@ -47,3 +48,13 @@ def run(command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, st
         tail = "\n".join(done.stdout.splitlines()[-25:])
         raise RuntimeError(f"{' '.join(command)} failed ({done.returncode}):\n{tail}")
     return done.stdout
+
+
+def detach(
+    command: Sequence[str], output: IO[bytes], *, cwd: Path | None = None, pass_fds: Sequence[int] = ()
+) -> None:
+    """Start a command that outlives this process, in a session of its own and as nobody's child."""
+    subprocess.run(
+        ["setsid", "--fork", *command],
+        cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=pass_fds, check=True,
+    )  # fmt: skip

@@ -1,0 +1,247 @@
+"""Up, down and what comes between: on a second cluster beside the shared one, without our images."""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from e2e.cluster import binaries, bringup, gpu_nodes, images, node_files, remains
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.places import REPOSITORY, cache
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def stopped():
+    """The cluster as an object, in whatever state the test before left it."""
+    bringup.programs()
+    cluster = Cluster("bringup")
+    cluster.down()
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture
+def cluster(stopped):
+    """A cluster that is up, whatever the test before did to it."""
+    stopped.up()
+    return stopped
+
+
+def until(holds, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+    return found
+
+
+def descendants(pid):
+    """Every process under this one, as (pid, start time): a pid alone may come again."""
+    parents, starts = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(") ")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)], starts[int(entry.name)] = int(fields[1]), int(fields[19])
+    found, new = {pid}, {pid}
+    while new := {child for child, parent in parents.items() if parent in new} - found:
+        found |= new
+    return {(child, starts[child]) for child in found if child in starts}
+
+
+def alive(processes):
+    return {item for item in processes if item in descendants(item[0])}
+
+
+def footprint(cluster):
+    """What a cluster could leave on the machine outside its namespaces."""
+
+    def output(*command):
+        return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
+
+    def names(folder):
+        return {str(path) for path in Path(folder).iterdir()} if Path(folder).exists() else set()
+
+    rules = output("iptables-save")
+    return {
+        "mounts": {
+            line for line in Path("/proc/self/mountinfo").read_text().splitlines() if cluster.name in line
+        },
+        "interfaces": {line for line in output("ip", "-oneline", "link") if line[0].isdigit()},
+        "routes": output("ip", "route"),
+        "namespaces": output("ip", "netns"),
+        "rules": {line for line in rules if not line.startswith(("#", ":"))},
+        "forwarding": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
+        "cgroups": {str(root) for root in remains.cgroup_roots(cluster.cgroup) if root.exists()},
+        "files": {
+            path
+            for folder in (
+                "/run",
+                "/run/netns",
+                "/var/lib",
+                "/var/lib/cni",
+                "/var/log",
+                "/etc",
+                "/opt",
+                "/usr/libexec",
+            )
+            for path in names(folder) - {str(cluster.state.parent)}
+        },
+        "state": names(cluster.state),
+    }
+
+
+def test_down_leaves_nothing(stopped):
+    stopped.down()
+    before = footprint(stopped)
+    stopped.up()
+    gpu_nodes.join(stopped, 1)
+    stopped.expose("default", "kubernetes", 443)
+    run_pod(stopped, "left-running")
+    processes = descendants(min(remains.node_pids(stopped.state)))
+    assert len(processes) > 10
+    during = footprint(stopped)
+    assert during["cgroups"]
+    assert during["state"]
+    stopped.down()
+    assert footprint(stopped) == before
+    until(lambda: not alive(processes), "all processes reaped", 10)
+    assert not remains.pids_of([f"--kubeconfig={stopped.state / 'kubeconfig'}"])
+
+
+def test_up_on_a_healthy_cluster_changes_nothing(cluster):
+    first = remains.first_process(cluster.state)
+    began = time.monotonic()
+    cluster.up()
+    assert remains.first_process(cluster.state) == first
+    assert time.monotonic() - began < 10
+
+
+def test_up_after_all_processes_were_killed(cluster):
+    cluster.kubectl("create", "configmap", "of-the-old-cluster")
+    for pid, _ in descendants(min(remains.node_pids(cluster.state))):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    until(lambda: not remains.node_pids(cluster.state), "all processes ended")
+    assert not cluster.healthy()
+    cluster.up()
+    assert cluster.healthy()
+    assert "of-the-old-cluster" not in cluster.kubectl("get", "configmaps")
+
+
+@pytest.mark.parametrize("moment", ["files", "process", "kubeconfig"])
+def test_up_after_an_up_that_was_killed(stopped, moment):
+    stopped.down()
+    script = "import sys; from e2e.cluster.cluster import Cluster; Cluster(sys.argv[1]).up()"
+    upping = subprocess.Popen(
+        [sys.executable, "-c", script, stopped.name], cwd=REPOSITORY, stdout=subprocess.DEVNULL
+    )
+    reached = {
+        "files": (stopped.state / "kubelet.json").exists,
+        "process": lambda: remains.first_process(stopped.state),
+        "kubeconfig": stopped.kubeconfig.exists,
+    }
+    try:
+        until(reached[moment], moment)
+    finally:
+        upping.kill()
+        upping.wait()
+    stopped.up()
+    assert stopped.healthy()
+
+
+def run_pod(cluster, name):
+    archive = next((cache() / "images").glob(f"{binaries.path('pause').name}.tar"), None) or images.build()[0]
+    images.load([archive], cluster.state)
+    container = {"name": "pause", "image": node_files.PAUSE_IMAGE, "imagePullPolicy": "Never"}
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+        }
+    )
+    cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+
+
+def test_a_pod_runs_with_an_address(cluster):
+    run_pod(cluster, "lone")
+    assert cluster.kubectl("get", "pod", "lone", "-o", "jsonpath={.status.podIP}").startswith("10.244.")
+    cluster.kubectl("delete", "pod", "lone")
+
+
+def test_names_of_services_resolve_inside(cluster):
+    command = [*cluster.enter(), "getent", "hosts", "kubernetes.default.svc.cluster.local"]
+    answer = until(
+        lambda: subprocess.run(command, capture_output=True, text=True, check=False).stdout, "DNS", 30
+    )
+    assert answer.split()[0] == "10.96.0.1"
+
+
+def test_exposed_service_keeps_its_address(cluster):
+    url = cluster.expose("default", "kubernetes", 443)
+    trust = ssl.create_default_context(cafile=str(cluster.state / "pki" / "ca.crt"))
+
+    def connects():
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as plain,
+                trust.wrap_socket(plain, server_hostname="kubernetes.default") as encrypted,
+            ):
+                return encrypted.version()
+        except OSError:  # the forwarder is still starting, or DNS is
+            return None
+
+    assert until(connects, "TLS through the forwarder", 30)
+    assert cluster.expose("default", "kubernetes", 443) == url
+
+
+def test_pods_that_want_gpus_go_to_the_fake_nodes(cluster):
+    gpu_nodes.join(cluster, 2, dra=True)
+    claim = {"name": "gpu", "exactly": {"deviceClassName": gpu_nodes.DRIVER, "count": 2}}
+    cluster.apply(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "two", "namespace": "default"},
+            "spec": {"spec": {"devices": {"requests": [claim]}}},
+        },
+        gpu_pod("plugin", {"limits": {gpu_nodes.RESOURCE: 8}}),
+        gpu_pod("too-large", {"limits": {gpu_nodes.RESOURCE: 9}}),
+        gpu_pod(
+            "dra", {"claims": [{"name": "gpus"}]}, [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+        ),
+    )
+    for name in ("plugin", "dra"):
+        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+        assert cluster.kubectl("get", "pod", name, "-o", "jsonpath={.spec.nodeName}").startswith("gpu-")
+    assert not cluster.kubectl("get", "pod", "too-large", "-o", "jsonpath={.spec.nodeName}")
+    gpu_nodes.join(cluster, 0)
+    assert cluster.kubectl("get", "nodes", "-o", "name").split() == [f"node/{node_files.NODE_NAME}"]
+
+
+def gpu_pod(name, resources, claims=()):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "containers": [{"name": "engine", "image": "none", "resources": resources}],
+            "resourceClaims": list(claims),
+            "tolerations": [{"key": gpu_nodes.LABEL, "operator": "Exists"}],
+        },
+    }
