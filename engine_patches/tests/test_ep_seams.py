@@ -40,9 +40,7 @@ def boot(tmp_path):
 def vllm_config(**parallel):
     scheduler = SimpleNamespace(policy=parallel.pop("policy", "fcfs"))
     parallel = {"data_parallel_size": 1, "data_parallel_index": 0} | parallel
-    return SimpleNamespace(
-        scheduler_config=scheduler, parallel_config=SimpleNamespace(**(defaults | parallel))
-    )
+    return SimpleNamespace(scheduler_config=scheduler, parallel_config=SimpleNamespace(**parallel))
 
 
 class Stock:

@@ -7,6 +7,7 @@ vLLM's own loop does (two steps in flight).
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections import deque
@@ -153,6 +154,7 @@ class VirtualEngine:
                     self.finished[item.request_id] = self.clock.now
 
 
+@functools.cache  # a second or so each, and no scheduler changes it
 def _vllm_config(settings: EngineSettings) -> VllmConfig:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
