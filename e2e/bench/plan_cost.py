@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,7 @@ def measure(waiting: int, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         contestants = {"stock": contestant(waiting, lambda _: None)}
         for name, document in POLICIES.items():
-            root = Path(folder, name)
-            contestants[name] = contestant(waiting, lambda clock, r=root, d=document: file_link(r, d, clock))
+            contestants[name] = contestant(waiting, partial(file_link, Path(folder, name), document))
         take_turns(list(contestants.values()), WARM_UP_STEPS + steps)
         for each in contestants.values():
             each.engine.scheduler.shutdown()
