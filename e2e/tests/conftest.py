@@ -20,6 +20,8 @@ from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import Steps
 from e2e.demo.target import Target
 
+_TRY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
@@ -123,7 +125,7 @@ def refused(headrace):
 
     def _refused(manifest):
         try:
-            headrace.kube("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
+            headrace.kube(*_TRY, stdin=json.dumps(manifest))
         except KubeError as error:
             return str(error)
         return ""

@@ -35,9 +35,9 @@ def merged(base, change):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_the_api_server_refuses_and_names_the_field(stage, refused, case):
+def test_the_api_server_refuses_and_names_the_field(headrace, refused, case):
     change, words = REFUSED[case]
-    sample = stage.samples["chat"]
+    sample = headrace.samples["chat"]
     message = refused({**sample, "spec": merged(sample["spec"], change)})
     assert message, "accepted"
     for word in words:
@@ -105,9 +105,9 @@ def _with(stage, name, kind, reason):
     return seen if seen.get("reason") == reason else None
 
 
-def test_an_unknown_field_is_not_swallowed(stage):
-    sample = stage.samples["chat"]
+def test_an_unknown_field_is_not_swallowed(headrace):
+    sample = headrace.samples["chat"]
     spec = {**sample["spec"], "replica": 3}
     manifest = json.dumps({**sample, "spec": spec})
     with pytest.raises(Exception, match="replica"):
-        stage.kube("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
+        headrace.kube("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest)
