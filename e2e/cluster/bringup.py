@@ -14,7 +14,7 @@ from .cluster import Cluster
 def programs() -> None:
     """Build and install what the cluster and the tests on real parts run."""
     binaries.ensure_packages()
-    binaries.ensure("pause", "kube", "coredns", "helm")
+    binaries.ensure("pause", "kube", "coredns", "helm", "kwok")
 
 
 def up(cluster: Cluster) -> None:

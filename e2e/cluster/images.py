@@ -23,6 +23,7 @@ from .sources import digest
 
 TAG = "localhost/headrace/{}:dev"
 _RECIPES = REPOSITORY / "e2e" / "cluster" / "images"
+_SCRATCH = "build-"
 _BASE_PACKAGES = "python3,python3-venv,ca-certificates,libnuma1,libgomp1"
 _SUITE = "bookworm"  # its Python is the one that the locks are for
 
@@ -59,6 +60,8 @@ def build() -> list[Path]:
 
 
 def _build(folder: Path) -> list[Path]:
+    for left in cache().glob(f"{_SCRATCH}*"):  # of a build that was killed: the lock is ours
+        shutil.rmtree(left)
     base = digest([_RECIPES / "base.Dockerfile"], _SUITE, _BASE_PACKAGES)
     archives = [_pause(folder)]
     for image in all_images():
@@ -122,7 +125,7 @@ def _link(file: Path, folder: Path) -> None:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="headrace-build-", dir=cache()) as folder:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=cache()) as folder:
         yield Path(folder)
 
 
@@ -174,8 +177,11 @@ def _buildah_build(dockerfile: Path, context: Path, tag: str, base: str, target:
 
 
 def _buildah(*commands: str) -> str:
-    """Run buildah commands with our own store, in one mount namespace that ends with them."""
-    with tempfile.TemporaryDirectory(prefix="headrace-buildah-") as runtime:
+    """Run buildah commands with our own store, in one mount namespace that ends with them.
+
+    The machine's /var/lib is hidden from them: what buildah remembers there ends with them too.
+    """
+    with _scratch() as runtime:
         store = f"--root {cache() / 'buildah'} --runroot {runtime} --storage-driver overlay"
-        script = " && ".join(command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
-        return run(["unshare", "--mount", "sh", "-ec", script])
+        ours = (command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
+        return run(["unshare", "--mount", "sh", "-ec", " && ".join(["mount -t tmpfs tmpfs /var/lib", *ours])])
