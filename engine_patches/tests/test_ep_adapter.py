@@ -128,7 +128,7 @@ def test_larry_serves_short_prompts_first():
 
 
 @BASES
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_chaos_loses_nothing(asynchronous, seed):
     from ep_chaos import chaos
 
@@ -183,20 +183,22 @@ NONSENSE = {
         ErrorCode.INVALID_PLAN,
     ),
     "hides a stranger": (lambda _: Plan(512, None, Yielding(hidden=[STRANGER])), ErrorCode.INVALID_PLAN),
-    "drops from running": (lambda v: Plan(512, None, Yielding(running=v.running[1:] or [STRANGER])), None),
+    "drops from running": (
+        lambda v: Plan(512, None, Yielding(running=v.running[1:] or [STRANGER])),
+        ErrorCode.INVALID_PLAN,
+    ),
     "caps at 0": (lambda v: Plan(512, None, Yielding(chunk_caps={STRANGER: 0})), ErrorCode.INVALID_PLAN),
 }
 
 
-@BASES
 @pytest.mark.parametrize(("plan", "code"), NONSENSE.values(), ids=NONSENSE)
-def test_a_failing_policy_costs_only_its_steps(asynchronous, plan, code):
-    trial = Trial(asynchronous, PolicyDocument("FCFS"))
+def test_a_failing_policy_costs_only_its_steps(plan, code):
+    trial = Trial(True, PolicyDocument("FCFS"))
     trial.force(broken(plan))
     trial.run(load(30))
     board = trial.link.board
     assert board.fallback_steps > 0
-    assert board.error_code == (ErrorCode.INVALID_PLAN if code is None else code)
+    assert board.error_code == code
 
 
 def test_a_slow_policy_costs_its_step():
