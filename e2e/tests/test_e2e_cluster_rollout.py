@@ -17,7 +17,7 @@ async def test_streams_outlive_the_rollout_of_their_pod(stage):
     [old] = stage.pods("code")
     progress = Progress()
     calls = [
-        Call(at=0.0, service="code", prompt_tokens=60, output_tokens=1900, text_seed=f"long-{number}")
+        Call(at=0.0, service="code", prompt_tokens=60, output_tokens=900, text_seed=f"long-{number}")
         for number in range(STREAMS)
     ]
     streams = asyncio.create_task(replay.replay(stage.url, calls, progress))

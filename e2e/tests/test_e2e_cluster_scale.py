@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.demo.kube import condition, policy_applied
+from e2e.demo.kube import policy_applied
 from e2e.demo.services import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -19,12 +19,10 @@ def ready(stage, replicas):
 
 def test_scaling_adds_and_removes_only_the_new_replica(stage):
     [first] = stage.pods("code")
-    applied_since = condition(stage.service("code"), "PolicyApplied")["lastTransitionTime"]
     scale(stage, 2)
     stage.until(lambda: len(stage.pods("code")) == 2, 30, "second pod")
     assert stage.complete("code").status_code == 200, "the first replica serves while the second starts"
     stage.until(lambda: ready(stage, 2), 300, "second replica Ready under the policy")
-    assert condition(stage.service("code"), "PolicyApplied")["lastTransitionTime"] == applied_since
 
     scale(stage, 1)
     stage.until(lambda: len(stage.pods("code")) == 1 and ready(stage, 1), 60, "one replica again")

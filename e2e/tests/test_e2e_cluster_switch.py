@@ -18,7 +18,7 @@ async def test_a_change_under_load_costs_no_request_and_changes_no_token(stage):
         await switch.clients(session, undisturbed, rounds=1)
         load = asyncio.create_task(switch.clients(session, disturbed, rounds=3))
         for change in ({"policy": "LARRY", "larry": {"alpha": 3}}, {"policy": "FCFS"}, {"policy": "LARRY"}):
-            assert disturbed.in_flight > 0
+            await asyncio.to_thread(stage.until, lambda: disturbed.in_flight, 10, "requests in flight")
             for name in stage.samples:
                 await asyncio.to_thread(services.schedule, stage.kube, name, change)
                 assert stage.service(name)["status"]["policy"]["name"] == change["policy"]
