@@ -172,7 +172,10 @@ class Cluster:
 
     def _start(self) -> None:
         prefix = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
-        port = self._spawn(prefix, remains.node_command(self.state), self.state / "node.log")
+        generation = str(time.time_ns())
+        (self.state / "generation").write_text(generation)
+        command = [*remains.node_command(self.state), generation]
+        port = self._spawn(prefix, command, self.state / "node.log")
         components.write_kubeconfig(
             components.Files(self.state), self.kubeconfig, f"https://127.0.0.1:{port}"
         )

@@ -1,12 +1,13 @@
-"""The first process in the cluster's own namespaces: `python -m e2e.cluster.node STATE FD`.
+"""The first process in the cluster's own namespaces: `python -m e2e.cluster.node STATE GENERATION FD`.
 
 It gives the namespaces a network and their own /run, /var/log and /var/lib, starts every component,
 starts one again that has ended, and reaps what containers leave behind. As all of the cluster lives
 under this process, its end is the end of every process, mount, interface and rule of the cluster: the
 kernel sees to it.
 
-FD is a listening socket that was made on the machine's loopback: through it, and through nothing else,
-the API server is reached from outside.
+GENERATION is what the state folder's file of that name says; a process whose bring-up was killed, and
+whose folder has since been made anew, ends. FD is a listening socket that was made on the machine's
+loopback: through it, and through nothing else, the API server is reached from outside.
 """
 
 import os
@@ -26,7 +27,9 @@ _FIRST = ("etcd", "containerd", "kube-apiserver", "forward")  # the others need 
 
 def main() -> None:
     """Set up the namespaces and tend the components until killed."""
-    state, listener = Path(sys.argv[1]), int(sys.argv[2])
+    state, generation, listener = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    if (state / "generation").read_text() != generation:
+        sys.exit(f"{state} belongs to another start by now")
     files = components.Files(state)
     _mounts(state)
     _network()

@@ -97,5 +97,6 @@ def remove(state: Path, cgroup: str) -> None:
     remove_cgroups(cgroup)
     if state.exists():
         shutil.rmtree(state)
+    end(state)  # a process that started while we looked, before it could see that its folder is gone
     if state.parent.exists() and not any(state.parent.iterdir()):
         state.parent.rmdir()
