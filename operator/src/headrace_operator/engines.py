@@ -22,7 +22,7 @@ from headrace_operator.observe import Pod, Report
 
 _FAST = 0.2  # seconds between questions for the first FAST_FOR seconds after a change
 _FAST_FOR = 10.0
-_SLOW = 2.0  # while still unconfirmed after that
+_SLOW = 1.0  # while still unconfirmed after that: less than a readiness probe takes to succeed
 _SETTLED = 30.0
 _FAILURES_BEFORE_UNREACHABLE = 3
 

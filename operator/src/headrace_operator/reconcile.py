@@ -116,10 +116,14 @@ class Reconciler:
         return found if found and owner(found) == service.uid else None
 
     def _follow(self, key: Key) -> None:
-        """Follow the ready pods until they have confirmed the policy that is in force, and beyond."""
+        """Follow the pods until they have confirmed the policy that is in force, and beyond.
+
+        Also those that still start: what they apply is then known when they become ready, so that scaling up
+        does not make PolicyApplied false for a moment.
+        """
         observed = self._observe(key)
         document = policy_in_force(key, observed)
-        self.engines.follow(key, observed.ready if document else (), document.hash if document else "")
+        self.engines.follow(key, observed.pods if document else (), document.hash if document else "")
 
     async def _report(
         self, body: dict[str, Any], refused: RefusedError | None, failure: Exception | None
