@@ -1,10 +1,14 @@
 """ConfigMaps and EndpointSlices become a catalog; broken or foreign ones change nothing."""
 
+import asyncio
+import contextlib
+from dataclasses import replace
+
 import pytest
 
 from headrace_engine.contracts import ContractError, GatewayConfig, dumps
 from headrace_sidecar.gateway.catalog import ServiceKey
-from headrace_sidecar.gateway.kubernetes_source import ConfigReader, join, parse
+from headrace_sidecar.gateway.kubernetes_source import ConfigReader, KubernetesSource, join, parse
 
 KEY = ServiceKey("llm", "chat")
 CONFIG = GatewayConfig("llm", "chat", ("chat",), "chat")
@@ -62,3 +66,40 @@ def test_a_config_map_speaks_only_for_its_own_service(namespace, name):
     else:
         with pytest.raises(ContractError, match="llm/chat"):
             parse(key, dumps(CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("port", 0),
+        ("sidecar_port", 65536),
+        ("models", tuple(f"m{number}" for number in range(17))),
+        ("models", ("",)),
+        ("models", ("m" * 254,)),
+        ("models", ("chat\n",)),
+    ],
+)
+def test_what_envoy_would_refuse_is_refused_here(field, value):
+    with pytest.raises(ContractError, match=field):
+        parse(KEY, dumps(replace(CONFIG, **{field: value})))
+
+
+async def test_a_catalog_that_cannot_be_published_does_not_end_the_source(caplog):
+    source, published = KubernetesSource(None, ()), asyncio.Queue()
+
+    def publish(catalog):
+        published.put_nowait(catalog)
+        if published.qsize() == 1:
+            raise ValueError("Envoy's configuration can't be built")
+
+    task = asyncio.create_task(source._publish_changes(publish))
+    for store in (*source._configs, *source._slices):
+        store.replace([])
+    async with asyncio.timeout(5):
+        while published.qsize() < 2:
+            source._configs[0].replace([])
+            await asyncio.sleep(0.001)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert "the one before stays in force" in caplog.text

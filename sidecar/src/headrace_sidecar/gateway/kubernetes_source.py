@@ -23,6 +23,8 @@ CONFIG_LABEL = "headrace.dev/gateway-config=true"
 OWNED_LABEL = "app.kubernetes.io/managed-by=headrace"
 SERVICE_LABEL = "headrace.dev/service"
 CONFIG_KEY = "gateway.json"
+MAX_MODELS = 16
+MAX_MODEL_LENGTH = 253  # an LLMService allows less
 GATHER_SECONDS = 0.02  # changes within it are published together
 
 Json = dict[str, Any]
@@ -62,7 +64,11 @@ class KubernetesSource:
             await asyncio.sleep(GATHER_SECONDS)
             self._changed.clear()
             if all(store.objects is not None for store in (*self._configs, *self._slices)):
-                publish(join(self._reader.read(_all(self._configs)), _all(self._slices)))
+                try:
+                    publish(join(self._reader.read(_all(self._configs)), _all(self._slices)))
+                except Exception:  # no object in the cluster may end the gateway for all the others
+                    metrics.CONFIG_ERRORS.inc()
+                    log.exception("this catalog could not be published; the one before stays in force")
 
 
 class ConfigReader:
@@ -107,6 +113,14 @@ def parse(key: ServiceKey, text: str) -> GatewayConfig:
         raise ContractError(
             f"it speaks for {config.namespace}/{config.name}, but its ConfigMap is that of {key}"
         )
+    for field, port in (("port", config.port), ("sidecar_port", config.sidecar_port)):
+        if not 1 <= port <= 65535:
+            raise ContractError(f"{field} is {port}, not a port from 1 to 65535")
+    if len(config.models) > MAX_MODELS:
+        raise ContractError(f"models has {len(config.models)} names, more than {MAX_MODELS}")
+    for model in config.models:
+        if not (0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable()):
+            raise ContractError(f"models: {model[:64]!r} is not 1 to {MAX_MODEL_LENGTH} printable characters")
     return config
 
 

@@ -45,9 +45,10 @@ async def serve(settings: Settings, source: Source) -> None:
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
 
         def publish(catalog: Catalog) -> None:
+            snapshot = xds.snapshot(catalog)  # first: if it can't be built, the last catalog stays whole
             picker.set_catalog(catalog)
             loads.set_catalog(catalog)
-            snapshots.publish(xds.snapshot(catalog))
+            snapshots.publish(snapshot)
             metrics.SERVICES.set(len(catalog.services))
             metrics.SYNCED.set(1)
             group.create_task(
