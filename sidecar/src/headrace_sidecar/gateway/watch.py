@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from types import MethodType
 from typing import Any
 
-import aiohttp
 from kubernetes.aio import client
 from kubernetes.aio import watch as kubernetes_watch
 
@@ -71,10 +70,11 @@ async def follow(store: Store, call: MethodType, **selection: Any) -> None:
             log.warning("watch of %s: %s %s", store.kind, error.status, error.reason)
         except TimeoutError:
             log.warning("watch of %s was mute for %.0f s", store.kind, MUTE_SECONDS)
-        except (aiohttp.ClientError, OSError) as error:
+        except Exception as error:  # a proxy's page instead of events fails in many ways, in the client too
             log.warning("watch of %s: %s", store.kind, str(error) or type(error).__name__)
         else:
-            continue  # the server ended the watch in good order
+            await asyncio.sleep(FIRST_PAUSE)  # the server ended the watch in good order, maybe at once
+            continue
         metrics.WATCH_RESTARTS.labels(store.kind).inc()
         await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
