@@ -26,6 +26,15 @@ def test_registering_never_raises(tmp_path, monkeypatch, caplog):
     assert "vLLM moved it" in caplog.text
 
 
+def test_a_folder_that_may_not_be_looked_into_is_no_reason_to_die(monkeypatch, caplog):
+    def refuse(path):
+        raise PermissionError("stats may not be looked into")
+
+    monkeypatch.setattr("pathlib.Path.is_dir", refuse)
+    plugin.register()
+    assert "stats may not be looked into" in caplog.text
+
+
 @pytest.mark.parametrize("version", ["0.30.0", "0.31.2", "0.32.0+cpu", "0.32.1rc1.dev3"])
 def test_supported_versions(version):
     assert seams.version_mismatch(version) is None

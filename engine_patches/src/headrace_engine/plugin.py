@@ -20,11 +20,11 @@ log = logging.getLogger("vllm.headrace")
 def register() -> None:
     """Take part in this vLLM process, if there is a folder shared with a sidecar. Idempotent."""
     root = paths.root()
-    if not (root / "stats").is_dir():
-        log.info("headrace: no folder %s/stats, so no policies", root)
-        return
     try:
-        _register(root)
+        if (root / "stats").is_dir():  # raises where the folder may not be looked into
+            _register(root)
+        else:
+            log.info("headrace: no folder %s/stats, so no policies", root)
     except Exception:
         log.exception("headrace: could not register; vLLM's own scheduler runs")
 

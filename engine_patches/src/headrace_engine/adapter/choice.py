@@ -23,18 +23,18 @@ def make_scheduler(stock: type, root: Path, vllm_config: Any, **rest: Any) -> An
 
     Takes the keyword arguments of vLLM's schedulers.
     """
-    rank = vllm_config.parallel_config.data_parallel_index
-    reason = refusal(vllm_config)
-    if reason is None:
-        try:
+    rank = 0
+    try:
+        rank = vllm_config.parallel_config.data_parallel_index
+        reason = refusal(vllm_config)
+        if reason is None:
             link = FileLink(root, rank)
             scheduler = scheduler_class(stock, link)(vllm_config=vllm_config, **rest)
-        except Exception as error:  # whatever it is, the engine serves without policies
-            log.exception("headrace: the policy scheduler did not start")
-            reason = f"the policy scheduler did not start: {error}"
-        else:
             report(root, rank, stock, boot=link.boot)
             return scheduler
+    except Exception as error:  # whatever it is, the engine serves without policies
+        log.exception("headrace: the policy scheduler did not start")
+        reason = f"the policy scheduler did not start: {error}"
     report(root, rank, stock, reason)
     return stock(vllm_config=vllm_config, **rest)
 
