@@ -59,6 +59,13 @@ def test_lost_requests_expire():
     assert (endpoint.booked_requests, endpoint.booked_tokens) == (1, 5.0)
 
 
+def test_a_prompt_that_no_engine_could_hold_is_booked_as_a_full_cache():
+    endpoint = Endpoint("10.0.0.1")
+    endpoint.observe(replace(IDLE, total_kv_blocks=100, block_size=16), now=0.0)
+    endpoint.book(Work(tokens=1e6), now=0.0)
+    assert endpoint.booked_tokens == 1600
+
+
 @pytest.mark.parametrize(
     ("report", "age", "fresh"),
     [

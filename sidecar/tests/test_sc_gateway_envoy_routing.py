@@ -46,6 +46,9 @@ async def test_model_path_and_header_reach_their_service(rig, session, picker):
     async with session.get(rig.url + "/v1/models") as response:
         listed = [model["id"] for model in (await response.json())["data"]]
     assert listed == ["chat", "code", "coder", "llm/chat", "llm/code"]
+    async with session.get(rig.url + "/llm/code/v1/models") as response:
+        listed = [model["id"] for model in (await response.json())["data"]]
+    assert listed == ["code", "coder", "llm/code"]
 
 
 async def test_refusals(rig, session):
@@ -91,7 +94,7 @@ async def test_no_engine_without_the_picker_is_a_503_of_the_same_shape(rig, sess
         ("POST", "/v1/load_lora_adapter"),
         ("POST", "/llm/chat/reset_prefix_cache"),
         ("POST", "/llm/chat/v1/../sleep"),
-        ("GET", "/llm/chat/v1/models"),
+        ("POST", "/llm/chat/v1/models"),
         ("POST", "/v1/chat/completions/render"),
         ("POST", "/v1/chat/completions/"),
         ("GET", "/health"),

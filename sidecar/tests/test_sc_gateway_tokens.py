@@ -98,6 +98,13 @@ def test_a_rate_starts_from_a_guess_and_follows_what_arrives():
     assert rate.value() == pytest.approx(0.2, rel=0.01)
 
 
+@pytest.mark.parametrize(("text_bytes", "tokens"), [(4e6, 12), (10.0, 50_000)])
+def test_what_no_tokenizer_gives_is_not_learned(text_bytes, tokens):
+    rate = TokenRate()
+    rate.learn(Landed(text_bytes=text_bytes, counted_tokens=0.0, arrived_tokens=tokens))
+    assert rate.value() == FIRST_GUESS
+
+
 def test_work_counts_ids_and_estimates_text():
     work = TokenRate().work(Prompt(requests=2, text_bytes=400, counted_tokens=50))
     assert (work.requests, work.tokens, work.text_bytes, work.counted_tokens) == (2, 150.0, 400, 50)

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import json_format
 
 from headrace_engine.contracts import GatewayConfig
-from headrace_sidecar.gateway import routes, xds
+from headrace_sidecar.gateway import names, routes, xds
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
 
 GOLDEN = Path(__file__).parent / "golden" / "gateway_xds.json"
@@ -64,7 +64,9 @@ def test_header_then_path_then_model_then_refusals():
     table = routes.routes(Catalog.of([service("a"), service("b")])).virtual_hosts[0].routes
     kinds = []
     for route in table:
-        if route.HasField("direct_response"):
+        if route.match.path.endswith(names.MODELS_PATH):
+            kind = "listing"
+        elif route.HasField("direct_response"):
             kind = route.direct_response.status
         elif route.match.dynamic_metadata:
             kind = "model"
@@ -72,7 +74,11 @@ def test_header_then_path_then_model_then_refusals():
             kind = "path" if route.match.path else "header"
         if kind not in kinds[-1:]:
             kinds.append(kind)
-    assert kinds == ["header", 404, "path", "model", 200, 400, 404, 405, 404]
+    assert kinds == [
+        *("header", 404),
+        *("path", "listing", "path", "listing", "model", "listing"),
+        *(400, 404, 405, 404),
+    ]
 
 
 def test_a_listing_of_any_length_fits():
@@ -81,7 +87,7 @@ def test_a_listing_of_any_length_fits():
     listing = next(
         route.direct_response.body.inline_string
         for route in table.virtual_hosts[0].routes
-        if route.direct_response.status == 200
+        if route.match.path == names.MODELS_PATH
     )
     assert len(json.loads(listing)["data"]) == 500
     assert len(listing) == table.max_direct_response_body_size_bytes.value > 4096

@@ -84,6 +84,8 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
             "headers_with_underscores_action": "DROP_HEADER",
             "idle_timeout": "3600s",
         },
+        # Each stream may hold a whole body until the picker has seen it.
+        http2_protocol_options={"max_concurrent_streams": 100},
         stream_idle_timeout=IDLE_TIMEOUT,
         request_headers_timeout="10s",
         request_timeout="60s",  # to receive the request; an answer may take as long as it streams

@@ -4,7 +4,7 @@ A report describes the engine at the moment it was taken. Requests that the pick
 reached the scheduler by then are missing from it, so each choice is booked, and a booking is struck off
 only when the report's cumulative `arrivals` says that the request has landed. A report taken too early thus
 changes nothing, and requests do not herd to an engine that merely looks idle. Bookings that never land
-(client gone, retried elsewhere) expire.
+(refused by vLLM, client gone, retried elsewhere) expire: soon, since each that stays biases every choice.
 """
 
 from collections import deque
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from headrace_engine.contracts import LoadReport
 
-# A long prompt is tokenized, and may queue for that, before the scheduler sees it. After this it was lost.
-BOOKING_SECONDS = 10.0
+# A prompt is checked and tokenized, and then joins between two steps. After this it was lost.
+BOOKING_SECONDS = 2.0
+TOKENIZED_PER_SECOND = 50_000  # slow for a tokenizer; long prompts get that much longer
 
 # The stream has a line a second at least: three silent seconds mean that the sidecar or the path is broken.
 STALE_SECONDS = 3.0
@@ -35,9 +36,9 @@ class Work:
 
 @dataclass(slots=True)
 class Booking:
-    """Work that was sent at `time` (seconds) and is not known to have landed."""
+    """Work that was sent and is not known to have landed; lost if it has not by `deadline` (seconds)."""
 
-    time: float
+    deadline: float
     requests: int
     tokens: float
     text_bytes: float
@@ -82,10 +83,15 @@ class Endpoint:
         return self.booked_requests + self.requests
 
     def book(self, work: Work, now: float) -> None:
-        """Remember that `work` is on its way."""
-        self.bookings.append(Booking(now, work.requests, work.tokens, work.text_bytes, work.counted_tokens))
+        """Remember that `work` is on its way; vLLM refuses prompts that its KV cache could never hold."""
+        tokens, step = work.tokens, 0.0
+        if self.report is not None:
+            step = self.report.step_seconds
+            tokens = min(tokens, self.report.total_kv_blocks * self.report.block_size)
+        deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
+        self.bookings.append(Booking(deadline, work.requests, tokens, work.text_bytes, work.counted_tokens))
         self.booked_requests += work.requests
-        self.booked_tokens += work.tokens
+        self.booked_tokens += tokens
 
     def forget(self, now: float) -> None:
         """Drop a report that is too old to say anything, and the work that should have landed long ago."""
@@ -96,7 +102,7 @@ class Endpoint:
 
     def expire(self, now: float) -> None:
         """Forget work that should have landed long ago."""
-        while self.bookings and now - self.bookings[0].time > BOOKING_SECONDS:
+        while self.bookings and now > self.bookings[0].deadline:
             self._take(self.bookings[0].requests)
 
     def observe(self, report: LoadReport, now: float) -> Landed | None:

@@ -7,6 +7,7 @@ away.
 """
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 
 from envoy.config.route.v3 import route_components_pb2, route_pb2
@@ -31,16 +32,18 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     models: dict[ServiceKey, list[str]] = {key: [] for key in catalog.services}
     for model, key in catalog.model_owners().items():
         models[key].append(model)
-    listing = _models_body(catalog)
+    listing = _models_body((model, key.namespace) for key, owned in models.items() for model in owned)
     host = route_components_pb2.VirtualHost(name="gateway", domains=["*"], retry_policy=_RETRIES)
     for key in catalog.services:
         host.routes.append(_route_by_header(str(key)))
     host.routes.append(_WRONG_HEADER)
-    for key in catalog.services:
+    for key, owned in models.items():
         host.routes.extend(_routes_by_path(str(key)))
+        own_listing = _models_body((model, key.namespace) for model in owned)
+        host.routes.append(_models_route(f"/{key}{names.MODELS_PATH}", own_listing))
     for key, claimed in models.items():
         host.routes.extend(_route_by_model(str(key), model) for model in claimed)
-    host.routes.append(_models_route(listing))
+    host.routes.append(_models_route(names.MODELS_PATH, listing))
     host.routes.extend(_REFUSALS)
     return route_pb2.RouteConfiguration(
         name=names.ROUTES,
@@ -79,19 +82,19 @@ def _engine_route(cluster: str, match: Match, **action: object) -> route_compone
     )
 
 
-def _models_route(listing: str) -> route_components_pb2.Route:
+def _models_route(path: str, listing: str) -> route_components_pb2.Route:
     response: Match = {"status": 200, "body": {"inline_string": listing}}
-    return _direct({"path": names.MODELS_PATH, "headers": [GET]}, response)
+    return _direct({"path": path, "headers": [GET]}, response)
 
 
-def _models_body(catalog: Catalog) -> str:
-    """OpenAI's list of models: every name that some service answers to."""
+def _models_body(models: Iterable[tuple[str, str]]) -> str:
+    """OpenAI's list of models, from pairs of name and namespace."""
     return compact_json(
         {
             "object": "list",
             "data": [
-                {"id": model, "object": "model", "created": 0, "owned_by": key.namespace}
-                for model, key in sorted(catalog.model_owners().items())
+                {"id": model, "object": "model", "created": 0, "owned_by": namespace}
+                for model, namespace in sorted(models)
             ],
         }
     )

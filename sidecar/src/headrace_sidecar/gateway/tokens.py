@@ -15,7 +15,9 @@ from headrace_sidecar.gateway.endpoint import Landed, Work
 
 FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
-MAX_REQUESTS = 4096  # prompts x choices; vLLM refuses far fewer, and the books stay sane
+FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
+TEMPLATE_TOKENS = 1024  # of a chat template, or of a picture, come on top
+MAX_REQUESTS = 256  # prompts x choices that are booked; an engine runs about as many at once
 
 
 class BadRequestError(ValueError):
@@ -43,9 +45,14 @@ class TokenRate:
         return self.tokens / self.text_bytes if self.text_bytes > 0 else FIRST_GUESS
 
     def learn(self, landed: Landed) -> None:
-        """Take in requests whose bytes and tokens are both known."""
+        """Take in requests whose bytes and tokens are both known.
+
+        A booking that never landed makes the next arrivals look like other requests than they are; what no
+        tokenizer gives is such a mix-up, and says nothing.
+        """
         tokens = landed.arrived_tokens - landed.counted_tokens
-        if landed.text_bytes <= 0 or tokens <= 0:
+        likely = FEWEST * landed.text_bytes <= tokens <= MOST * landed.text_bytes + TEMPLATE_TOKENS
+        if landed.text_bytes <= 0 or tokens <= 0 or not likely:
             return
         self.tokens = self.tokens * MEMORY + tokens
         self.text_bytes = self.text_bytes * MEMORY + landed.text_bytes
