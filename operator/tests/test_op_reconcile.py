@@ -115,6 +115,47 @@ async def test_a_refused_spec_writes_the_status_alone_and_the_next_good_one_goes
     assert conditions(memory)["Accepted"] == ("True", "Valid")
 
 
+def generation_of(memory, kind):
+    found = memory.objects["LLMService", "chat"]["status"]["conditions"]
+    return next(c["observedGeneration"] for c in found if c["type"] == kind)
+
+
+async def test_a_change_that_was_not_carried_out_is_not_told_as_applied():
+    memory = with_service()
+    running = await settle(memory)
+    memory.store(pod("a"))
+    running.cache.put(memory.objects["Pod", "a"])
+    running.engines.said = {"a": report(hash_of(body()))}
+    await running.reconcile(KEY)
+    assert generation_of(memory, "PolicyApplied") == 1
+
+    update(memory, scheduling={"policy": "LARRY"})
+    memory.objects["LLMService", "chat"]["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
+    running.cache.put(memory.objects["LLMService", "chat"])
+    await running.reconcile(KEY)
+    assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
+    assert (generation_of(memory, "PolicyApplied"), generation_of(memory, "Accepted")) == (1, 2)
+
+    update(memory, scheduling={"policy": "LARRY"})
+    running.cache.put(memory.objects["LLMService", "chat"])
+    memory.fail(memory.calls + 1, "before")
+    with pytest.raises(ApiError):
+        await running.reconcile(KEY)
+    assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
+    assert generation_of(memory, "PolicyApplied") == 1
+
+
+async def test_a_wrong_spec_is_not_accepted_while_paused():
+    memory = with_service()
+    await settle(memory)
+    update(memory, podTemplate={"volumes": [{"name": "host", "hostPath": {"path": "/etc"}}]})
+    memory.objects["LLMService", "chat"]["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
+    before = memory.owned()
+    await settle(memory)
+    assert conditions(memory)["Accepted"] == ("False", "HostPathNotAllowed")
+    assert memory.owned() == before
+
+
 async def test_an_operator_upgrade_touches_no_template():
     memory = with_service()
     await settle(memory)

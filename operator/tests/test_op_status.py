@@ -11,8 +11,8 @@ OURS = hash_of(body())
 NOW = "2026-01-02T00:00:00Z"
 
 
-def told(seen, refused=None, failure="", previous=None, *, paused=False, now=NOW):
-    subject = Subject(Key("llm", "chat"), 7, paused, previous or {})
+def told(seen, refused=None, failure="", previous=None, *, paused=False, acted=True, now=NOW):
+    subject = Subject(Key("llm", "chat"), 7, paused, acted, previous or {})
     return status(subject, seen, refused, failure, gateway="http://gw", now=now)
 
 
@@ -188,6 +188,25 @@ def test_a_refused_spec_keeps_telling_what_runs():
     )
     assert "spec.slo.tbt: wrong" in found[Condition.ACCEPTED].message
     assert found[Condition.READY].status == "True"
+
+
+def test_what_is_live_is_told_of_the_generation_that_was_carried_out():
+    seen = both(report(OURS), report(OURS))
+    before = told(seen).model_dump(mode="json", by_alias=True)
+    for condition in before["conditions"]:
+        condition["observedGeneration"] = 3
+    generations = {
+        kind: c.observed_generation for kind, c in conditions(seen, previous=before, acted=False).items()
+    }
+    assert generations == {
+        "Accepted": 7,
+        "Ready": 3,
+        "Progressing": 3,
+        "PolicyApplied": 3,
+        "RoutingReady": 3,
+        "Degraded": 7,
+    }
+    assert conditions(seen, acted=False)[Condition.READY].observed_generation == 0
 
 
 def test_a_refused_spec_of_which_nothing_runs():

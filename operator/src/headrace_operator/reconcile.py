@@ -56,8 +56,11 @@ class Reconciler:
         refused: RefusedError | None = None
         failure: Exception | None = None
         again: float | None = None
+        acted = False
         try:
-            again = await self._act(parse(body))
+            service = parse(body)
+            again = await self._act(service)
+            acted = not service.paused
         except SpecInvalidError as error:
             refused = error
         except RefusedError as error:
@@ -67,7 +70,7 @@ class Reconciler:
         except Exception as error:
             failure = error
         self._follow(key)
-        await self._report(body, refused, failure)
+        await self._report(body, refused, failure, acted=acted)
         if failure:
             raise failure
         return again
@@ -77,14 +80,15 @@ class Reconciler:
 
         Raises RefusedError before anything is changed.
         """
-        if service.paused:
-            return None
         observed = self._observe(service.key)
         try:
             check(service, self._others(service.key), self.settings)
         except RefusedError:
-            await self._yield_names(service, observed)
+            if not service.paused:
+                await self._yield_names(service, observed)
             raise
+        if service.paused:
+            return None
         live = await self._live_deployment(service, observed)
         wanted = desired(service, self.settings, owned_models(service), live)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
@@ -126,13 +130,13 @@ class Reconciler:
         self.engines.follow(key, observed.pods if document else (), document.hash if document else "")
 
     async def _report(
-        self, body: dict[str, Any], refused: RefusedError | None, failure: Exception | None
+        self, body: dict[str, Any], refused: RefusedError | None, failure: Exception | None, *, acted: bool
     ) -> None:
         """Write the status if it changed, then tell what changed in it."""
         key, metadata = key_of(body), body["metadata"]
         previous = (self.cache.service(key) or body).get("status") or {}
         paused = (metadata.get("annotations") or {}).get(PAUSED) == "true"
-        subject = Subject(key, metadata.get("generation", 1), paused, previous)
+        subject = Subject(key, metadata.get("generation", 1), paused, acted, previous)
         current = status(
             subject,
             self._observe(key),

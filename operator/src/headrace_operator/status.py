@@ -1,7 +1,8 @@
 """The status of a service: what is observed, in conditions that tell a user what to do. Pure.
 
 Everything but `Accepted` is judged by what is live (Deployment, policy ConfigMap, pods, sidecars' reports),
-so it stays true while a wrong spec waits for its correction and the last good one keeps running.
+so it stays true while a wrong spec waits for its correction and the last good one keeps running. Such a
+condition names the generation that was carried out last: who waits for a change is not told of an older one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from headrace_operator import names
 from headrace_operator.api import Condition, Key, PolicyStatus, Reason, ServiceStatus, StatusCondition
 from headrace_operator.errors import RefusedError
 from headrace_operator.observe import Observed, Pod, Raw
+
+# Conditions about what the operator makes of the spec, not about what it has made.
+_OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
 
 # A pod's problem that comes first here is the one that the service's Ready condition tells.
 _GRAVEST_FIRST = (
@@ -47,6 +51,7 @@ class Subject:
     key: Key
     generation: int
     paused: bool
+    acted: bool  # whether this generation was carried out
     previous: Mapping[str, Any]  # the status that was written last
 
 
@@ -257,11 +262,12 @@ def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) ->
     state = {True: "True", False: "False", None: "Unknown"}[verdict.holds]
     before: Raw = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
     since = before["lastTransitionTime"] if before.get("status") == state else now
+    current = subject.acted or kind in _OF_THIS_PASS
     return StatusCondition(
         type=kind,
         status=state,  # type: ignore[arg-type]  # one of the three
         reason=verdict.reason,
         message=verdict.message[:4096],
-        observed_generation=subject.generation,
+        observed_generation=subject.generation if current else before.get("observedGeneration", 0),
         last_transition_time=since,
     )

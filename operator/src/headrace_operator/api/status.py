@@ -23,7 +23,11 @@ class StatusCondition(Block):
     status: Literal["True", "False", "Unknown"] = seen("Whether it holds.", ...)
     reason: Annotated[str, StringConstraints(max_length=64)] = seen("Why, in one CamelCase word.", ...)
     message: Long = seen("Why, in a sentence: what is wrong and what to do.", "")
-    observed_generation: int = seen("Generation of the spec that this was judged by.", 0, ge=0)
+    observed_generation: int = seen(
+        "Generation of the spec that this tells of: but for Accepted and Degraded, the last one carried out.",
+        0,
+        ge=0,
+    )
     last_transition_time: Annotated[
         str, Field(json_schema_extra={"format": "date-time", "maxLength": 32})
     ] = seen("When `status` changed last.", ...)
