@@ -112,6 +112,24 @@ def test_policies_finish_everything(asynchronous, document):
     assert trial.link.board.error_code == ErrorCode.NONE
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("enable_chunked_prefill", False), ("disable_chunked_mm_input", True)]
+)
+def test_small_steps_never_block_an_engine_that_splits_no_prompt(monkeypatch, setting, value):
+    blocks = 4096  # nothing is preempted: a prompt with its output may be longer than any step
+    config = Trial(False, blocks=blocks).scheduler.scheduler_config
+    monkeypatch.setattr(config, setting, value)  # the next engine with these settings shares it
+    trial = Trial(False, PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 64)), blocks=blocks)
+    assert trial.link.limits.min_step_tokens == trial.link.limits.max_step_tokens == 512
+
+    def not_for_ever():
+        assert trial.engine.steps < 10_000
+
+    trial.engine.before_step = not_for_ever
+    trial.run([request for request in load(40) if request.num_prompt_tokens < 400])
+    assert trial.engine.preemptions == 0
+
+
 def test_larry_serves_short_prompts_first():
     from headrace_engine.sim.clock import START
     from headrace_engine.sim.engine import make_request

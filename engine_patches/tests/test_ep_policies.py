@@ -1,5 +1,6 @@
 """Policies against their definitions: LARRY's order against a plain sort, admission against free blocks."""
 
+import dataclasses
 from fractions import Fraction
 
 import pytest
@@ -127,3 +128,9 @@ def test_fixed_step_budget(policy, tokens, running, expected):
     document = PolicyDocument(policy, step_budget=StepBudget("Fixed", tokens))
     view = FakeView(running=[FakeRequest(str(i), 0, 16) for i in range(running)])
     assert registry.build(document, LIMITS).plan(view).step_tokens == expected
+
+
+def test_fixed_step_budget_keeps_to_the_least_that_the_engine_can_work_with():
+    document = PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 4))
+    limits = dataclasses.replace(LIMITS, min_step_tokens=600)
+    assert registry.build(document, limits).plan(FakeView(limits=limits)).step_tokens == 600

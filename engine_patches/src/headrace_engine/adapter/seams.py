@@ -42,6 +42,7 @@ ATTRIBUTES = (
     "num_spec_tokens",
     "prev_step_scheduled_req_ids",
     "requires_kv_delivery",
+    "scheduler_config",
     "_inflight_prefills",
 )
 

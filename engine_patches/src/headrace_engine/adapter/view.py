@@ -12,13 +12,20 @@ if TYPE_CHECKING:
 
 
 def limits_of(scheduler: Any) -> EngineLimits:
-    """The constants of an engine whose scheduler has been set up."""
+    """The constants of an engine whose scheduler has been set up.
+
+    Without chunked prefill the scan of the queue ends at a prompt that is longer than the step, and so it may
+    at one that starts with an image or the like which must not be split: then only whole steps will do.
+    """
+    config = scheduler.scheduler_config
+    whole_steps = not config.enable_chunked_prefill or config.disable_chunked_mm_input
     return EngineLimits(
         block_size=scheduler.block_size,
         kv_groups=max(1, len(scheduler.kv_cache_config.kv_cache_groups)),
         total_blocks=scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1,  # one is vLLM's null block
         max_step_tokens=scheduler.max_num_scheduled_tokens,
         max_running=scheduler.max_num_running_reqs,
+        min_step_tokens=scheduler.max_num_scheduled_tokens if whole_steps else 1,
     )
 
 

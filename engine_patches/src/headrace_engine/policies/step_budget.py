@@ -19,13 +19,14 @@ def engine_budget(view: EngineView) -> int:
 
 
 def fixed_budget(tokens: int) -> StepBudget:
-    """`tokens`, never above the engine's limit, nor below one for each running request.
+    """`tokens`, but within the engine's limits and never below one for each running request.
 
     With less than one token each, the last of the running requests would hold their KV for nothing; vLLM
     refuses the like in its own arguments.
     """
 
     def budget(view: EngineView) -> int:
-        return min(max(tokens, len(view.running)), view.limits.max_step_tokens)
+        least = max(len(view.running), view.limits.min_step_tokens)
+        return min(max(tokens, least), view.limits.max_step_tokens)
 
     return budget

@@ -56,6 +56,7 @@ class EngineLimits:
     total_blocks: int  # that requests can hold
     max_step_tokens: int  # vLLM's --max-num-batched-tokens
     max_running: int  # vLLM's --max-num-seqs
+    min_step_tokens: int = 1  # below it, an engine that can't split a prompt would never start it
 
     def blocks(self, tokens: int) -> int:
         """KV blocks that hold `tokens` tokens of one request."""
