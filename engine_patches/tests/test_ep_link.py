@@ -106,6 +106,20 @@ def test_a_refused_document_leaves_the_one_before(root, link, text, code):
     assert link.staged.document == LARRY
 
 
+def test_a_muted_link_beats_no_more_but_still_stages(root, link):
+    board = BoardReader(stats_paths(root).board)
+    link.start(LIMITS)
+    link.publish(BUSY)
+    until(lambda: board.read().time > 0)
+    link.mute()
+    last = board.read()
+    write_policy(policy_path(root), LARRY)
+    until(lambda: link.staged)
+    write_policy(policy_path(root), FCFS)  # a document is staged only after the beat for the one before
+    until(lambda: link.staged.document == FCFS)
+    assert board.read() == last
+
+
 def test_closing_ends_the_thread(link):
     link.start(LIMITS)
     link.close()

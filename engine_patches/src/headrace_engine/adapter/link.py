@@ -75,6 +75,9 @@ class Link(Protocol):
     def finished(self, record: FinishedRequest) -> None:
         """Tell of a request."""
 
+    def mute(self) -> None:
+        """Tell nothing more, not even that the engine lives; documents are staged as before."""
+
     def close(self) -> None:
         """Watch no more."""
 
@@ -117,6 +120,11 @@ class FileLink:
         with self._lock:
             self._last = record
             self._board.write(record)
+
+    def mute(self) -> None:
+        """Let the board grow old, so that nobody takes its last record for the engine's present state."""
+        with self._lock:
+            self._last = None
 
     def close(self) -> None:
         """Stop the thread; the files stay, with a board that grows old."""

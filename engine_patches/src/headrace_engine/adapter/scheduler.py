@@ -1,7 +1,7 @@
 """vLLM's schedulers with a policy: hooks around vLLM's own methods, none of which is replaced.
 
-What a hook does besides planning is telling; a failure there is logged once and telling ends, while the
-engine and its policy go on.
+What a hook does besides planning is telling; a failure there is logged once and telling ends, its heartbeat
+too, while the engine and its policy go on.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class PolicyScheduler:
             except Exception:
                 log.exception("headrace: telling the sidecar failed; the engine goes on without")
                 self._telemetry = None
+                self.link.mute()
 
 
 def scheduler_class(stock: type, link: Link) -> type:

@@ -66,5 +66,9 @@ class MemoryLink:
         """Keep a finished request."""
         self.requests.append(record)
 
+    def mute(self) -> None:
+        """Keep no board: there is none to believe."""
+        self.board = None
+
     def close(self) -> None:
         """Nothing to stop."""
