@@ -297,6 +297,27 @@ def test_aborts_release_everything(asynchronous, policy):
     assert len(trial.link.requests) == len(requests) - len(aborted)
 
 
+def test_only_an_abort_after_the_first_token_can_be_a_stop_string():
+    from vllm.v1.request import RequestStatus
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    requests = dict(zip(("stopped", "left", "unstarted"), load(3, per_second=100_000), strict=True))
+    requests["stopped"].sampling_params.stop = requests["unstarted"].sampling_params.stop = ["END"]
+    for name, request in requests.items():
+        if name != "unstarted":
+            trial.scheduler.add_request(request)
+    while not all(request.num_output_tokens for request in trial.scheduler.requests.values()):
+        trial.engine.turn()
+    last_token = trial.engine.clock.now
+    trial.scheduler.add_request(requests["unstarted"])
+    trial.engine.clock.now += 1
+    trial.scheduler.finish_requests(list(trial.scheduler.requests), RequestStatus.FINISHED_ABORTED)
+    (record,) = trial.link.requests
+    assert record.prompt_tokens == requests["stopped"].num_prompt_tokens
+    assert record.output_tokens == requests["stopped"].num_output_tokens
+    assert record.time == last_token
+
+
 def test_telling_that_fails_leaves_the_engine_alone():
     stock = Trial(False).run(load(20))
     trial = Trial(False, PolicyDocument("FCFS"))
@@ -307,6 +328,7 @@ def test_telling_that_fails_leaves_the_engine_alone():
     type(trial.link).publish, publish = (lambda self, record: full(record)), type(trial.link).publish
     try:
         assert trial.run(load(20)).course == stock.course
+        assert trial.link.board is None
     finally:
         type(trial.link).publish = publish
 

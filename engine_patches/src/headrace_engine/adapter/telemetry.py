@@ -67,10 +67,18 @@ class Telemetry:
             self._arrived_tokens += request.num_prompt_tokens
 
     def left(self, request: Any) -> None:
-        """A request is finished or aborted, and about to be freed."""
+        """A request is finished or aborted, and about to be freed.
+
+        A `stop` string is found by vLLM's front end, which then aborts the request here. So an abort after the
+        first token of a request with such strings is told as a finish, though its client may have left.
+        """
         self._finishes += 1
-        if request.get_finished_reason().name in ("ABORT", "ERROR"):
-            self._progress.pop(request.request_id, None)
+        reason = request.get_finished_reason().name
+        if reason in ("ABORT", "ERROR"):
+            progress = self._progress.pop(request.request_id, None)
+            stop = request.sampling_params is not None and request.sampling_params.stop
+            if reason == "ABORT" and stop and progress is not None and progress.first_token:
+                self._link.finished(finished_request(progress, progress.last_token, self._slo))
 
     def scheduled(self, output: Any) -> None:
         """A step has been planned: its `SchedulerOutput`."""
