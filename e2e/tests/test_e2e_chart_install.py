@@ -24,6 +24,7 @@ from kubernetes.aio import config as kubernetes_config
 
 from e2e import helm
 from e2e.cluster import binaries, places
+from e2e.cluster.control_plane import WORKLOADS, ControlPlane
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
@@ -37,6 +38,13 @@ SERVICE = {
     "metadata": {"name": "chat", "namespace": "default"},
     "spec": {"model": {"source": "pvc://models/tiny"}, "engine": {"image": "vllm"}, "replicas": 1},
 }
+
+
+@pytest.fixture(scope="module")
+def apiserver():
+    """One for this module alone: installing and removing the CRD would disturb the others' objects."""
+    with ControlPlane(WORKLOADS) as control_plane:
+        yield control_plane
 
 
 @pytest.fixture
