@@ -333,6 +333,24 @@ def test_telling_that_fails_leaves_the_engine_alone():
         type(trial.link).publish = publish
 
 
+def test_the_parts_of_a_streamed_input_are_one_arrival():
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.engine import make_request
+
+    def part(**extra):
+        return make_request("streamed", 20, 1, START, **extra)
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    trial.scheduler.add_request(part(resumable=True))
+    while not trial.scheduler.num_waiting_for_streaming_input:
+        trial.engine.turn()
+    trial.scheduler.add_request(part())  # not resumable: it closes the input
+    assert not trial.scheduler.requests
+    trial.scheduler.schedule()  # publishes
+    assert (trial.link.board.arrivals, trial.link.board.finishes) == (1, 1)
+    assert not trial.scheduler._telemetry._progress
+
+
 def test_finished_requests_are_timed_and_judged():
     from headrace_engine.control.records import Target
 

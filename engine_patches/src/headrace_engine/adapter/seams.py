@@ -41,6 +41,7 @@ ATTRIBUTES = (
     "need_mamba_block_aligned_split",
     "num_spec_tokens",
     "prev_step_scheduled_req_ids",
+    "requests",
     "requires_kv_delivery",
     "scheduler_config",
     "_inflight_prefills",

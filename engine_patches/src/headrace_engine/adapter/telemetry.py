@@ -60,8 +60,8 @@ class Telemetry:
         self._applied_hash = int(document.hash, 16)
 
     def arrived(self, request: Any) -> None:
-        """A request was handed to the scheduler."""
-        if request.request_id not in self._progress and not request.is_finished():
+        """A request was handed to the scheduler, which keeps only the first part of a streamed input."""
+        if self._scheduler.requests.get(request.request_id) is request:
             self._progress[request.request_id] = Progress(request)
             self._arrivals += 1
             self._arrived_tokens += request.num_prompt_tokens
@@ -69,8 +69,8 @@ class Telemetry:
     def left(self, request: Any) -> None:
         """A request is finished or aborted, and about to be freed.
 
-        A `stop` string is found by vLLM's front end, which then aborts the request here. So an abort after the
-        first token of a request with such strings is told as a finish, though its client may have left.
+        A `stop` string is found by vLLM's front end, which then aborts the request here. So an abort after
+        the first token of a request with such strings is told as a finish, though its client may have left.
         """
         self._finishes += 1
         reason = request.get_finished_reason().name
