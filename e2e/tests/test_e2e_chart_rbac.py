@@ -18,6 +18,7 @@ OPERATOR = {
     "policy/poddisruptionbudgets": WRITE,
     "resource.k8s.io/resourceclaimtemplates": WRITE,
     "/pods": {"get", "list", "watch", "patch"},
+    "/persistentvolumeclaims": {"get"},
     "events.k8s.io/events": {"create", "patch"},
 }
 PICKER = {

@@ -27,6 +27,7 @@ class Memory:
         self.calls = 0
         self.failing = None
         self.down = False
+        self.refusal = None  # what a dry run says
 
     def fail(self, call, when):
         self.failing = (call, when)
@@ -35,8 +36,12 @@ class Memory:
         async with _Call(self):
             return copy.deepcopy(self.objects.get((kind, name)))
 
-    async def apply(self, manifest):
+    async def apply(self, manifest, dry_run=False):
         async with _Call(self):
+            if dry_run:
+                if self.refusal:
+                    raise self.refusal
+                return manifest
             kind, name = manifest["kind"], manifest["metadata"]["name"]
             new = copy.deepcopy(manifest)
             old = self.objects.get((kind, name), {"metadata": {"uid": f"{kind}-{name}", "generation": 1}})

@@ -127,6 +127,38 @@ def test_a_refused_spec_changes_nothing_that_runs(kube):
     assert kube.get("deployments", "chat")["spec"]["replicas"] == 2
 
 
+BROKEN = {
+    "claim": ({"model": {"source": "pvc://nowhere/tiny"}}, "ModelClaimNotFound", "spec.model.source"),
+    "affinity": (
+        {
+            "podTemplate": {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}
+                    }
+                }
+            }
+        },
+        "InvalidSpec",
+        "spec.podTemplate",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_rollout_that_cannot_work_is_refused_before_anything_is_written(kube, case):
+    change, reason, field = BROKEN[case]
+    kube.start()
+    eventually(lambda: owned(kube) == OWNED)
+    eventually(lambda: kube.condition("chat", "Accepted")[0] == "True")
+    before = kube.get("deployments", "chat")["metadata"]["generation"]
+    ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": "LARRY"}, **change}}))
+    eventually(lambda: kube.condition("chat", "Accepted")[1] == reason)
+    assert field in kube.condition("chat", "Accepted")[2]
+    assert kube.get("deployments", "chat")["metadata"]["generation"] == before
+    assert policy(kube)["policy"] == "FCFS"
+
+
 def test_an_object_of_someone_else_is_not_taken(kube):
     mine = {
         "apiVersion": "v1",

@@ -89,6 +89,13 @@ def test_what_is_no_longer_wanted_is_deleted_by_uid():
     assert deletes == [Delete("ResourceClaimTemplate", "chat-gpu", "ResourceClaimTemplate-chat-gpu")]
 
 
+@pytest.mark.parametrize("owners", [None, [], [{"uid": "another", "controller": True}]])
+def test_a_copy_with_our_labels_is_left_alone(owners):
+    copied = copy.deepcopy(applied(body())[-1])
+    copied["metadata"] |= {"name": "chat-canary", "ownerReferences": owners}
+    assert actions(body(), observed(body(), objects=[*applied(body()), copied])) == ()
+
+
 def test_an_immutable_claim_template_is_replaced():
     dra = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
     two = body(**dra, engine={"image": "example/vllm:1", "tensorParallelSize": 2})

@@ -156,6 +156,66 @@ async def test_a_wrong_spec_is_not_accepted_while_paused():
     assert memory.owned() == before
 
 
+CLAIMS = {
+    "model": (
+        {"model": {"source": "pvc://moved/tiny", "servedName": "chat"}},
+        "ModelClaimNotFound",
+        "spec.model.source names claim moved",
+    ),
+    "volume": (
+        {"podTemplate": {"volumes": [{"name": "x", "persistentVolumeClaim": {"claimName": "moved"}}]}},
+        "VolumeClaimNotFound",
+        "spec.podTemplate.volumes names claim moved",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CLAIMS)
+async def test_a_running_service_is_not_moved_to_a_claim_that_is_missing(case):
+    change, reason, words = CLAIMS[case]
+    memory = with_service()
+    await settle(memory)
+    before = memory.owned()
+    update(memory, **change)
+    await settle(memory)
+    assert memory.owned() == before
+    assert conditions(memory)["Accepted"] == ("False", reason)
+    assert words in memory.objects["LLMService", "chat"]["status"]["conditions"][0]["message"]
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "moved"}}
+    memory.objects["PersistentVolumeClaim", "moved"] = claim
+    await operator(memory).reconcile(KEY)
+    assert conditions(memory)["Accepted"] == ("True", "Valid")
+
+
+@pytest.mark.parametrize("code", [400, 422])
+async def test_a_deployment_that_the_api_server_refuses_changes_nothing(code):
+    memory = with_service()
+    await settle(memory)
+    before = memory.owned()
+    update(memory, scheduling={"policy": "LARRY"}, podTemplate={"affinity": {"nodeAffinity": {"bad": 1}}})
+    memory.refusal = ApiError(code, "spec.template.spec.affinity: wrong")
+    await settle(memory)
+    assert memory.owned() == before
+    assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
+
+
+async def test_a_webhook_without_dry_run_leaves_the_answer_to_the_write():
+    memory = with_service()
+    memory.refusal = ApiError(400, 'admission webhook "x" does not support dry run')
+    await settle(memory)
+    assert conditions(memory)["Accepted"] == ("True", "Valid")
+
+
+@pytest.mark.parametrize("data", [None, {"gateway.json": "{"}])
+async def test_an_unreadable_gateway_configuration_stops_no_status(data):
+    memory = with_service()
+    await settle(memory)
+    memory.objects["ConfigMap", "chat-gateway"]["data"] = data
+    update(memory, podTemplate={"volumes": [{"name": "host", "hostPath": {"path": "/etc"}}]})
+    await operator(memory).reconcile(KEY)
+    assert conditions(memory)["Accepted"] == ("False", "HostPathNotAllowed")
+
+
 async def test_an_operator_upgrade_touches_no_template():
     memory = with_service()
     await settle(memory)

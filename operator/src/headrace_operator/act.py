@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from headrace_operator import names
 from headrace_operator.api import LLMService, Reason
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import Cluster
+from headrace_operator.desired import owner
 from headrace_operator.errors import ApiError, RefusedError, TransientError
 from headrace_operator.metrics import ACTIONS
 from headrace_operator.plan import Action, Apply, Delete, Nudge
+from headrace_operator.preflight import check_deployment
 
 _COLLECTED_AGAIN = 2.0  # seconds until the garbage collector is worth another look
 
@@ -26,6 +27,9 @@ async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Clu
     for action in actions:
         if isinstance(action, Apply) and action.creates:
             await _check_free(service, action, cluster)
+    for action in actions:
+        if isinstance(action, Apply) and action.manifest["kind"] == "Deployment":
+            await check_deployment(action.manifest, cluster)
     nudges = []
     for action in actions:
         match action:
@@ -39,12 +43,6 @@ async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Clu
             case Nudge():
                 nudges.append(_nudge(service, action, cluster, cache))
     await asyncio.gather(*nudges)
-
-
-def owner(body: dict[str, Any]) -> str | None:
-    """Uid of the controlling owner."""
-    owners = body["metadata"].get("ownerReferences") or []
-    return next((reference["uid"] for reference in owners if reference.get("controller")), None)
 
 
 async def _check_free(service: LLMService, action: Apply, cluster: Cluster) -> None:

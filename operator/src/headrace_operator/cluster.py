@@ -35,8 +35,8 @@ class Cluster(Protocol):
     async def read(self, kind: str, namespace: str, name: str) -> Body | None:
         """The object as it is now; None if it does not exist."""
 
-    async def apply(self, manifest: Mapping[str, Any]) -> Body:
-        """Server-side apply of our fields; the whole object as it is then."""
+    async def apply(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Body:
+        """Server-side apply of our fields; the whole object as it is then, or with `dry_run` would be."""
 
     async def apply_status(self, kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> Body:
         """Server-side apply of the status."""
@@ -69,11 +69,11 @@ class ApiCluster:
                 return None
             raise
 
-    async def apply(self, manifest: Mapping[str, Any]) -> Body:
-        """Server-side apply of our fields; the whole object as it is then."""
+    async def apply(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Body:
+        """Server-side apply of our fields; the whole object as it is then, or with `dry_run` would be."""
         metadata = manifest["metadata"]
         path = resource(manifest["kind"]).path(metadata["namespace"], metadata["name"])
-        return await self._request("PATCH", path, manifest, _APPLY)
+        return await self._request("PATCH", path, manifest, _APPLY, dry_run=dry_run)
 
     async def apply_status(self, kind: str, namespace: str, name: str, status: Mapping[str, Any]) -> Body:
         """Server-side apply of the status."""
@@ -133,10 +133,14 @@ class ApiCluster:
         path: str,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
+        *,
+        dry_run: bool = False,
     ) -> Body:
         query = [("fieldManager", names.FIELD_MANAGER), ("force", "true")] if content_type == _APPLY else []
         if content_type == _MERGE:
             query = [("fieldManager", names.FIELD_MANAGER)]
+        if dry_run:
+            query.append(("dryRun", "All"))
         code = 0
         try:
             request = await self._api.param_serialize(

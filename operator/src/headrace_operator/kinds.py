@@ -30,6 +30,7 @@ class Resource:
 
 SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
 POD = Resource("Pod", "", "v1", "pods")
+CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 EVENT = Resource("Event", "events.k8s.io", "v1", "events")
 OWNED = (
     Resource("ConfigMap", "", "v1", "configmaps"),
@@ -39,7 +40,7 @@ OWNED = (
     Resource("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
     Resource("Deployment", "apps", "v1", "deployments"),
 )
-_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, EVENT, *OWNED)}
+_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, EVENT, *OWNED)}
 
 
 def resource(kind: str) -> Resource:

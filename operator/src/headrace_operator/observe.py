@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace_engine.contracts import EngineStatus
 from headrace_operator import names
-from headrace_operator.api import Reason
+from headrace_operator.api import RESERVED_VOLUMES, Reason
 
 Raw = Mapping[str, Any]
 
@@ -118,19 +118,42 @@ def _problem(raw: Raw) -> Problem:
         if problem:
             return problem
     engine: Raw = next((c for c in containers if c["name"] == names.ENGINE), {})
-    if "running" not in engine.get("state", {}):
-        return Problem(Reason.STARTING, "its containers are being started")
-    if not engine.get("started"):
+    running = engine.get("state", {}).get("running")
+    if running is None:
+        return _starting(raw)
+    if not engine.get("started") or not _served(status, running):
         return Problem(Reason.LOADING, "vLLM is loading the model")
     return Problem(Reason.NOT_RESPONDING, "vLLM stopped answering its health check")
+
+
+def _starting(raw: Raw) -> Problem:
+    unmounted = _condition(raw.get("status", {}), "PodReadyToStartContainers").get("status") == "False"
+    volumes = {volume["name"] for volume in raw.get("spec", {}).get("volumes") or []}
+    if unmounted and volumes - set(RESERVED_VOLUMES):
+        return Problem(
+            Reason.STARTING,
+            "its volumes are not mounted yet: check that what spec.podTemplate.volumes names exists",
+        )
+    return Problem(Reason.STARTING, "its containers are being started")
+
+
+def _served(status: Raw, running: Raw) -> bool:
+    """Whether the pod was ready since its engine started: readiness changed after that, and not to true."""
+    since = _condition(status, "Ready").get("lastTransitionTime") or ""
+    return since > (running.get("startedAt") or "")  # RFC 3339, UTC: sorts as text
 
 
 def _not_scheduled(raw: Raw, message: str) -> Problem:
     missing = _MISSING_CLAIM.search(message)
     if not missing:
         return Problem(Reason.UNSCHEDULABLE, _short(message) or "it waits for a node")
-    claim, namespace = missing[1], raw["metadata"].get("namespace")
-    volume = next((v["name"] for v in _volumes(raw) if _claim_of(v) == claim), "")
+    claim = missing[1]
+    volume = next((volume for volume, named in claims_of(raw).items() if named == claim), "")
+    return missing_claim(volume, claim, raw["metadata"]["namespace"])
+
+
+def missing_claim(volume: str, claim: str, namespace: str) -> Problem:
+    """The claim of a pod's volume does not exist."""
     where, reason = {
         "model": ("spec.model.source", Reason.MODEL_CLAIM_NOT_FOUND),
         "cache": ("spec.model.cache.claimName", Reason.MODEL_CLAIM_NOT_FOUND),
@@ -176,12 +199,13 @@ def _condition(status: Raw, kind: str) -> Raw:
     return next((c for c in status.get("conditions") or [] if c["type"] == kind), {})
 
 
-def _volumes(raw: Raw) -> list[Raw]:
-    return raw.get("spec", {}).get("volumes") or []
-
-
-def _claim_of(volume: Raw) -> str | None:
-    return (volume.get("persistentVolumeClaim") or {}).get("claimName")
+def claims_of(pod: Raw) -> dict[str, str]:
+    """Volume name → claim of a pod or a pod template."""
+    sources = {
+        volume["name"]: (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        for volume in pod.get("spec", {}).get("volumes") or []
+    }
+    return {volume: claim for volume, claim in sources.items() if claim}
 
 
 def _engine_env(raw: Raw) -> list[Raw]:

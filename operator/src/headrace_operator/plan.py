@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.desired import Manifest
+from headrace_operator.desired import Manifest, owner
 from headrace_operator.observe import Observed, Pod
 from headrace_operator.quantity import same_quantity
 
@@ -95,9 +95,11 @@ def _applies(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Action]
 
 
 def _leftovers(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Delete]:
+    """What the service owns and no longer wants; a copy that someone made of an object is not its own."""
+    owners = {owner(manifest) for manifest in wanted}
     kept = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
     for (kind, name), live in observed.objects.items():
-        if (kind, name) not in kept:
+        if (kind, name) not in kept and owner(live) in owners:
             yield Delete(kind, name, live["metadata"]["uid"])
 
 

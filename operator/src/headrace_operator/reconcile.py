@@ -15,12 +15,12 @@ from typing import Any
 
 from headrace_operator import metrics, names
 from headrace_operator.accept import check
-from headrace_operator.act import carry_out, owner
+from headrace_operator.act import carry_out
 from headrace_operator.api import KIND, PAUSED, Key, LLMService, key_of, parse, policy_document
 from headrace_operator.cache import Cache
 from headrace_operator.claims import Claimants, owned_models, stronger_claim
 from headrace_operator.cluster import Cluster
-from headrace_operator.desired import desired, models_of, without_models
+from headrace_operator.desired import desired, models_of, owner, without_models
 from headrace_operator.engines import Engines
 from headrace_operator.errors import RefusedError, SpecInvalidError, TransientError
 from headrace_operator.events import transitions

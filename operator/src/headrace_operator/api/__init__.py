@@ -1,6 +1,7 @@
 """The LLMService API v1alpha1 as types: spec, status, conditions, and the rules that a spec must follow."""
 
 from headrace_operator.api.conditions import Condition, Reason
+from headrace_operator.api.pod_template import RESERVED_VOLUMES
 from headrace_operator.api.service import (
     API_VERSION,
     GROUP,
@@ -24,6 +25,7 @@ __all__ = [
     "KIND",
     "PAUSED",
     "PLURAL",
+    "RESERVED_VOLUMES",
     "VERSION",
     "Condition",
     "Key",

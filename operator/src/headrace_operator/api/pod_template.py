@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 
 from headrace_operator.api.base import Block, ObjectName, Quantity, Text, Verbatim, Word, rolls, rule, ruled
 
-_RESERVED_VOLUMES = ("headrace", "policy", "shm", "model", "cache")
+RESERVED_VOLUMES = ("headrace", "policy", "shm", "model", "cache")
 _RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
 
 MetaKey = Annotated[str, StringConstraints(max_length=317)]
@@ -84,8 +84,8 @@ class Volume(Block):
             "set exactly one of configMap, secret, emptyDir, persistentVolumeClaim and hostPath",
         ),
         rule(
-            f"!(self.name in {list(_RESERVED_VOLUMES)})",
-            f"the volume names {', '.join(_RESERVED_VOLUMES)} belong to the operator: choose another",
+            f"!(self.name in {list(RESERVED_VOLUMES)})",
+            f"the volume names {', '.join(RESERVED_VOLUMES)} belong to the operator: choose another",
         ),
     )
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace_engine.contracts import GatewayConfig, SalParameters, dumps, loads
+from headrace_engine.contracts import ContractError, GatewayConfig, SalParameters, dumps, loads
 from headrace_operator import names
 from headrace_operator.api import LLMService, slo_document
 from headrace_operator.api.base import milliseconds
@@ -38,8 +38,12 @@ def with_models(service: LLMService, live: Mapping[str, Any], models: Iterable[s
 
 
 def models_of(live: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names that the live configuration claims."""
-    return loads(GatewayConfig, live["data"][names.GATEWAY_FILE]).models
+    """Names that the live configuration claims; none when it cannot be read."""
+    text = (live.get("data") or {}).get(names.GATEWAY_FILE)
+    try:
+        return loads(GatewayConfig, text).models if text else ()
+    except ContractError:
+        return ()
 
 
 def _config_map(service: LLMService, config: GatewayConfig) -> Manifest:

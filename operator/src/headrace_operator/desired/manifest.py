@@ -44,6 +44,12 @@ def manifest(
     }
 
 
+def owner(body: Mapping[str, Any]) -> str | None:
+    """Uid of the controlling owner of an object."""
+    owners = body["metadata"].get("ownerReferences") or []
+    return next((reference["uid"] for reference in owners if reference.get("controller")), None)
+
+
 def annotated(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
     """The manifest with more annotations."""
     metadata = manifest["metadata"]
