@@ -50,6 +50,18 @@ async def test_indexing_fills_the_cache_and_queues_nothing():
     assert registered.queue.depth == 0
 
 
+@pytest.mark.parametrize("event", ["MODIFIED", "DELETED"])
+async def test_a_service_has_those_looked_at_that_claim_its_name(event):
+    registered = Registered(SERVICE)
+    model = {"source": "hf://a/b", "servedName": "m"}
+    for name in ("chat", "rival"):
+        await registered.fill(body=body(name, model=model))
+    await registered.fill(body=body("other"))
+    await registered.event(event={"type": event}, body=body(model=model))
+    assert {(await registered.queue.get()).name for _ in range(2)} == {"chat", "rival"}
+    assert registered.queue.depth == 0
+
+
 async def test_events_queue_the_service_that_they_concern():
     registered = Registered(POD)
     await registered.event(event={"type": "MODIFIED"}, body=pod("a"))

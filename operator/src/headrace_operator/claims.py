@@ -44,6 +44,15 @@ def stronger_claim(name: str, service: LLMService, others: Iterable[LLMService])
     return None
 
 
+def rivals(body: Mapping[str, Any], bodies: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
+    """Other services with the same served name: what this one does decides whether they have it."""
+    name = _served_name(body)
+    for other in bodies:
+        key = key_of(other)
+        if key != key_of(body) and _served_name(other) == name:
+            yield key
+
+
 class Claimants:
     """The other services, parsed once per generation: every reconcile looks at all of them."""
 
@@ -75,6 +84,12 @@ def _parse_or_none(body: Mapping[str, Any]) -> LLMService | None:
         return parse(body)
     except RefusedError:
         return None
+
+
+def _served_name(body: Mapping[str, Any]) -> str:
+    """As in LLMService, of a body that may not be valid."""
+    model = (body.get("spec") or {}).get("model") or {}
+    return str(model.get("servedName") or body["metadata"]["name"])
 
 
 def _seniority(service: LLMService) -> tuple[str, str, str]:

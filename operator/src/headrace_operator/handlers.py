@@ -15,6 +15,7 @@ import kopf
 from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.cache import Cache
+from headrace_operator.claims import rivals
 from headrace_operator.kinds import OWNED, POD, SERVICE, Resource
 from headrace_operator.metrics import LAST_EVENT
 from headrace_operator.workqueue import WorkQueue
@@ -58,6 +59,9 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
         key = cache.drop(item) if event["type"] == "DELETED" else cache.put(item)
         if key is not None:
             queue.add(key)
+        if resource is SERVICE:
+            for rival in rivals(item, cache.services()):
+                queue.add(rival)
 
     kopf.index(*target, id=f"fill-{resource.plural}", registry=registry)(fill)
     kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)
