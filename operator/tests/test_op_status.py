@@ -38,6 +38,7 @@ def test_all_is_well():
         "Degraded": ("False", "AsExpected"),
     }
     assert {c.observed_generation for c in found.values()} == {7}
+    assert found[Condition.ROUTING_READY].message == "the gateway was told; 2 replicas are ready"
     summary = told(seen)
     assert (summary.replicas, summary.ready_replicas, summary.policy.applied_replicas) == (2, 2, 2)
     assert summary.url == "http://gw/llm/chat/v1"
@@ -54,6 +55,14 @@ def container(name="engine", **state):
 
 def waiting(reason, message=""):
     return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def since(time):
+    return {"running": {"startedAt": f"2026-01-01T{time}Z"}}
+
+
+def readiness(status, time):
+    return {"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": f"2026-01-01T{time}Z"}]}
 
 
 CRASH = {
@@ -107,7 +116,16 @@ SITUATIONS = {
     "restarted after a crash": (container(state=RUNNING, lastState=CRASH), Reason.CRASHING, "no such model"),
     "being started": (container(**waiting("ContainerCreating")), Reason.STARTING, "being started"),
     "loading": (container(state=RUNNING), Reason.LOADING, "loading the model"),
-    "silent": (container(state=RUNNING, started=True), Reason.NOT_RESPONDING, "health check"),
+    "up, not ready yet": (
+        container(state=since("10:00:00"), started=True) | readiness("False", "09:59:59"),
+        Reason.LOADING,
+        "loading the model",
+    ),
+    "silent": (
+        container(state=since("10:00:00"), started=True) | readiness("False", "10:07:00"),
+        Reason.NOT_RESPONDING,
+        "health check",
+    ),
 }
 
 
@@ -119,6 +137,18 @@ def test_reasons_of_a_pod_that_does_not_serve(situation):
     assert (ready.status, ready.reason) == ("False", reason)
     assert ready.message.startswith("1 of 2 replicas ready; bad: ")
     assert words in ready.message
+
+
+@pytest.mark.parametrize(
+    ("volume", "told"), [("extra", "spec.podTemplate.volumes"), ("model", "being started")]
+)
+def test_volumes_that_are_not_mounted(volume, told):
+    unmounted = {"conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}
+    starting = pod("a", ready=False, **container(**waiting("ContainerCreating")), **unmounted)
+    starting["spec"]["volumes"] = [{"name": volume, "secret": {"secretName": "missing"}}]
+    ready = conditions(observed(body(), [starting]))[Condition.READY]
+    assert ready.reason == Reason.STARTING
+    assert told in ready.message
 
 
 def test_a_long_message_is_cut():
@@ -207,6 +237,14 @@ def test_what_is_live_is_told_of_the_generation_that_was_carried_out():
         "Degraded": 7,
     }
     assert conditions(seen, acted=False)[Condition.READY].observed_generation == 0
+
+
+@pytest.mark.parametrize("data", [None, {}, {"policy.json": "{"}, {"policy.json": '{"policy": 1}'}])
+def test_an_unreadable_policy_is_no_policy(data):
+    objects = applied(body())
+    objects[0]["data"] = data
+    found = conditions(observed(body(), [pod("a")], objects=objects))[Condition.POLICY_APPLIED]
+    assert (found.status, found.reason) == ("Unknown", Reason.NO_READY_REPLICAS)
 
 
 def test_a_refused_spec_of_which_nothing_runs():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace_engine.contracts import PolicyDocument, loads
+from headrace_engine.contracts import ContractError, PolicyDocument, loads
 from headrace_operator import names
 from headrace_operator.api import Condition, Key, PolicyStatus, Reason, ServiceStatus, StatusCondition
 from headrace_operator.errors import RefusedError
@@ -89,10 +89,13 @@ def status(
 
 
 def policy_in_force(key: Key, observed: Observed) -> PolicyDocument | None:
-    """The document that the live ConfigMap hands to the engines."""
+    """The document that the live ConfigMap hands to the engines; None also when it cannot be read."""
     config_map = observed.objects.get(("ConfigMap", names.policy_config_map(key)))
-    text = (config_map or {}).get("data", {}).get(names.POLICY_FILE)
-    return loads(PolicyDocument, text) if text else None
+    text = ((config_map or {}).get("data") or {}).get(names.POLICY_FILE)
+    try:
+        return loads(PolicyDocument, text) if text else None
+    except ContractError:
+        return None  # the next write of ours heals it
 
 
 def _accepted(refused: RefusedError | None) -> Verdict:
@@ -198,7 +201,7 @@ def _routing_ready(observed: Observed, *, routed: bool) -> Verdict:
         return Verdict(False, Reason.NOT_ACCEPTED, "the gateway has not been told of this service")
     if not observed.ready:
         return Verdict(False, Reason.NO_READY_REPLICAS, "the gateway knows the service; no replica is ready")
-    return Verdict(True, Reason.ROUTED, f"the gateway routes to {len(observed.ready)} replicas")
+    return Verdict(True, Reason.ROUTED, f"the gateway was told; {len(observed.ready)} replicas are ready")
 
 
 def _degraded(live: Raw | None, observed: Observed, failure: str) -> Verdict:

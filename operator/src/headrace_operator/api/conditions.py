@@ -35,9 +35,9 @@ class Reason(StrEnum):
     MODEL_CLAIM_NOT_FOUND = "ModelClaimNotFound"
     VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
     TOKEN_SECRET_NOT_FOUND = "TokenSecretNotFound"  # noqa: S105 the name of a reason
-    CONFIGURATION_NOT_FOUND = "ConfigurationNotFound"  # a Secret or ConfigMap of env or volumes
+    CONFIGURATION_NOT_FOUND = "ConfigurationNotFound"  # a Secret or ConfigMap of env
     IMAGE_PULL_FAILED = "ImagePullFailed"
-    STARTING = "Starting"  # scheduled, containers being made
+    STARTING = "Starting"  # scheduled, volumes mounted, containers made
     LOADING = "Loading"  # vLLM runs and loads the model
     CRASHING = "Crashing"
     NOT_RESPONDING = "NotResponding"  # vLLM was up and fails its health check
