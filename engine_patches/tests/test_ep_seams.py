@@ -1,5 +1,6 @@
 """What the plugin finds and does in the vLLM that is imported; `test_ep_wheels` runs this on every wheel."""
 
+import functools
 import os
 from types import SimpleNamespace
 
@@ -84,6 +85,19 @@ def test_a_scheduler_that_does_not_start_is_replaced_by_stock(registered, tmp_pa
 
     assert isinstance(make_scheduler(Stock, tmp_path, vllm_config()), Stock)
     assert "Stock is not a scheduler that policies can run on" in boot(tmp_path).reason
+
+
+def test_a_check_that_fails_is_a_reason_to_run_stock(registered, tmp_path, monkeypatch):
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from headrace_engine.adapter.choice import make_scheduler
+
+    opaque = staticmethod(functools.partial(Scheduler.schedule))  # has no code to look into
+    unreadable = type("Unreadable", (Scheduler,), {"schedule": opaque})
+    monkeypatch.setattr("headrace_engine.adapter.choice.Scheduler", unreadable)
+    assert isinstance(make_scheduler(Stock, tmp_path, vllm_config()), Stock)
+    assert boot(tmp_path).mode == "Stock"
+    assert "__code__" in boot(tmp_path).reason
 
 
 def test_an_explicit_scheduler_class_wins(registered, tmp_path):
