@@ -61,13 +61,25 @@ def test_objects_stored_under_an_older_crd_are_refused_too(spec, words):
     assert words in refusal(body(**spec))
 
 
-@pytest.mark.parametrize("flag", [flag for flag in ARGUMENTS if flag != "--"])
+@pytest.mark.parametrize("flag", ARGUMENTS)
 def test_each_reserved_argument_in_each_spelling(flag):
     assert ARGUMENTS[flag] in reserved_argument([flag])
     assert ARGUMENTS[flag] in reserved_argument(["--seed", f"{flag}=1"])
     assert reserved_argument([f"{flag}-other"]) is None
     underscored = "--" + flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag
     assert ARGUMENTS[flag] in reserved_argument([underscored])
+
+
+@pytest.mark.parametrize(
+    "argument", ["--scheduler-cl=x", "--pipeline_parallel_siz=2", "--data-parallel-rank", "--headles", "--"]
+)
+def test_beginnings_of_reserved_arguments_are_refused(argument):
+    assert "engine.args" in reserved_argument([argument])
+
+
+@pytest.mark.parametrize("argument", ["", "-", "x", "-1", "--enforce-eager", "--max-num-seqs=4", "model"])
+def test_other_arguments_and_their_values_are_free(argument):
+    assert reserved_argument([argument]) is None
 
 
 def test_stored_settings_of_other_policies_wait():

@@ -50,6 +50,11 @@ BAD = {
         {"engine": {**ENGINE, "args": ["--scheduler_cls=x"]}},
         ["spec.engine.args", "spec.scheduling.policy"],
     ),
+    "reserved argument, shortened": (
+        {"engine": {**ENGINE, "args": ["--scheduler-cl=x"]}},
+        ["spec.engine.args", "spec.scheduling.policy"],
+    ),
+    "end of options": ({"engine": {**ENGINE, "args": ["--"]}}, ["spec.engine.args", "write options only"]),
     "reserved argument, short": (
         {"engine": {**ENGINE, "args": ["-tp", "2"]}},
         ["spec.engine.tensorParallelSize"],
@@ -137,6 +142,11 @@ def test_patch_of_the_policy_alone_works_both_ways(kube):
     for policy in ("LARRY", "FCFS"):
         body = ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": policy}}}))
         assert body["spec"]["scheduling"]["larry"] == {"alpha": 10}
+
+
+def test_arguments_that_headrace_leaves_alone_are_taken(kube):
+    free = ["--max-num-seqs", "4", "--enforce-eager", "-O3", "--kv-cache-dtype=auto", "-", "", "-1"]
+    ok(kube.create("llmservices", llmservice(engine={**ENGINE, "args": free})))
 
 
 def test_everything_allowed_in_a_pod_template_is_taken(kube):

@@ -15,6 +15,7 @@ from headrace_operator import names
 from headrace_operator.api import parse
 from headrace_operator.claims import owned_models
 from headrace_operator.desired import desired, without_models
+from headrace_operator.desired.disruption_budget import disruption_budget
 
 UPGRADED = dataclasses.replace(SETTINGS, sidecar_image="example/sidecar:2")
 
@@ -152,6 +153,12 @@ def test_drain_is_the_engines_own_and_the_grace_period_covers_it():
     assert "--shutdown-timeout=90" in engine(raw)["args"]
     assert engine(raw)["lifecycle"]["preStop"]["sleep"]["seconds"] == 5
     assert template(raw)["spec"]["terminationGracePeriodSeconds"] == 105
+
+
+@pytest.mark.parametrize(("unavailable", "evictions"), [(0, 1), (1, 1), (3, 3)])
+def test_nodes_can_always_be_drained(unavailable, evictions):
+    service = parse(body(disruption={"maxUnavailable": unavailable, "maxSurge": 1}))
+    assert disruption_budget(service)["spec"]["maxUnavailable"] == evictions
 
 
 def test_pods_hold_no_token_and_the_sidecar_no_privilege():

@@ -1,8 +1,7 @@
 """Engine arguments and environment variables that Headrace sets itself, and the field to use instead.
 
-vLLM accepts `--max_model_len` for `--max-model-len` and unambiguous prefixes, so the check reads
-underscores as dashes, and the operator appends its own arguments after the user's: argparse lets the last
-one win, whatever spelling escaped the check.
+vLLM accepts `--max_model_len` for `--max-model-len` and unambiguous prefixes, so the check reads underscores
+as dashes and refuses every beginning of a reserved name. No argument of vLLM's own is such a beginning.
 """
 
 from __future__ import annotations
@@ -28,6 +27,11 @@ ARGUMENTS = {
     "-pp": "use spec.engine.tensorParallelSize",
     "--data-parallel-size": "use spec.replicas",
     "-dp": "use spec.replicas",
+    "--data-parallel-size-local": "use spec.replicas",
+    "-dpl": "use spec.replicas",
+    "--data-parallel-rank": "use spec.replicas",
+    "-dpr": "use spec.replicas",
+    "--headless": "use spec.replicas",
     "--max-model-len": "use spec.engine.maxModelLen",
     "--gpu-memory-utilization": "use spec.engine.gpuMemoryUtilizationPercent",
     "--block-size": "use spec.engine.blockSize",
@@ -35,7 +39,6 @@ ARGUMENTS = {
     "--scheduling-policy": "use spec.scheduling.policy",
     "--shutdown-timeout": "use spec.disruption.drainTimeout",
     "--config": "write the arguments into spec.engine.args",
-    "--": "write options only",
 }
 
 ENVIRONMENT = {
@@ -46,12 +49,19 @@ ENVIRONMENT = {
 }
 
 
+_OPTIONS_ONLY = "write options only"
+
+
 def reserved_argument(arguments: Iterable[str]) -> str | None:
     """What is wrong with the first argument that Headrace reserves, or None."""
     for argument in arguments:
         flag = argument.partition("=")[0].replace("_", "-")
-        if flag in ARGUMENTS:
-            return f"engine.args: {flag} is reserved: {ARGUMENTS[flag]}"
+        if flag == "--":
+            return f"engine.args: {flag}: {_OPTIONS_ONLY}"
+        if len(flag) > 1 and flag.startswith("-"):
+            for name in sorted(ARGUMENTS):  # a whole name comes before those that it begins
+                if name.startswith(flag):
+                    return f"engine.args: {name} is reserved: {ARGUMENTS[name]}"
     return None
 
 
@@ -65,12 +75,17 @@ def reserved_variable(names: Iterable[str]) -> str | None:
 
 def argument_rules() -> list[dict[str, str]]:
     """CEL for `engine.args`, one rule per group of flags with the same advice."""
+    option = "a.startsWith('-') && !(a in ['-', '--'])"
+    begins = "f.startsWith(a.split('=')[0].replace('_', '-'))"
     return [
-        rule(
-            f"!self.exists(a, a.split('=')[0].replace('_', '-') in {_cel_list(flags)})",
-            f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} reserved: {advice}",
-        )
-        for advice, flags in _grouped(ARGUMENTS).items()
+        rule("!self.exists(a, a == '--')", f"-- is reserved: {_OPTIONS_ONLY}"),
+        *(
+            rule(
+                f"!self.exists(a, {option} && {_cel_list(flags)}.exists(f, {begins}))",
+                f"{' and '.join(flags)} {'is' if len(flags) == 1 else 'are'} reserved: {advice}",
+            )
+            for advice, flags in _grouped(ARGUMENTS).items()
+        ),
     ]
 
 

@@ -47,8 +47,8 @@ class Spec(Block):
     engine: Engine = Field(description="The vLLM process.")
     accelerator: Accelerator = rolls("The device that one replica needs.", Accelerator())
     replicas: int | None = live(
-        "Number of engine pods; unset means 1, which leaves the field to an autoscaler. Scaling "
-        "restarts no other pod.",
+        "Number of engine pods; unset means 1. Before an autoscaler takes over, set it once with `kubectl "
+        "scale`: the scale subresource cannot be read while it is unset. Scaling restarts no other pod.",
         None,
         ge=0,
         le=1000,

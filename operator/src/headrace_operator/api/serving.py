@@ -124,7 +124,10 @@ class Disruption(Block):
     """How pods are replaced and drained."""
 
     max_unavailable: int = live(
-        "Replicas that may be down at once, in rollouts and evictions.", 1, ge=0, le=1000
+        "Replicas that may be down at once, in rollouts and evictions; an eviction may always take one.",
+        1,
+        ge=0,
+        le=1000,
     )
     max_surge: int = live(
         "Replicas that a rollout may start on top; 0 because clusters seldom have spare GPUs.",

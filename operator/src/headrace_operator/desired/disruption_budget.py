@@ -8,7 +8,10 @@ from headrace_operator.desired.manifest import Manifest, manifest
 
 
 def disruption_budget(service: LLMService) -> Manifest:
-    """At most `maxUnavailable` down; replicas that are not ready never block a drain."""
+    """At most `maxUnavailable` down, but always one, or nodes could not be drained.
+
+    Replicas that are not ready never block a drain.
+    """
     return manifest(
         service,
         "policy/v1",
@@ -16,7 +19,7 @@ def disruption_budget(service: LLMService) -> Manifest:
         service.key.name,
         spec={
             "selector": {"matchLabels": names.pod_labels(service.key)},
-            "maxUnavailable": service.spec.disruption.max_unavailable,
+            "maxUnavailable": max(1, service.spec.disruption.max_unavailable),
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     )
