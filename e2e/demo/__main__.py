@@ -3,8 +3,8 @@
     cluster up → chart → two services → replay, with a `kubectl patch` in its middle → before and after → URL
 
 Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running
-for the user's own requests; `make down` ends it. Where the demo stops, it says at which step, and shows what
-to look at.
+for the user's own requests; the last lines say how to end it. Where the demo stops, it says at which step, and
+shows what to look at.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from e2e.demo.metrics import Sample, Targets
 from e2e.demo.replay import Progress, replay
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
-from e2e.demo.target import SettingError, Target
+from e2e.demo.target import REOPENED, SettingError, Target
 
 WIDTH = 110  # columns of the comparison where there is no terminal to ask
 
@@ -46,7 +46,7 @@ def main() -> int:
         if target:
             steps.say(diagnose(target.kube))
         return 1
-    _conclude(time.time() - began, first, steps)
+    _conclude(time.time() - began, first, steps, keep=not target.reopen)
     return 1 if failed else 0
 
 
@@ -106,18 +106,26 @@ def _report(samples: list[Sample], changes: Mapping[str, float], restarts: int, 
 def _invite(target: Target, url: str, steps: Steps) -> None:
     """How to send a request of one's own."""
     body = '{"model": "chat", "prompt": "Hello", "max_tokens": 16}'
-    steps.say(f"\nThe gateway is at {url}. {target.reopen}".rstrip())
+    if target.reopen:
+        url = REOPENED
+        steps.say(f"\nThe gateway is at {url} while this runs:\n  {target.reopen}")
+    else:
+        steps.say(f"\nThe gateway is at {url}.")
     steps.say(f"  curl {url}/v1/completions -H 'content-type: application/json' -d '{body}'")
     steps.say(f"  {target.kubectl} describe llmservices -n {NAMESPACE}")
-    steps.say("`make down` ends it all.")
+    steps.say("To end it all:")
+    for command in target.end:
+        steps.say(f"  {command}")
 
 
-def _conclude(seconds: float, first: bool, steps: Steps) -> None:
-    """The time of each step, and the figure of a first or a later run."""
-    figure = "first_seconds" if first else "second_seconds"
-    path = results.write("demo", "make demo", {figure: round(seconds, 1)}, keep_other_figures=True)
+def _conclude(seconds: float, first: bool, steps: Steps, *, keep: bool) -> None:
+    """The time of each step; `keep` the figure of a first or a later run, on the local cluster."""
     stages = ", ".join(f"{name} {took:.0f} s" for name, took in steps.seconds.items())
     steps.say(f"\n{seconds:.0f} s in all: {stages}")
+    if not keep:
+        return
+    figure = "first_seconds" if first else "second_seconds"
+    path = results.write("demo", "make demo", {figure: round(seconds, 1)}, keep_other_figures=True)
     steps.say(f"{figure} written to {path.relative_to(REPOSITORY)}")
 
 

@@ -120,6 +120,11 @@ class Watch:
                 return at
 
 
+def replicas(manifest: Object) -> int:
+    """Replicas that a service asks for; unset means 1."""
+    return int(manifest["spec"].get("replicas", 1))
+
+
 def condition(manifest: Object, kind: str) -> Object:
     """A condition of an object's status, `{}` when it has none."""
     found = (c for c in manifest.get("status", {}).get("conditions", ()) if c["type"] == kind)
@@ -136,7 +141,6 @@ def is_current(manifest: Object, kind: str, status: str = "True") -> bool:
 def policy_applied(manifest: Object) -> bool:
     """Whether every replica has confirmed the policy of the object's present generation."""
     status = manifest.get("status", {})
-    return (
-        is_current(manifest, "PolicyApplied")
-        and status.get("policy", {}).get("appliedReplicas") == manifest["spec"]["replicas"]
-    )
+    return is_current(manifest, "PolicyApplied") and status.get("policy", {}).get(
+        "appliedReplicas"
+    ) == replicas(manifest)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from e2e.demo.kube import Kube, Object, condition, is_current, policy_applied
+from e2e.demo.kube import Kube, Object, condition, is_current, policy_applied, replicas
 from e2e.demo.metrics import Targets
 
 NAMESPACE = "headrace-demo"
@@ -69,7 +69,7 @@ def serves(service: Object) -> bool:
     return (
         is_current(service, "Ready")
         and is_current(service, "RoutingReady")
-        and service["status"].get("readyReplicas") == service["spec"]["replicas"]
+        and service["status"].get("readyReplicas") == replicas(service)
         and policy_applied(service)
     )
 
@@ -79,7 +79,7 @@ def describe(service: Object) -> str:
     status = service.get("status", {})
     policy = status.get("policy", {})
     counts = (
-        f"{status.get('readyReplicas', 0)}/{service['spec']['replicas']} ready, "
+        f"{status.get('readyReplicas', 0)}/{replicas(service)} ready, "
         f"{policy.get('name', 'no policy')} on {policy.get('appliedReplicas', 0)}"
     )
     for kind in ("Accepted", "Ready", "PolicyApplied", "RoutingReady"):

@@ -16,9 +16,11 @@ from pathlib import Path
 from e2e.cluster import binaries
 from e2e.cluster.cluster import Cluster
 from e2e.demo.kube import Kube, Object
+from e2e.demo.services import NAMESPACE
 
 SYSTEM_NAMESPACE = "headrace-system"
 GATEWAY = "headrace-gateway"
+REOPENED = "http://127.0.0.1:8080"  # where the gateway is while `Target.reopen` runs
 SAMPLES = Path(__file__).with_name("samples")
 
 
@@ -36,7 +38,8 @@ class Target:
     samples: Path
     prepare: Callable[[str], None]  # makes the samples' volumes in a namespace
     gateway: Callable[[], contextlib.AbstractContextManager[str]]  # the gateway's URL, at least for the block
-    reopen: str = ""  # how to open it again, where it closes with the block
+    end: tuple[str, ...]  # what a user types to remove it all
+    reopen: str = ""  # the command that opens the gateway on REOPENED, where it closes with the block
 
 
 def connect(settings: Mapping[str, str] = os.environ) -> Target:
@@ -70,6 +73,7 @@ def _local(settings: Mapping[str, str]) -> Target:
         samples=SAMPLES,
         prepare=cluster.volumes,
         gateway=lambda: contextlib.nullcontext(cluster.expose(SYSTEM_NAMESPACE, GATEWAY, 80)),
+        end=("make down",),
     )
 
 
@@ -88,7 +92,11 @@ def _current(settings: Mapping[str, str]) -> Target:
         samples=Path(settings["SAMPLES"]),
         prepare=lambda _: None,
         gateway=lambda: _port_forward(kube),
-        reopen=f"Open it with `kubectl port-forward -n {SYSTEM_NAMESPACE} service/{GATEWAY} PORT:80`.",
+        end=(
+            f"kubectl delete namespace {NAMESPACE}",
+            f"helm uninstall headrace --namespace {SYSTEM_NAMESPACE}",
+        ),
+        reopen=f"kubectl port-forward -n {SYSTEM_NAMESPACE} service/{GATEWAY} 8080:80",
     )
 
 

@@ -4,8 +4,10 @@ import copy
 
 import pytest
 
+from e2e.demo import __main__ as demo
 from e2e.demo import services
 from e2e.demo.metrics import Targets
+from e2e.demo.steps import Steps
 from e2e.demo.target import SAMPLES, SettingError, connect
 
 
@@ -29,6 +31,13 @@ def test_each_condition_must_hold_for_this_generation(kind, change):
     broken = copy.deepcopy(service())
     next(c for c in broken["status"]["conditions"] if c["type"] == kind).update(change)
     assert not services.serves(broken)
+
+
+def test_replicas_left_to_an_autoscaler_count_as_one():
+    unset = service(readyReplicas=1, policy={"name": "FCFS", "appliedReplicas": 1})
+    unset["spec"] = {}
+    assert services.serves(unset)
+    assert services.describe(unset) == "1/1 ready, FCFS on 1"
 
 
 def test_every_replica_counts():
@@ -64,6 +73,20 @@ def test_samples_are_chat_and_code():
         "code": 1,
     }
     assert all(m["metadata"]["namespace"] == services.NAMESPACE for m in samples.values())
+
+
+def test_on_the_users_cluster_the_end_is_theirs_and_no_figure_is_kept(monkeypatch, capsys):
+    written = []
+    monkeypatch.setattr(demo.results, "write", lambda *arguments, **_: written.append(arguments))
+    target = connect({"CLUSTER": "current", "REGISTRY": "r", "TAG": "1", "SAMPLES": str(SAMPLES)})
+    demo._invite(target, "http://127.0.0.1:5", Steps())
+    demo._conclude(1.0, True, Steps(), keep=not target.reopen)
+    said = capsys.readouterr().out
+    assert "make down" not in said
+    assert "helm uninstall headrace --namespace headrace-system" in said
+    assert "port-forward -n headrace-system service/headrace-gateway 8080:80" in said
+    assert "curl http://127.0.0.1:8080/v1/completions" in said
+    assert written == []
 
 
 @pytest.mark.parametrize(
