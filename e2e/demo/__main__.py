@@ -3,8 +3,8 @@
     cluster up → chart → two services → replay, with a `kubectl patch` in its middle → before and after → URL
 
 Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running
-for the user's own requests; the last lines say how to end it. Where the demo stops, it says at which step, and
-shows what to look at.
+for the user's own requests; the last lines say how to end it. Where the demo stops, it says at which step,
+and shows what to look at.
 """
 
 import asyncio
