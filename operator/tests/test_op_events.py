@@ -11,7 +11,12 @@ from headrace_operator.status import Subject, status
 
 def told(seen, refused=None):
     return status(
-        Subject(Key("llm", "chat"), 1, False, {}), seen, refused, "", gateway="g", now="2026-01-01T00:00:00Z"
+        Subject(Key("llm", "chat"), 1, False, True, {}),
+        seen,
+        refused,
+        "",
+        gateway="g",
+        now="2026-01-01T00:00:00Z",
     )
 
 
