@@ -37,8 +37,8 @@ def unpacked(version: str) -> Path:
 def test_adapter_on(version):
     folder = unpacked(version)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_ep_adapter.py"]
-    command += ["test_ep_seams.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["test_ep_adapter.py", "test_ep_adapter_telemetry.py", "test_ep_seams.py"]
     environment = os.environ | {"PYTHONPATH": path, "HEADRACE_EXPECT_VLLM": version}
     done = subprocess.run(
         command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=850, check=False

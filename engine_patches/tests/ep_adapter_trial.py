@@ -1,0 +1,61 @@
+"""An engine on a virtual clock, and a load for it; for the adapter's tests."""
+
+import random
+
+import pytest
+
+from headrace_engine.contracts import PolicyDocument
+
+BASES = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+
+class Trial:
+    """One engine with a KV cache that is too small for its load."""
+
+    def __init__(self, asynchronous, document=None, blocks=256):
+        from headrace_engine.sim.clock import MemoryLink, VirtualClock
+        from headrace_engine.sim.engine import EngineSettings, VirtualEngine, make_scheduler
+
+        clock = VirtualClock()
+        self.link = None if document is None else MemoryLink(clock, document=document)
+        settings = EngineSettings(
+            num_blocks=blocks, max_num_seqs=32, max_num_batched_tokens=512, async_scheduling=asynchronous
+        )
+        self.scheduler = make_scheduler(settings, self.link)
+        self.pool = self.scheduler.kv_cache_manager.block_pool
+        self.free_at_first = self.pool.get_num_free_blocks()
+        self.engine = VirtualEngine(self.scheduler, clock, depth=2 if asynchronous else 1)
+
+    def force(self, make):
+        """Put a policy in force that no document can name."""
+        from headrace_engine.adapter.link import Staged
+
+        self.link.staged = Staged(PolicyDocument("FCFS").sealed(), make)
+
+    def run(self, requests):
+        self.engine.run(requests)
+        self.nothing_is_lost(requests)
+        return self
+
+    def nothing_is_lost(self, requests):
+        wanted = {request.request_id: request.max_tokens for request in requests}
+        assert {name: len(tokens) for name, tokens in self.engine.tokens.items()} == wanted
+        assert set(self.engine.finished) == set(wanted)
+        assert self.pool.get_num_free_blocks() == self.free_at_first
+        assert not self.scheduler.requests
+        assert len(self.scheduler.waiting) == 0
+
+    @property
+    def course(self):
+        return self.engine.steps, self.engine.preemptions, self.engine.finished
+
+
+def load(count=80, per_second=20, seed=3):
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.engine import make_request
+
+    rng, at, requests = random.Random(seed), START, []
+    for number in range(count):
+        at += rng.expovariate(per_second)
+        requests.append(make_request(str(number), rng.randrange(8, 900), rng.randrange(2, 200), at))
+    return requests

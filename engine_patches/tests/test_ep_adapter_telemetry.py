@@ -1,0 +1,132 @@
+"""What the adapter tells of the engine, on the real vLLM scheduler and a virtual clock."""
+
+import pytest
+from ep_adapter_trial import BASES, Trial, load
+
+from headrace_engine.contracts import PolicyDocument, Slo
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(300),  # importing vLLM can take a minute on a busy machine
+    pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet_vllm():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+        yield
+
+
+def test_only_an_abort_after_the_first_token_can_be_a_stop_string():
+    from vllm.v1.request import RequestStatus
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    requests = dict(zip(("stopped", "left", "unstarted"), load(3, per_second=100_000), strict=True))
+    requests["stopped"].sampling_params.stop = requests["unstarted"].sampling_params.stop = ["END"]
+    for name, request in requests.items():
+        if name != "unstarted":
+            trial.scheduler.add_request(request)
+    while not all(request.num_output_tokens for request in trial.scheduler.requests.values()):
+        trial.engine.turn()
+    last_token = trial.engine.clock.now
+    trial.scheduler.add_request(requests["unstarted"])
+    trial.engine.clock.now += 1
+    trial.scheduler.finish_requests(list(trial.scheduler.requests), RequestStatus.FINISHED_ABORTED)
+    (record,) = trial.link.requests
+    assert record.prompt_tokens == requests["stopped"].num_prompt_tokens
+    assert record.output_tokens == requests["stopped"].num_output_tokens
+    assert record.time == last_token
+
+
+def test_telling_that_fails_leaves_the_engine_alone():
+    stock = Trial(False).run(load(20))
+    trial = Trial(False, PolicyDocument("FCFS"))
+
+    def full(record):
+        raise OSError("no space left on device")
+
+    type(trial.link).publish, publish = (lambda self, record: full(record)), type(trial.link).publish
+    try:
+        assert trial.run(load(20)).course == stock.course
+        assert trial.link.board is None
+    finally:
+        type(trial.link).publish = publish
+
+
+def test_the_parts_of_a_streamed_input_are_one_arrival():
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.engine import make_request
+
+    def part(**extra):
+        return make_request("streamed", 20, 1, START, **extra)
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    trial.scheduler.add_request(part(resumable=True))
+    while not trial.scheduler.num_waiting_for_streaming_input:
+        trial.engine.turn()
+    trial.scheduler.add_request(part())  # not resumable: it closes the input
+    assert not trial.scheduler.requests
+    trial.scheduler.schedule()  # publishes
+    assert (trial.link.board.arrivals, trial.link.board.finishes) == (1, 1)
+    assert not trial.scheduler._telemetry._progress
+
+
+def test_finished_requests_are_timed_and_judged():
+    from headrace_engine.control.records import Target
+
+    slo = Slo(ttft_ms=60_000, tbt_ms=1, jct_ms=60_000)
+    trial = Trial(False, PolicyDocument("LARRY", slo=slo))
+    requests = load(40)
+    trial.run(requests)
+    told = {(r.prompt_tokens, r.output_tokens): r for r in trial.link.requests}
+    for request in requests:
+        record = told[request.num_prompt_tokens, request.max_tokens]
+        end = trial.engine.finished[request.request_id]
+        assert record.time == end
+        assert record.jct == pytest.approx(end - request.arrival_time)
+        assert 0 <= record.queue_time <= record.ttft <= record.jct
+        assert record.mean_tbt <= record.max_tbt
+        assert record.targets == Target.TTFT | Target.TBT | Target.JCT
+        assert record.met == Target.TTFT | Target.JCT
+        assert record.tbt_violations == record.output_tokens - 1
+
+
+@BASES
+def test_step_samples_account_for_every_token_and_second(asynchronous):
+    trial = Trial(asynchronous, PolicyDocument("FCFS"), blocks=4096)
+    requests = load(40, per_second=1000)
+    trial.run(requests)
+    samples = trial.link.steps
+    assert trial.link.board.preemptions == 0
+    tokens = sum(sample.prefill_tokens + sample.decodes for sample in samples)
+    assert tokens >= sum(request.num_prompt_tokens + request.max_tokens - 1 for request in requests)
+    busy = max(trial.engine.finished.values()) - requests[0].arrival_time
+    assert sum(sample.seconds for sample in samples) == pytest.approx(busy, rel=0.05)
+
+
+def test_board_counts_what_waits():
+    trial = Trial(False, PolicyDocument("LARRY"))
+    requests = load(60, per_second=100_000)
+
+    def look():
+        board, waiting = trial.link.board, list(trial.scheduler.waiting)
+        if trial.engine.steps % 10 == 1:
+            trial.scheduler._tell(type(trial.scheduler._telemetry).scheduled, EMPTY)
+            board = trial.link.board
+            assert board.waiting == len(waiting)
+            assert board.waiting_prefill_tokens == sum(r.num_tokens for r in waiting)
+            assert board.waiting_kv_blocks == sum(-(-r.num_tokens // 16) for r in waiting)
+            assert board.running == len(trial.scheduler.running)
+            assert board.free_kv_blocks == trial.pool.get_num_free_blocks()
+            assert board.total_kv_blocks == trial.free_at_first
+
+    class EMPTY:
+        scheduled_new_reqs = ()
+        preempted_req_ids = None
+        total_num_scheduled_tokens = 0
+
+    trial.engine.before_step = look
+    trial.run(requests)
+    assert trial.link.board.arrived_tokens == sum(r.num_prompt_tokens for r in requests)
