@@ -7,8 +7,9 @@ the model's tokens are made up, no step is computed.
 
 Lengths come from the Azure 2023 conversation trace. Prompts are a quarter as long as recorded, and each goes
 with the output of another request: so all engines keep 256 places filled and start equally many requests,
-whatever their order. vLLM's own time grows with both and would hide ours. What a policy adds is the median of
-the differences between its step and stock's beside it.
+whatever their order. vLLM's own time grows with both and would hide ours. What a policy adds (`added`) is the
+median of the differences between its step and stock's beside it; with LARRY that includes what vLLM does
+otherwise because other requests run. `planning` is the time inside our own code during `schedule()` alone.
 """
 
 import argparse
@@ -27,6 +28,8 @@ from typing import Any
 from e2e.bench import results
 from e2e.data import azure
 from headrace_engine.adapter.link import FileLink, Link
+from headrace_engine.adapter.scheduler import PolicyScheduler
+from headrace_engine.adapter.telemetry import Telemetry
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.paths import policy_path
 from headrace_engine.control.policy_file import write_policy
@@ -49,6 +52,7 @@ class Contestant:
     requests: Iterator[Any]
     queue_length: int
     schedule_times: list[int] = field(default_factory=list)
+    planning_times: list[int] = field(default_factory=list)
     update_times: list[int] = field(default_factory=list)
 
     def step(self) -> None:
@@ -90,6 +94,7 @@ def measure(waiting: int, steps: int) -> dict[str, float]:
     }
     for name, each in contestants.items():
         figures[f"{name}_added_us_{waiting}"] = median_us(each.schedule_times, stock.schedule_times)
+        figures[f"{name}_planning_us_{waiting}"] = median_us(each.planning_times)
         figures[f"{name}_update_added_us_{waiting}"] = median_us(each.update_times, stock.update_times)
     return figures
 
@@ -112,6 +117,8 @@ def contestant(waiting: int, link: Callable[[VirtualClock], Link | None]) -> Con
     scheduler = make_scheduler(SETTINGS, link(clock))
     engine = VirtualEngine(scheduler, clock)
     each = Contestant(engine, arrivals(clock), waiting)
+    if isinstance(scheduler, PolicyScheduler):
+        watch_planning(scheduler, each.planning_times)
     scheduler.schedule = timed(scheduler.schedule, each.schedule_times)
     scheduler.update_from_output = timed(scheduler.update_from_output, each.update_times)
     early = clock.now - waiting / ARRIVALS_PER_SECOND
@@ -138,6 +145,28 @@ def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> File
     link = FileLink(root, rank=0)
     link.clock = clock
     return link
+
+
+def watch_planning(scheduler: Any, times: list[int]) -> None:
+    """Keep, for each step, the time in our hooks of `schedule()`: planning, ranking on demand, telling."""
+    parts: list[int] = []
+    step, guard = scheduler._step, scheduler._guard  # noqa: SLF001
+    admitted, tell = guard.admitted, scheduler._tell  # noqa: SLF001
+
+    def ranked() -> Iterator[Any] | None:
+        planned = admitted()
+        return None if planned is None else iter(timed(partial(next, planned, None), parts), None)
+
+    def tell_and_sum(event: Callable[..., None], *details: Any) -> None:
+        if event is Telemetry.scheduled:
+            timed(tell, parts)(event, *details)
+            times.append(sum(parts))
+            parts.clear()
+        else:
+            tell(event, *details)
+
+    step.begin, step.end = timed(step.begin, parts), timed(step.end, parts)
+    guard.admitted, scheduler._tell = ranked, tell_and_sum  # noqa: SLF001
 
 
 def timed(function: Callable[..., Any], times: list[int]) -> Callable[..., Any]:
