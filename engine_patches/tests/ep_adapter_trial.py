@@ -6,6 +6,12 @@ import pytest
 
 from headrace_engine.contracts import PolicyDocument
 
+MARKS = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(300),  # importing vLLM can take a minute on a busy machine
+    pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
+    pytest.mark.usefixtures("quiet_vllm"),
+]
 BASES = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 

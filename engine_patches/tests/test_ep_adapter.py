@@ -4,25 +4,14 @@ import itertools
 import random
 
 import pytest
-from ep_adapter_trial import BASES, Trial, load
+from ep_adapter_trial import BASES, MARKS, Trial, load
 
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.plan import Plan, Yielding
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(300),  # importing vLLM can take a minute on a busy machine
-    pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet_vllm():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
-        yield
+pytestmark = MARKS
 
 
 @BASES

@@ -1,22 +1,11 @@
 """What the adapter tells of the engine, on the real vLLM scheduler and a virtual clock."""
 
 import pytest
-from ep_adapter_trial import BASES, Trial, load
+from ep_adapter_trial import BASES, MARKS, Trial, load
 
 from headrace_engine.contracts import PolicyDocument, Slo
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(300),  # importing vLLM can take a minute on a busy machine
-    pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet_vllm():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
-        yield
+pytestmark = MARKS
 
 
 def test_only_an_abort_after_the_first_token_can_be_a_stop_string():
