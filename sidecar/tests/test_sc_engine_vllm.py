@@ -17,6 +17,7 @@ import pytest
 
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
 from headrace_engine.control.policy_file import write_policy
+from headrace_sidecar.engine.estimates import MIN_PREFILLS
 from headrace_sidecar.engine.stock import stock_load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(420)]
@@ -150,8 +151,8 @@ class Client:
         except aiohttp.ClientConnectionError:
             return False
 
-    async def completion(self, prompt):
-        body = {"model": "tiny", "prompt": prompt, "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    async def completion(self, prompt, tokens=60):
+        body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
         async with self.session.post(f"{self.pod.vllm}/v1/completions", json=body) as response:
             assert response.status == 200, await response.text()
             return (await response.json())["choices"][0]["text"]
@@ -175,9 +176,10 @@ async def client(pod):
 
 
 async def test_a_policy_change_under_load_is_applied_and_changes_no_answer(client):
-    undisturbed = await asyncio.gather(*map(client.completion, PROMPTS))
+    tokens = 300  # seconds of work on the fastest machine: longer than three changes take
+    undisturbed = await asyncio.gather(*(client.completion(prompt, tokens) for prompt in PROMPTS))
 
-    answers = [asyncio.create_task(client.completion(prompt)) for prompt in PROMPTS]
+    answers = [asyncio.create_task(client.completion(prompt, tokens)) for prompt in PROMPTS]
 
     async def crowded():
         return (await client.load()).waiting >= 8
@@ -205,7 +207,10 @@ async def test_an_idle_engine_confirms_a_policy_change(client):
 
 async def test_load_and_metrics_tell_what_the_engine_did(client):
     before = await client.load()
-    await asyncio.gather(*map(client.completion, PROMPTS))
+    one_by_one, at_once = PROMPTS[:MIN_PREFILLS], PROMPTS[MIN_PREFILLS:]
+    for prompt in one_by_one:  # prompts that arrive together may share a step, and a rate takes several
+        await client.completion(prompt)
+    await asyncio.gather(*map(client.completion, at_once))
 
     async def told():
         return (await client.load()).finishes == before.finishes + len(PROMPTS)
@@ -214,7 +219,7 @@ async def test_load_and_metrics_tell_what_the_engine_did(client):
     load = await client.load()
     assert load.arrivals == before.arrivals + len(PROMPTS)
     assert (load.running, load.waiting, load.free_kv_blocks) == (0, 0, load.total_kv_blocks)
-    assert load.mean_output_tokens == 60
+    assert 60 <= load.mean_output_tokens <= 300
     assert load.prefill_tokens_per_second > 0
     assert 0 < load.step_seconds < 60
 
@@ -256,7 +261,7 @@ async def test_vllms_own_metrics_give_nearly_the_same_load(client):
         board.total_kv_blocks,
     )
     assert stock.record.arrived_tokens == board.arrived_tokens
-    assert stock.rates.mean_output_tokens == board.mean_output_tokens == 60
+    assert stock.rates.mean_output_tokens == pytest.approx(board.mean_output_tokens, rel=0.2)
     assert stock.rates.mean_prompt_tokens == pytest.approx(board.mean_prompt_tokens, rel=0.2)
     assert stock.rates.step_seconds > 0
     assert stock.rates.prefill_tokens_per_second > 0
