@@ -1,0 +1,154 @@
+"""Published cost models by the names of model and GPU; `models.json` beside this file holds them.
+
+Coefficients there are milliseconds per unit, as published.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from headrace_engine.cost.forms import Knee, PhaseLine, TwoPhase
+from headrace_engine.cost.model import CostModel, Profile
+
+MS = 1e-3
+GIB = 2**30
+
+
+class UnknownProfileError(LookupError):
+    """No cost model fits; the message lists those that exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a model needs of a GPU's memory, in bf16."""
+
+    model: str
+    kv_bytes_per_token: int  # over all GPUs of a tensor-parallel group
+    weight_bytes: int
+
+
+def find(model: str, gpu: str, tensor_parallel: int = 1, engine: str | None = None) -> CostModel:
+    """The cost model of `model` on `tensor_parallel` GPUs; names are compared without case.
+
+    A Hugging Face name with its organisation (`meta-llama/Llama-3-8B`) is found by its last part. Where there
+    are several, `engine` picks one by a part of its name, and without it the newest engine is taken. Raises
+    UnknownProfileError.
+    """
+    wanted = (_plain(model), gpu.lower(), tensor_parallel)
+    found = [
+        cost
+        for cost in _all()
+        if (cost.profile.model, cost.profile.gpu.lower(), cost.profile.tensor_parallel) == wanted
+        and (engine is None or engine.lower() in cost.profile.engine.lower())
+    ]
+    if not found:
+        raise UnknownProfileError(_unknown(model, gpu, tensor_parallel, engine))
+    return found[0]
+
+
+def profiles() -> list[Profile]:
+    """Every profile that `find` knows."""
+    return [cost.profile for cost in _all()]
+
+
+def shape(model: str) -> Shape:
+    """What `model` needs of memory; raises UnknownProfileError."""
+    models = _document()["models"]
+    entry = models.get(_plain(model))
+    if entry is None:
+        raise UnknownProfileError(f"no model {model!r}; there are {', '.join(models)}")
+    return Shape(_plain(model), entry["kv_bytes_per_token"], entry["weight_bytes"])
+
+
+def kv_tokens(model: str, gpu: str, tensor_parallel: int = 1, utilization: float = 0.9) -> int:
+    """Tokens that the KV cache holds: what `utilization` of the GPUs' memory leaves beside the weights.
+
+    Without what vLLM measures for activations and CUDA graphs (one to some GiB), so an upper bound. Raises
+    UnknownProfileError.
+    """
+    need = shape(model)
+    memory = {name.lower(): size * GIB for name, size in _document()["gpu_memory_gib"].items()}
+    if gpu.lower() not in memory:
+        raise UnknownProfileError(f"no GPU {gpu!r}; there are {', '.join(_document()['gpu_memory_gib'])}")
+    left = memory[gpu.lower()] * tensor_parallel * utilization - need.weight_bytes
+    return max(0, int(left // need.kv_bytes_per_token))
+
+
+def _plain(model: str) -> str:
+    return model.rpartition("/")[2].lower()
+
+
+def _unknown(model: str, gpu: str, tensor_parallel: int, engine: str | None) -> str:
+    asked = f"{model} on {tensor_parallel} x {gpu}" + (f" with engine {engine!r}" if engine else "")
+    known = "; ".join(
+        f"{p.model} on {p.tensor_parallel} x {p.gpu} ({p.engine})" for p in sorted(profiles(), key=_order)
+    )
+    return f"no cost model for {asked}; there are: {known}"
+
+
+def _order(profile: Profile) -> tuple[str, str, int]:
+    return profile.model, profile.gpu, profile.tensor_parallel
+
+
+@functools.cache
+def _document() -> Mapping[str, Any]:
+    text = resources.files(__package__).joinpath("models.json").read_text("utf-8")
+    document: Mapping[str, Any] = json.loads(text)
+    return document
+
+
+@functools.cache
+def _all() -> tuple[CostModel, ...]:
+    document = _document()
+    return (
+        *(_knee(entry, document["engines"]) for entry in document["knee"]),
+        *(_two_phase(entry, document["engines"]) for entry in document["two_phase"]),
+    )
+
+
+def _profile(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> Profile:
+    engine = engines[entry["engine"]]
+    return Profile(
+        entry["model"],
+        entry["gpu"],
+        entry["tensor_parallel"],
+        engine["name"],
+        engine["source"],
+        entry.get("error_percent"),
+        entry.get("max_context"),
+    )
+
+
+def _knee(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> Knee:
+    return Knee(
+        _profile(entry, engines),
+        fixed=entry["c0"] * MS,
+        floor=entry["w_mem"] * MS,
+        per_token=entry["c_tok"] * MS,
+        sharpness=entry["p"],
+        per_work=entry["a2"] * MS,
+        per_decode=entry["a3"] * MS,
+        per_context=entry["a4"] * MS,
+    )
+
+
+def _two_phase(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> TwoPhase:
+    fixed, per_token, per_square = (value * MS for value in entry["prefill"])
+    return TwoPhase(
+        _profile(entry, engines),
+        prefill=PhaseLine(fixed, per_token, per_square),
+        small_decode=_decode(entry["small_decode"]),
+        large_decode=_decode(entry["large_decode"]),
+        large_from=entry["large_from"],
+    )
+
+
+def _decode(published: list[float]) -> PhaseLine:
+    """Published as fixed, per context token, per decode."""
+    fixed, per_context, per_decode = (value * MS for value in published)
+    return PhaseLine(fixed, per_decode, per_context)

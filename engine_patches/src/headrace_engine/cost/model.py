@@ -1,0 +1,116 @@
+"""What a cost model is, and what can be done with any of them. All times are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+STEP_TOKENS = 2048  # vLLM's own --max-num-batched-tokens on most GPUs when a server is started
+DECODE_STRIDE = 256  # tokens of context over which a decode's cost is taken as straight
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one model step computes. A decode's context is all that precedes its token."""
+
+    prefill_tokens: int = 0  # P
+    prefill_work: float = 0.0  # W = sum over prefill chunks of q * (context + q/2), q the chunk's tokens
+    decodes: int = 0  # D
+    decode_context: int = 0  # S = sum of the decodes' contexts in tokens
+    prefills: int = 0  # prefill chunks; 0 with P > 0 means unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Whose time it is, and where that is known from."""
+
+    model: str
+    gpu: str
+    tensor_parallel: int
+    engine: str  # name and version
+    source: str  # one line
+    error_percent: float | None = None  # mean absolute error against what it was fitted to
+    max_context: int | None = None  # tokens; contexts beyond it were not fitted
+
+
+class CostModel(Protocol):
+    """Answers how long a step takes; pure."""
+
+    @property
+    def profile(self) -> Profile:
+        """Whose time it is."""
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Seconds of one step that computes `batch`; an empty batch costs what the form says, not 0."""
+
+    def attention_seconds(self, batch: Batch) -> float:
+        """The share of `step_seconds` that grows with W and S."""
+
+
+def chunk_work(chunk: int, context: int) -> float:
+    """W of one prefill chunk of `chunk` tokens that follows `context` computed ones."""
+    return chunk * (context + chunk / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjusted:
+    """A cost model with two doubts added; see `sensitivity`."""
+
+    cost: CostModel
+    profile: Profile
+    mixed_attention_factor: float
+    overhead_seconds: float
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Seconds of one step."""
+        seconds = self.cost.step_seconds(batch) + self.overhead_seconds
+        if batch.prefill_tokens and batch.decodes:
+            seconds += (self.mixed_attention_factor - 1) * self.cost.attention_seconds(batch)
+        return seconds
+
+    def attention_seconds(self, batch: Batch) -> float:
+        """The share that grows with W and S."""
+        mixed = batch.prefill_tokens and batch.decodes
+        return self.cost.attention_seconds(batch) * (self.mixed_attention_factor if mixed else 1.0)
+
+
+def sensitivity(
+    cost: CostModel, mixed_attention_factor: float = 1.0, overhead_seconds: float = 0.0
+) -> CostModel:
+    """`cost` with attention dearer in steps that mix prefill with decode, and each step longer.
+
+    Measured attention of mixed steps is 1.36 to 2.03 times the sum of its parts (medians of LLMServingSim's
+    tables), which fits made from tables without mixed rows do not know. Host time is in none of them.
+    """
+    if mixed_attention_factor < 1 or overhead_seconds < 0:
+        raise ValueError("mixed_attention_factor must be 1 or more, overhead_seconds 0 or more")
+    if mixed_attention_factor == 1 and overhead_seconds == 0:
+        return cost
+    doubt = f"; mixed attention x{mixed_attention_factor:g}, +{overhead_seconds * 1000:g} ms per step"
+    profile = replace(cost.profile, source=cost.profile.source + doubt)
+    return Adjusted(cost, profile, mixed_attention_factor, overhead_seconds)
+
+
+def unloaded_seconds(
+    cost: CostModel, prompt_tokens: int, output_tokens: int, step_tokens: int = STEP_TOKENS
+) -> float:
+    """Seconds from arrival to last token of a request alone on the engine, prefilled `step_tokens` at a time.
+
+    The last prefill chunk yields the first token. Decodes are summed by trapezoids over their context, which
+    is exact where the cost is straight in it.
+    """
+    seconds = 0.0
+    for context in range(0, prompt_tokens, step_tokens):
+        chunk = min(step_tokens, prompt_tokens - context)
+        seconds += cost.step_seconds(Batch(chunk, chunk_work(chunk, context), prefills=1))
+    if output_tokens < 2:
+        return seconds
+    last = prompt_tokens + output_tokens - 2  # context of the step that yields the last token
+    contexts = [*range(prompt_tokens, last, DECODE_STRIDE), last]
+    steps = [cost.step_seconds(Batch(decodes=1, decode_context=context)) for context in contexts]
+    seconds += steps[0]
+    for (left, before), (right, after) in pairwise(zip(contexts, steps, strict=True)):
+        count = right - left  # steps after `left`, up to and with `right`
+        seconds += count * (before + after) / 2 + (after - before) / 2
+    return seconds
