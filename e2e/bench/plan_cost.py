@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.bench import results
-from e2e.data import azure
+from e2e.data import recorded
 from headrace_engine.adapter.link import FileLink, Link
 from headrace_engine.adapter.scheduler import PolicyScheduler
 from headrace_engine.adapter.telemetry import Telemetry
@@ -34,11 +34,14 @@ from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.paths import policy_path
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.sim.clock import VirtualClock
-from headrace_engine.sim.engine import EngineSettings, VirtualEngine, make_request, make_scheduler
+from headrace_engine.sim.loop import VirtualEngine
+from headrace_engine.sim.scheduler import make_request, make_scheduler
+from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.workloads.shape import Scale
 
 # Llama-3-8B on one H100 with 54 GiB of KV.
 SETTINGS = EngineSettings(num_blocks=27_648, block_size=16, max_num_seqs=256, max_num_batched_tokens=2048)
-SHORTER = azure.Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_limit=2000)
+SHORTER = Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_limit=2000)
 ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrived
 WARM_UP_STEPS = 150  # after which all places are filled
 POLICIES = {"fcfs": PolicyDocument("FCFS"), "larry": PolicyDocument("LARRY")}
@@ -131,10 +134,10 @@ def contestant(waiting: int, link: Callable[[VirtualClock], Link | None]) -> Con
 
 def arrivals(clock: VirtualClock) -> Iterator[Any]:
     """Requests of the trace, over and over, arriving now."""
-    trace = [SHORTER(recorded) for recorded in azure.load()]
+    trace = [SHORTER(request) for request in recorded.azure_conversation()]
     others = trace[len(trace) // 2 :] + trace[: len(trace) // 2]
-    for number, (recorded, other) in enumerate(itertools.cycle(zip(trace, others, strict=True))):
-        yield make_request(str(number), recorded.prompt_tokens, other.output_tokens, clock.now)
+    for number, (request, other) in enumerate(itertools.cycle(zip(trace, others, strict=True))):
+        yield make_request(str(number), request.prompt_tokens, other.output_tokens, clock.now)
 
 
 def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> FileLink:

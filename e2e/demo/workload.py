@@ -10,16 +10,17 @@ is in flight at the change is counted as sent under the policy before it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from e2e.data import azure
-from e2e.data.azure import Request, Scale
+from e2e.data import recorded
 from e2e.demo.metrics import Sample, Summary, Targets, summarise
 from e2e.demo.replay import Call
+from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_engine.sim.workloads.shape import Scale, thin, window
 
 LEAD = 5.0  # seconds before each measured part
 MEASURED = 40.0  # seconds of each measured part
 SWITCH_AT = LEAD + MEASURED  # when the policy changes, on the replay's clock
 
-TRACE_START = 45.0  # seconds into the excerpt; a busy stretch with bursts
+TRACE_START = 1654.802052  # seconds into the hour; a busy stretch with bursts
 SCALE = Scale(prompt_divisor=4, output_divisor=2, prompt_limit=1400, output_limit=300)
 
 
@@ -36,8 +37,8 @@ PARTS: Mapping[str, Part] = {"chat": Part(every=2, offset=0), "code": Part(every
 
 def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
     """All requests of the replay."""
-    trace = azure.load()
-    stretch = azure.window(trace, TRACE_START, LEAD + MEASURED)
+    trace = recorded.azure_conversation()
+    stretch = window(trace, TRACE_START, LEAD + MEASURED)
     return [
         Call(
             at=half * SWITCH_AT + request.at,
@@ -79,5 +80,5 @@ def rows(samples: Sequence[Sample], targets: Mapping[str, Targets]) -> list[tupl
     ]
 
 
-def _thinned(stretch: Sequence[Request], part: Part) -> Iterator[Request]:
-    return map(SCALE, azure.thin(stretch, part.every, part.offset))
+def _thinned(stretch: Sequence[Arrival], part: Part) -> Iterator[Arrival]:
+    return map(SCALE, thin(stretch, part.every, part.offset))

@@ -1,0 +1,1 @@
+"""Requests to simulate, recorded or generated, as lists of `Arrival`. Nothing here needs vLLM."""

@@ -1,0 +1,109 @@
+"""Reshaping workloads: stretches of a trace, other mean rates, made-up arrival times. All seeded."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace_engine.sim.workloads.arrival import Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How lengths shrink: `length / divisor`, rounded up, at most the limit, at least one token."""
+
+    prompt_divisor: float
+    output_divisor: float
+    prompt_limit: int
+    output_limit: int
+
+    def __post_init__(self) -> None:
+        if min(self.prompt_divisor, self.output_divisor, self.prompt_limit, self.output_limit) <= 0:
+            raise ValueError(f"divisors and limits must be above zero: {self}")
+
+    def __call__(self, arrival: Arrival) -> Arrival:
+        """The request with its lengths scaled; it shares no prefix any more."""
+        return Arrival(
+            at=arrival.at,
+            prompt_tokens=_shrink(arrival.prompt_tokens, self.prompt_divisor, self.prompt_limit),
+            output_tokens=_shrink(arrival.output_tokens, self.output_divisor, self.output_limit),
+        )
+
+
+def window(arrivals: Iterable[Arrival], start: float, seconds: float) -> list[Arrival]:
+    """Those that arrive in [start, start + seconds), with times counted from `start`."""
+    return [
+        dataclasses.replace(arrival, at=arrival.at - start)
+        for arrival in arrivals
+        if start <= arrival.at < start + seconds
+    ]
+
+
+def thin(arrivals: Iterable[Arrival], every: int, offset: int = 0) -> Iterator[Arrival]:
+    """Every n-th request from `offset` on; different offsets below `every` share no request."""
+    return itertools.islice(arrivals, offset, None, every)
+
+
+def fitting(arrivals: Iterable[Arrival], longest: int) -> list[Arrival]:
+    """Those whose prompt and output fit in `longest` tokens; the others are dropped, not cut."""
+    return [arrival for arrival in arrivals if arrival.tokens <= longest]
+
+
+def segment(arrivals: Sequence[Arrival], count: int, seed: int) -> list[Arrival]:
+    """`count` requests in a row; seeds 0, 1, 2, ... take segments that share none while there are such."""
+    if not 0 < count <= len(arrivals):
+        raise ValueError(f"a segment of {count} requests: the trace has {len(arrivals)}")
+    start = seed * count % (len(arrivals) - count + 1)
+    first = arrivals[start].at
+    return [dataclasses.replace(each, at=each.at - first) for each in arrivals[start : start + count]]
+
+
+def at_rate(arrivals: Sequence[Arrival], rate: float) -> list[Arrival]:
+    """The same requests with times stretched to a mean of `rate` requests/s; bursts stay bursts."""
+    if rate <= 0:
+        raise ValueError(f"a rate of {rate} requests/s is not above zero")
+    if not arrivals or arrivals[-1].at == arrivals[0].at:
+        raise ValueError("a stretch of time needs requests that arrive at different times")
+    start = arrivals[0].at
+    stretch = len(arrivals) / rate / (arrivals[-1].at - start)
+    return [dataclasses.replace(arrival, at=(arrival.at - start) * stretch) for arrival in arrivals]
+
+
+def renewal(
+    lengths: Sequence[Arrival], count: int, rate: float, seed: int, variation: float = 1.0
+) -> list[Arrival]:
+    """`count` requests drawn from `lengths`, none twice before all are used, at independent arrival times.
+
+    Gaps are Gamma distributed with mean 1/rate and coefficient of variation `variation`; 1 is Poisson.
+    """
+    if rate <= 0 or variation <= 0:
+        raise ValueError(f"rate {rate} and variation {variation} must be above zero")
+    chance = random.Random(f"renewal {seed}")  # noqa: S311  (no secret)
+    drawn: list[Arrival] = []
+    while len(drawn) < count:
+        drawn += chance.sample(lengths, len(lengths))
+    shape = 1 / variation**2
+    at = 0.0
+    arrivals = []
+    for each in drawn[:count]:
+        arrivals.append(dataclasses.replace(each, at=at))
+        at += chance.gammavariate(shape, 1 / (rate * shape))
+    return arrivals
+
+
+def spread(arrivals: Sequence[Arrival], grid: float, seed: int) -> list[Arrival]:
+    """Times that were recorded on a grid of `grid` seconds, spread evenly at random over each cell.
+
+    Mooncake's conversation trace has a 3 s grid; its requests would arrive in batches otherwise.
+    """
+    chance = random.Random(f"spread {seed}")  # noqa: S311  (no secret)
+    moved = [dataclasses.replace(each, at=each.at + chance.random() * grid) for each in arrivals]
+    return sorted(moved, key=lambda arrival: arrival.at)
+
+
+def _shrink(length: int, divisor: float, limit: int) -> int:
+    return max(1, min(limit, math.ceil(length / divisor)))
