@@ -20,7 +20,9 @@ class Trial:
 
     def __init__(self, asynchronous, document=None, blocks=256):
         from headrace_engine.sim.clock import MemoryLink, VirtualClock
-        from headrace_engine.sim.engine import EngineSettings, VirtualEngine, make_scheduler
+        from headrace_engine.sim.loop import VirtualEngine
+        from headrace_engine.sim.scheduler import make_scheduler
+        from headrace_engine.sim.settings import EngineSettings
 
         clock = VirtualClock()
         self.link = None if document is None else MemoryLink(clock, document=document)
@@ -58,7 +60,7 @@ class Trial:
 
 def load(count=80, per_second=20, seed=3):
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.engine import make_request
+    from headrace_engine.sim.scheduler import make_request
 
     rng, at, requests = random.Random(seed), START, []
     for number in range(count):

@@ -46,7 +46,7 @@ def test_telling_that_fails_leaves_the_engine_alone():
 
 def test_the_parts_of_a_streamed_input_are_one_arrival():
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.engine import make_request
+    from headrace_engine.sim.scheduler import make_request
 
     def part(**extra):
         return make_request("streamed", 20, 1, START, **extra)

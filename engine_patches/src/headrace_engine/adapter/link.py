@@ -54,6 +54,7 @@ class Link(Protocol):
     """What the adapter needs of the world outside vLLM. No method may block."""
 
     staged: Staged | None  # the newest good document
+    listens: bool  # otherwise the engine tells nothing
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -90,6 +91,7 @@ class FileLink:
         self.clock = time.time
         self.stopwatch = time.thread_time
         self.staged: Staged | None = None
+        self.listens = True
         self._policy_file = PolicyFile(policy_path(root))
         self._refused = ErrorCode.NONE  # why the newest document is not staged
         self._board = BoardWriter(paths.board)

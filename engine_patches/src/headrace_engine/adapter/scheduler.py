@@ -37,7 +37,9 @@ class PolicyScheduler:
         self._guard = Guard(view, Policy, self.link.stopwatch)
         self._step = StepPlanner(self, view, queue, self._guard)
         self._in_force: Staged | None = None
-        self._telemetry: Telemetry | None = Telemetry(self, view, queue, self._guard, self.link)
+        self._telemetry: Telemetry | None = None
+        if self.link.listens:
+            self._telemetry = Telemetry(self, view, queue, self._guard, self.link)
         self.waiting = queue
         self.link.start(limits)
 

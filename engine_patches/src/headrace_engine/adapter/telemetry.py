@@ -23,10 +23,10 @@ STEPS_IN_FLIGHT = 16  # at most; vLLM plans one or, with pipeline stages, a few 
 
 @dataclass(slots=True)
 class Progress:
-    """One request on its way; times are unix seconds, 0 if not yet."""
+    """One request on its way; times are the clock's, `first_token` 0 if it has none yet."""
 
     request: Any
-    scheduled: float = 0.0
+    scheduled: float | None = None
     first_token: float = 0.0
     last_token: float = 0.0
     max_tbt: float = 0.0
@@ -85,7 +85,7 @@ class Telemetry:
         now = self._view.now
         for new in output.scheduled_new_reqs:
             progress = self._progress.get(new.req_id)
-            if progress is not None and not progress.scheduled:
+            if progress is not None and progress.scheduled is None:
                 progress.scheduled = now
         if output.preempted_req_ids:
             self._preemptions += len(output.preempted_req_ids)
@@ -153,23 +153,34 @@ class Telemetry:
 
 
 def step_sample(output: Any, seconds: float) -> StepSample:
-    """Sort a step's tokens into prefill chunks and decodes; a token's context is all that precedes it."""
+    """What a step computed and how long it took."""
+    return StepSample(*step_features(output)[:4], seconds)
+
+
+def step_features(output: Any) -> tuple[int, int, int, int, int]:
+    """Prefill tokens and work, decodes and their context, prefill chunks of a `SchedulerOutput`.
+
+    A token's context is all that precedes it. One token is a decode, also if it is the last of a prompt.
+    """
     tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
     cached = output.scheduled_cached_reqs
-    if output.total_num_scheduled_tokens == len(cached.req_ids):  # one token each, and nobody new
-        return StepSample(0, 0, len(cached.req_ids), sum(cached.num_computed_tokens), seconds)
-    prefill_tokens = prefill_work = decodes = decode_context = 0
-    contexts = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
-    contexts += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905 of equal length
-    for request_id, context in contexts:
+    prefill_tokens = prefill_work = prefills = 0
+    decodes, decode_context = len(cached.req_ids), sum(cached.num_computed_tokens)
+    if output.total_num_scheduled_tokens == decodes:  # one token each, and nobody new
+        return 0, 0, decodes, decode_context, 0
+    chunks = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
+    decodes += len(chunks)
+    decode_context += sum(context for _, context in chunks)
+    chunks += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905 of equal length
+    for request_id, context in chunks:
         chunk = tokens[request_id]
-        if chunk == 1 or request_id in drafted:
-            decodes += 1
-            decode_context += context
-        else:
+        if chunk != 1 and request_id not in drafted:
             prefill_tokens += chunk
             prefill_work += chunk * context + chunk * (chunk + 1) // 2
-    return StepSample(prefill_tokens, prefill_work, decodes, decode_context, seconds)
+            prefills += 1
+            decodes -= 1
+            decode_context -= context
+    return prefill_tokens, prefill_work, decodes, decode_context, prefills
 
 
 def finished_request(progress: Progress, now: float, slo: Slo) -> FinishedRequest:
@@ -199,7 +210,9 @@ def finished_request(progress: Progress, now: float, slo: Slo) -> FinishedReques
         mean_tbt=mean_tbt,
         tbt_violations=progress.tbt_violations,
         jct=max(jct, 0.0),
-        queue_time=max((progress.scheduled or now) - request.arrival_time, 0.0),
+        queue_time=max(
+            (now if progress.scheduled is None else progress.scheduled) - request.arrival_time, 0.0
+        ),
         targets=int(targets),
         met=int(met),
         preemptions=request.num_preemptions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -9,7 +10,11 @@ from headrace_engine.adapter.link import Staged
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
 from headrace_engine.policies import registry
+from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
+
+Compose = Callable[[EngineLimits], Policy]
+"""A policy that no document can name."""
 
 START = 1_700_000_000.0  # unix seconds; any, but of today's size, where floats are as coarse as in production
 
@@ -32,6 +37,8 @@ class MemoryLink:
     clock: VirtualClock
     staged: Staged | None = None
     document: PolicyDocument | None = None  # in force when the engine starts
+    compose: Compose | None = None  # or this
+    listens: bool = True
     board: BoardRecord | None = None
     steps: list[StepSample] = field(default_factory=list)
     requests: list[FinishedRequest] = field(default_factory=list)
@@ -42,8 +49,10 @@ class MemoryLink:
         return 0.0
 
     def start(self, limits: EngineLimits) -> None:
-        """Stage the first document."""
+        """Stage the first policy."""
         self.limits = limits
+        if self.compose is not None:
+            self.staged = Staged(PolicyDocument("Simulated").sealed(), partial(self.compose, limits))
         if self.document is not None:
             self.stage(self.document)
 

@@ -1,185 +1,190 @@
 """vLLM's engine loop on a virtual clock: real scheduler, real KV cache manager, a model that is only a cost.
 
-A step takes as long as `StepCost` says and yields one token for each request that is not in the middle of its
-prefill. With asynchronous scheduling the next step is planned before the last one's tokens are known, as
-vLLM's own loop does (two steps in flight).
+The loop is that of vLLM's EngineCore. Requests that came meanwhile join before a step is planned. A step
+takes as long as the cost model says, and yields one token for each request that is not in the middle of its
+prefill. With asynchronous scheduling two steps are in flight: the next one is planned before the last one's
+tokens are known, and the GPU goes over to it without a pause, so a request that arrives waits for the step
+under way and for the one planned behind it. Planning takes no time; an overhead per step is the cost model's.
 """
 
 from __future__ import annotations
 
-import functools
-import json
-import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from math import inf
 from typing import Any
 
-import torch
-from vllm import SamplingParams
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
 
-from headrace_engine.adapter.link import Link
-from headrace_engine.adapter.scheduler import scheduler_class
-from headrace_engine.sim.clock import VirtualClock
+from headrace_engine.adapter.telemetry import step_features
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.cost.model import Batch, CostModel
+from headrace_engine.sim.clock import Compose, MemoryLink, VirtualClock
+from headrace_engine.sim.decisions import Decisions
+from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.prefixes import PrefixHashes
+from headrace_engine.sim.scheduler import make_request, make_scheduler
+from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.workloads.arrival import Arrival
 
-StepCost = Callable[[Any], float]
-"""Seconds of a step, from its `SchedulerOutput`."""
-
-ANY_TOKEN = 7
-
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 8192,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-}
+NAP = 0.001  # seconds for which EngineCore sleeps when it has requests but could schedule none
+STALLED_NAPS = 20_000  # in a row, with nothing in flight: the engine will never go on
+SAMPLED, NOTHING_SAMPLED = [7], list[int]()  # vLLM trims what is too long, so lists of at most one are safe
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """vLLM's settings that matter to its scheduler; the names are vLLM's."""
+class SimulatedEngine:
+    """One engine, driven from outside: `advance` carries out what is due at `next_event_at`.
 
-    num_blocks: int = 1024
-    block_size: int = 16
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
-    async_scheduling: bool = False
+    Whoever drives it adds all arrivals of a moment before advancing to it. `policy`: None is vLLM without our
+    adapter. `listening`: keep boards, step samples and finished requests on `link`, as a sidecar sees them.
+    """
 
+    def __init__(
+        self,
+        settings: EngineSettings,
+        cost: CostModel,
+        policy: PolicyDocument | Compose | None = None,
+        *,
+        number: int = 0,
+        listening: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.cost = cost
+        self.number = number
+        self.clock = VirtualClock(0.0)
+        self.link: MemoryLink | None = None
+        if isinstance(policy, PolicyDocument):
+            self.link = MemoryLink(self.clock, document=policy, listens=listening)
+        elif policy is not None:
+            self.link = MemoryLink(self.clock, compose=policy, listens=listening)
+        self.scheduler = make_scheduler(settings, self.link)
+        self.next_event_at = inf
+        self.outcomes: list[Outcome] = []  # in the order of `add`
+        self.decisions = Decisions()
+        self.steps = self.preemptions = 0
+        self.busy_seconds = self.kv_seconds = 0.0  # the second weighted by the share of KV blocks in use
+        self._pool = self.scheduler.kv_cache_manager.block_pool
+        self._hashes = PrefixHashes(settings.block_size) if settings.prefix_caching else None
+        self._live: dict[str, Outcome] = {}
+        self._arrived: list[Any] = []  # requests that the loop has not looked at yet
+        self._in_flight: deque[tuple[Any, ModelRunnerOutput, float]] = deque()  # with the end of the step
+        self._gpu_free_at = 0.0
+        self._planned_any = False  # tokens in the step planned last
+        self._blocked = False  # the loop waits for the oldest step in flight
+        self._slowness = 1.0
+        self._naps = 0
 
-def flat_cost(output: Any) -> float:
-    """A plausible step: a fixed part, and one for each token."""
-    return 0.005 + 0.00005 * float(output.total_num_scheduled_tokens)
+    def add(self, arrival: Arrival, now: float) -> Outcome:
+        """`arrival` reaches the engine; its outcome fills in as it is served.
 
+        Raises ValueError if it can never be served.
+        """
+        refusal = self.settings.refusal(arrival.prompt_tokens, arrival.output_tokens)
+        if refusal is not None:
+            raise ValueError(f"request at {arrival.at:.3f} s: {refusal}")
+        name = str(len(self.outcomes))
+        hasher = None if self._hashes is None else self._hashes.hasher(arrival)
+        request = make_request(name, arrival.prompt_tokens, arrival.output_tokens, now, block_hasher=hasher)
+        outcome = self._live[name] = Outcome(arrival, self.number)
+        self.outcomes.append(outcome)
+        self._arrived.append(request)
+        if self.next_event_at == inf:
+            self.next_event_at = now
+        return outcome
 
-def make_scheduler(settings: EngineSettings, link: Link | None) -> Any:
-    """A scheduler as vLLM's EngineCore makes it; stock if there is no link."""
-    config = _vllm_config(settings)
-    stock = AsyncScheduler if settings.async_scheduling else Scheduler
-    kind = stock if link is None else scheduler_class(stock, link)
-    spec = FullAttentionSpec(
-        block_size=settings.block_size, num_kv_heads=8, head_size=128, dtype=torch.bfloat16
-    )
-    return kind(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(settings.num_blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=settings.block_size,
-        hash_block_size=settings.block_size,
-        log_stats=False,
-    )
-
-
-def make_request(name: str, prompt_tokens: int, output_tokens: int, arrival: float, **extra: Any) -> Any:
-    """A vLLM request that produces exactly `output_tokens`; `arrival` in unix seconds."""
-    return Request(
-        request_id=name,
-        prompt_token_ids=[1] * prompt_tokens,
-        sampling_params=SamplingParams(max_tokens=output_tokens, ignore_eos=True),
-        pooling_params=None,
-        arrival_time=arrival,
-        **extra,
-    )
-
-
-@dataclass(slots=True)
-class VirtualEngine:
-    """One engine; `finished` maps request ids to the virtual time of their last token."""
-
-    scheduler: Any
-    clock: VirtualClock
-    cost: StepCost = flat_cost
-    depth: int = 1  # steps in flight
-    steps: int = 0
-    preemptions: int = 0
-    finished: dict[str, float] = field(default_factory=dict)
-    tokens: dict[str, list[int]] = field(default_factory=dict)
-    before_step: Callable[[], None] = lambda: None
-    _in_flight: deque[tuple[Any, dict[str, bool]]] = field(default_factory=deque)
-
-    def run(self, requests: Iterable[Any]) -> None:
-        """Serve `requests`, sorted by arrival, until all are done."""
-        arriving = deque(requests)
-        while arriving or self._in_flight or self.scheduler.has_requests():
-            while arriving and arriving[0].arrival_time <= self.clock.now:
-                self.scheduler.add_request(arriving.popleft())
-            if self._in_flight or self.scheduler.has_requests():
-                self.turn()
-            else:
-                self.clock.now = arriving[0].arrival_time
-
-    def turn(self) -> None:
-        """Plan one step; take in the oldest in flight unless there is room for another."""
-        if self.scheduler.has_requests():
-            self.before_step()
-            output = self.scheduler.schedule()
-            self.steps += 1
-            self.preemptions += len(output.preempted_req_ids or ())
-            requests = self.scheduler.requests
-            sampled = {i: not requests[i].is_prefill_chunk for i in output.num_scheduled_tokens}
-            self._in_flight.append((output, sampled))
-            if sampled and len(self._in_flight) < self.depth:
+    def advance(self) -> None:
+        """Carry out what is due at `next_event_at`, and set it to what is due then; inf if nothing is."""
+        self.clock.now = self.next_event_at
+        if self._blocked:
+            self._blocked = False
+            self._deliver()
+            if not self._planned_any and self.scheduler.has_requests():
+                self._nap()
                 return
-        self._deliver()
+        self._turn()
+
+    def slow(self, factor: float) -> None:
+        """Steps planned from now on take `factor` times as long as the cost model says."""
+        self._slowness = factor
+
+    def fail(self) -> list[Outcome]:
+        """The engine is gone; what it had not finished is returned, in order of arrival, and stays lost."""
+        lost = list(self._live.values())
+        self._live.clear()
+        self._arrived.clear()
+        self._in_flight.clear()
+        self.next_event_at = inf
+        return lost
+
+    def _turn(self) -> None:
+        """One pass of vLLM's `step` or `step_with_batch_queue`, up to where they block."""
+        scheduler, in_flight, depth = self.scheduler, self._in_flight, self.settings.depth
+        while True:
+            for request in self._arrived:
+                scheduler.add_request(request)
+            self._arrived.clear()
+            self._planned_any = False
+            if scheduler.has_requests():
+                self._plan()
+                if len(in_flight) < depth:
+                    if self._planned_any:
+                        continue
+                    if scheduler.has_requests():
+                        self._nap()
+                        return
+            elif not in_flight:
+                self.next_event_at = inf
+                return
+            self._blocked = True
+            self.next_event_at = in_flight[0][2]
+            return
+
+    def _nap(self) -> None:
+        self._naps += 1
+        if self._naps > STALLED_NAPS:
+            waiting = self.scheduler.get_request_counts()[1]
+            raise RuntimeError(f"the engine stands still with {waiting} requests waiting: nobody is admitted")
+        self.next_event_at = self.clock.now + NAP
+
+    def _plan(self) -> None:
+        output = self.scheduler.schedule()
+        self.steps += 1
+        now, tokens = self.clock.now, output.num_scheduled_tokens
+        self.decisions.add(output)
+        if output.preempted_req_ids:
+            self.preemptions += len(output.preempted_req_ids)
+            for name in output.preempted_req_ids:
+                self._live[name].preemptions += 1
+        for new in output.scheduled_new_reqs:
+            outcome = self._live[new.req_id]
+            if outcome.started_at is None:
+                outcome.started_at = now
+                outcome.cached_tokens = new.num_computed_tokens
+        seconds = 0.0
+        if tokens:
+            self._planned_any = True
+            self._naps = 0
+            # The last bit of a power differs between machines; a nanosecond is nothing to any cost model.
+            seconds = round(self.cost.step_seconds(Batch(*step_features(output))) * self._slowness, 9)
+            self.busy_seconds += seconds
+            self.kv_seconds += seconds * self._pool.get_usage()
+        self._gpu_free_at = max(now, self._gpu_free_at) + seconds
+        requests = self.scheduler.requests
+        sampled = [NOTHING_SAMPLED if requests[name].is_prefill_chunk else SAMPLED for name in tokens]
+        names = list(tokens)
+        result = ModelRunnerOutput(names, dict(zip(names, range(len(names)), strict=True)), sampled)
+        self._in_flight.append((output, result, self._gpu_free_at))
 
     def _deliver(self) -> None:
-        output, sampled = self._in_flight.popleft()
-        self.clock.now += self.cost(output)
-        ids = list(sampled)
-        results = self.scheduler.update_from_output(
-            output,
-            ModelRunnerOutput(
-                req_ids=ids,
-                req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
-                sampled_token_ids=[[ANY_TOKEN] if sampled[request_id] else [] for request_id in ids],
-            ),
-        )
-        for result in results.values():
-            for item in result.outputs:
-                self.tokens.setdefault(item.request_id, []).extend(item.new_token_ids)
+        output, result, now = self._in_flight.popleft()
+        live = self._live
+        for outputs in self.scheduler.update_from_output(output, result).values():
+            for item in outputs.outputs:
+                outcome = live[item.request_id]
+                if outcome.last_token_at is None:
+                    outcome.first_token_at = now
+                elif now - outcome.last_token_at > outcome.longest_gap:
+                    outcome.longest_gap = now - outcome.last_token_at
+                outcome.last_token_at = now
                 if item.finish_reason is not None:
-                    self.finished[item.request_id] = self.clock.now
-
-
-@functools.cache  # a second or so each, and no scheduler changes it
-def _vllm_config(settings: EngineSettings) -> VllmConfig:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
-        longest = int(str(MODEL["max_position_embeddings"]))
-        config = VllmConfig(
-            model_config=ModelConfig(
-                model=folder,
-                tokenizer=folder,
-                skip_tokenizer_init=True,
-                dtype="float16",
-                seed=0,
-                max_model_len=longest,
-            ),
-            scheduler_config=SchedulerConfig(
-                max_num_seqs=settings.max_num_seqs,
-                max_num_batched_tokens=settings.max_num_batched_tokens,
-                max_model_len=longest,
-                is_encoder_decoder=False,
-                enable_chunked_prefill=True,
-            ),
-            cache_config=CacheConfig(block_size=settings.block_size, enable_prefix_caching=False),
-            parallel_config=ParallelConfig(),
-            device_config=DeviceConfig("cpu"),
-        )
-    # On CPU vLLM switches it off whatever is asked, since its worker there can't; the scheduler can.
-    config.scheduler_config.async_scheduling = settings.async_scheduling
-    config.cache_config.num_gpu_blocks = settings.num_blocks
-    return config
+                    outcome.finished_at = now
+                    del live[item.request_id]

@@ -1,0 +1,62 @@
+"""What became of a simulated request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace_engine.sim.workloads.arrival import Arrival
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One request; times are seconds on the simulation's clock, None if it has not come to that.
+
+    The figures count from `arrival.at`, when the client sent it. They are of one attempt: a request that was
+    sent again after its engine failed has an outcome for each.
+    """
+
+    arrival: Arrival
+    engine: int = 0  # number of the engine that served it
+    started_at: float | None = None  # first scheduled
+    first_token_at: float | None = None
+    last_token_at: float | None = None  # so far
+    finished_at: float | None = None
+    longest_gap: float = 0.0  # seconds between two of its tokens
+    preemptions: int = 0
+    cached_tokens: int = 0  # of the prompt, found in the prefix cache when it first started
+
+    @property
+    def lost(self) -> bool:
+        """Never finished."""
+        return self.finished_at is None
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds until it was first scheduled."""
+        return None if self.started_at is None else self.started_at - self.arrival.at
+
+    @property
+    def ttft(self) -> float | None:
+        """Seconds to the first token."""
+        return None if self.first_token_at is None else self.first_token_at - self.arrival.at
+
+    @property
+    def jct(self) -> float | None:
+        """Seconds to the last token."""
+        return None if self.finished_at is None else self.finished_at - self.arrival.at
+
+    @property
+    def tbt(self) -> float | None:
+        """Mean seconds between its tokens; 0 with one token only."""
+        if self.finished_at is None or self.first_token_at is None:
+            return None
+        return (self.finished_at - self.first_token_at) / max(self.arrival.output_tokens - 1, 1)
+
+    @property
+    def normalized_latency(self) -> float | None:
+        """Seconds to the last token, per output token."""
+        return (
+            None
+            if self.finished_at is None
+            else (self.finished_at - self.arrival.at) / self.arrival.output_tokens
+        )

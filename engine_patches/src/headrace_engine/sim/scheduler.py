@@ -1,0 +1,107 @@
+"""vLLM's own scheduler and requests, made as its EngineCore makes them, without model or worker."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, ParallelConfig, SchedulerConfig, VllmConfig
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from headrace_engine.adapter.link import Link
+from headrace_engine.adapter.scheduler import scheduler_class
+from headrace_engine.sim.settings import EngineSettings
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+"""Any with one kind of attention will do: the scheduler sees blocks and lengths, time is the cost model's."""
+
+
+def make_scheduler(settings: EngineSettings, link: Link | None) -> Any:
+    """A scheduler as vLLM's EngineCore makes it; stock if there is no link."""
+    shared = _shared(settings)
+    stock = AsyncScheduler if settings.async_scheduling else Scheduler
+    kind = stock if link is None else scheduler_class(stock, link)
+    spec = FullAttentionSpec(
+        block_size=settings.block_size, num_kv_heads=8, head_size=128, dtype=torch.bfloat16
+    )
+    return kind(
+        vllm_config=shared.config,
+        kv_cache_config=KVCacheConfig(settings.num_blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+        structured_output_manager=shared.structured_output,
+        block_size=settings.block_size,
+        hash_block_size=settings.block_size,
+        log_stats=False,
+    )
+
+
+def make_request(name: str, prompt_tokens: int, output_tokens: int, arrival: float, **extra: Any) -> Any:
+    """A vLLM request that produces exactly `output_tokens`; `arrival` in seconds on the engine's clock."""
+    return Request(
+        request_id=name,
+        prompt_token_ids=[1] * prompt_tokens,
+        sampling_params=SamplingParams(max_tokens=output_tokens, ignore_eos=True),
+        pooling_params=None,
+        arrival_time=arrival,
+        **extra,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    config: VllmConfig
+    structured_output: StructuredOutputManager
+
+
+@functools.cache  # a second or so each, and no scheduler changes it
+def _shared(settings: EngineSettings) -> _Shared:
+    longest = settings.max_model_len
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(MODEL | {"max_position_embeddings": longest}))
+        config = VllmConfig(
+            model_config=ModelConfig(
+                model=folder,
+                tokenizer=folder,
+                skip_tokenizer_init=True,
+                dtype="float16",
+                seed=0,
+                max_model_len=longest,
+            ),
+            scheduler_config=SchedulerConfig(
+                max_num_seqs=settings.max_num_seqs,
+                max_num_batched_tokens=settings.max_num_batched_tokens,
+                max_model_len=longest,
+                is_encoder_decoder=False,
+                enable_chunked_prefill=True,
+                watermark=settings.watermark,
+            ),
+            cache_config=CacheConfig(
+                block_size=settings.block_size, enable_prefix_caching=settings.prefix_caching
+            ),
+            parallel_config=ParallelConfig(),
+            device_config=DeviceConfig("cpu"),
+        )
+    # On CPU vLLM switches both off whatever is asked, since its worker there can't; the scheduler can.
+    config.scheduler_config.async_scheduling = settings.async_scheduling
+    config.cache_config.enable_prefix_caching = settings.prefix_caching
+    config.cache_config.num_gpu_blocks = settings.num_blocks
+    return _Shared(config, StructuredOutputManager(config))
