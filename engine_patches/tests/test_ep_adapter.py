@@ -69,7 +69,7 @@ def test_small_steps_never_block_an_engine_that_splits_no_prompt(monkeypatch, se
 
 def test_larry_serves_short_prompts_first():
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.engine import make_request
+    from headrace_engine.sim.scheduler import make_request
 
     def burst():
         sizes = [800] * 8 + [20] * 8
