@@ -1,0 +1,180 @@
+"""A cost model composed from operator tables, in the form that LLMServingSim's profiler writes.
+
+Three files, all `time_us`: `dense.csv` (layer, tokens), `per_sequence.csv` (layer, sequences) and
+`attention.csv` (prefill_chunk, kv_prefill, n_decode, kv_decode: one prefill chunk with its context beside
+equal decodes). Attention has three regimes, decodes only, prefill only and mixed, since together they cost up
+to twice what they cost apart.
+
+Between its rows a table is taken as straight along each axis: the work is tokens, chunk times context and
+decodes times context, so it is straight where a kernel keeps its efficiency. On the rows of the tables that
+are no corners of the grid this errs by 3 % in attention, log scales by 4 %. Beyond its last row it goes on
+straight, below the first it stays.
+
+A step is the layers' dense operators and attention, the embedding, the last norm, the head and the sampler.
+CUDA graphs pad the tokens of a step to the next captured size, up to the largest one.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace_engine.cost.model import Batch, Profile
+
+MICROSECOND = 1e-6
+ONCE = frozenset({"embedding", "final_layernorm"})  # per step; all other dense operators are per layer
+TWICE = frozenset({"layernorm"})  # before attention and before the MLP
+MAX_TOKENS = 16384  # dense times are laid out up to here
+DOUBLING = tuple(16 * 2**power for power in range(11))  # the tables' complete grid; finer rows are partial
+CHUNKS = DOUBLING[:8]  # of one prefill, to 2048 tokens
+CONTEXTS = (0, *DOUBLING)
+DECODES = tuple(2**power for power in range(8))
+
+Row = tuple[int, int, int, int]  # prefill_chunk, kv_prefill, n_decode, kv_decode
+Place = tuple[int, float]  # index of the lower neighbour on an axis, weight of the upper one
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """A cost model: see `load`. All times seconds per step."""
+
+    profile: Profile
+    dense: Sequence[float]  # by tokens of the step
+    head: Sequence[float]  # by sequences
+    decode_only: Sequence[Sequence[float]]  # by n_decode, kv_decode
+    prefill_only: Sequence[Sequence[float]]  # by prefill_chunk, kv_prefill
+    mixed: Sequence[Sequence[Sequence[Sequence[float]]]]  # by prefill_chunk, kv_prefill, n_decode, kv_decode
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Seconds of one step; chunks of a step count as equally long."""
+        sequences = batch.decodes + (max(batch.prefills, 1) if batch.prefill_tokens else 0)
+        dense = self.dense[batch.prefill_tokens + batch.decodes]
+        return dense + self.head[sequences] + self.attention_seconds(batch)
+
+    def attention_seconds(self, batch: Batch) -> float:
+        """The share that grows with W and S.
+
+        The tables have one chunk beside the decodes. Further ones add what the first adds to the smallest.
+        """
+        decodes = batch.decodes
+        if not batch.prefill_tokens:
+            return self._decodes(decodes, batch.decode_context / decodes) if decodes else 0.0
+        chunks = max(batch.prefills, 1)
+        chunk = batch.prefill_tokens / chunks
+        context = max(batch.prefill_work / batch.prefill_tokens - chunk / 2, 0.0)
+        if not decodes:
+            first = self._prefill(chunk, context)
+            return first if chunks == 1 else first + (chunks - 1) * (first - self.prefill_only[0][0])
+        mean = batch.decode_context / decodes
+        first = self._mixed(chunk, context, decodes, mean)
+        if chunks == 1:
+            return first
+        return first + (chunks - 1) * max(first - self._mixed(0, 0, decodes, mean), 0.0)
+
+    def _decodes(self, decodes: float, context: float) -> float:
+        return _plane(self.decode_only, _place(DECODES, decodes), _place(DOUBLING, context))
+
+    def _prefill(self, chunk: float, context: float) -> float:
+        return _plane(self.prefill_only, _place(CHUNKS, chunk), _place(CONTEXTS, context))
+
+    def _mixed(self, chunk: float, context: float, decodes: float, mean: float) -> float:
+        row, up = _place(CHUNKS, chunk)
+        column, right = _place(CONTEXTS, context)
+        decode, length = _place(DECODES, decodes), _place(DOUBLING, mean)
+        seconds = 0.0
+        for i, weight_i in ((row, 1 - up), (row + 1, up)):
+            for j, weight_j in ((column, 1 - right), (column + 1, right)):
+                weight = weight_i * weight_j
+                if weight:
+                    seconds += weight * _plane(self.mixed[i][j], decode, length)
+        return seconds
+
+
+def load(folder: Path, profile: Profile, layers: int, captured: Sequence[int] = ()) -> Tables:
+    """The cost model of a GPU from the tables in `folder`, each plain or gzipped.
+
+    `captured`: the token counts that CUDA graphs were captured for, ascending. Raises OSError without a
+    table, ValueError where one is incomplete.
+    """
+    cells = {
+        (int(chunk), int(context), int(decodes), int(length)): float(time_us) * MICROSECOND * layers
+        for chunk, context, decodes, length, time_us in _rows(folder / "attention.csv")
+    }
+
+    def cell(*key: int) -> float:
+        if key not in cells:
+            names = "prefill_chunk, kv_prefill, n_decode, kv_decode"
+            raise ValueError(f"{folder}/attention.csv: no row with {names} = {key}")
+        return cells[key]
+
+    dense = _operators(folder / "dense.csv")
+    times = {name: 1 if name in ONCE else 2 * layers if name in TWICE else layers for name in dense}
+    padded = [_padded(count, captured) for count in range(MAX_TOKENS + 1)]
+    tokens, sequences = _sums(dense, times), _sums(_operators(folder / "per_sequence.csv"), {})
+    return Tables(
+        profile,
+        [_straight(tokens, count) for count in padded],
+        [_straight(sequences, count) for count in range(MAX_TOKENS + 1)],
+        [[cell(0, 0, n, v) for v in DOUBLING] for n in DECODES],
+        [[cell(c, k, 0, 0) for k in CONTEXTS] for c in CHUNKS],
+        [[[[cell(c, k, n, v) for v in DOUBLING] for n in DECODES] for k in CONTEXTS] for c in CHUNKS],
+    )
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The rows below the header; `path` itself or, if it is not there, its gzipped form."""
+    text = (
+        path.read_text()
+        if path.exists()
+        else gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes()).decode()
+    )
+    rows = csv.reader(text.splitlines())
+    next(rows)
+    return rows
+
+
+def _operators(path: Path) -> dict[str, dict[int, float]]:
+    """Seconds of each operator by its size."""
+    operators: dict[str, dict[int, float]] = {}
+    for name, size, time_us in _rows(path):
+        operators.setdefault(name, {})[int(size)] = float(time_us) * MICROSECOND
+    return operators
+
+
+def _sums(operators: Mapping[str, Mapping[int, float]], times: Mapping[str, int]) -> list[tuple[int, float]]:
+    """Size and seconds of all operators together, each as often as `times` says, at the sizes all have."""
+    sizes = sorted(set.intersection(*(set(seconds) for seconds in operators.values())))
+    return [(size, sum(times.get(name, 1) * operators[name][size] for name in operators)) for size in sizes]
+
+
+def _padded(tokens: int, captured: Sequence[int]) -> int:
+    index = bisect_left(captured, tokens)
+    return captured[index] if tokens and index < len(captured) else tokens
+
+
+def _straight(points: Sequence[tuple[int, float]], size: int) -> float:
+    """Seconds at `size`, along straight lines between the points; 0 for nothing."""
+    if size <= points[0][0]:
+        return points[0][1] if size else 0.0
+    above = min(bisect_right(points, size, key=lambda point: point[0]), len(points) - 1)
+    (left, before), (right, after) = points[above - 1], points[above]
+    return before + (after - before) * (size - left) / (right - left)
+
+
+def _place(axis: Sequence[int], value: float) -> Place:
+    if value <= axis[0]:
+        return 0, 0.0
+    index = min(bisect_right(axis, value), len(axis) - 1) - 1
+    return index, (value - axis[index]) / (axis[index + 1] - axis[index])
+
+
+def _plane(table: Sequence[Sequence[float]], row: Place, column: Place) -> float:
+    """The table's value between four of its cells."""
+    (i, down), (j, right) = row, column
+    upper, lower = table[i], table[i + 1]
+    above = upper[j] + (upper[j + 1] - upper[j]) * right
+    return above + (lower[j] + (lower[j + 1] - lower[j]) * right - above) * down
