@@ -23,7 +23,7 @@ down: env ## stop the local cluster and leave the machine as it was
 test: unit real cluster-tests ## everything: lint, types, real parts, the whole cluster
 
 unit: lint types ## lint, types and the fast tests (under a minute)
-	$(py) -m pytest -q -m "not (apiserver or envoy or vllm or cluster)"
+	$(py) -m pytest -q -m "not (apiserver or envoy or vllm or cluster)" --durations=15
 
 lint: env
 	@.venv/bin/ruff check $(sources)
@@ -35,9 +35,10 @@ types: env
 
 real: env ## tests on a real API server, a real Envoy and the real vLLM
 	$(py) -m e2e.cluster binaries
-	$(py) -m pytest -q -m "(apiserver or envoy or vllm) and not cluster"
+	$(py) -m pytest -q -m "(apiserver or envoy or vllm) and not cluster" --durations=15
 
 cluster-tests: env ## tests on the whole local cluster
+	$(py) -m e2e.cluster up
 	$(py) -m pytest -q -m cluster --durations=15
 
 generate: env ## CRDs, chart files and reference tables from their single sources

@@ -25,8 +25,8 @@ from .places import REPOSITORY, STATE, cache
 from .progress import detach, say, step
 from .ready import is_ready, log_tails
 
-_START_SECONDS = 120.0
-_APPEAR_SECONDS = 5.0  # until the first process has its command line
+_START_SECONDS = 300.0
+_APPEAR_SECONDS = 15.0  # until the first process has its command line
 _NAMESPACES = ("--pid", "--mount", "--net", "--ipc", "--uts")
 
 

@@ -38,7 +38,7 @@ def join(cluster: Cluster, nodes: int, gpus: int = 8, *, dra: bool = False) -> N
     if dra:
         cluster.apply(_device_class(), *(_slice(name, gpus) for name in names))
     if names:
-        cluster.kubectl("wait", "--for=condition=Ready", "node", "-l", LABEL, "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Ready", "node", "-l", LABEL, "--timeout=180s")
 
 
 def _start(cluster: Cluster) -> None:

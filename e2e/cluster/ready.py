@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .components import ADMIN_TOKEN, Files
 
-_SECONDS = 60.0
+_SECONDS = 180.0
 
 
 def is_ready(files: Files, url: str) -> bool:
@@ -17,7 +17,7 @@ def is_ready(files: Files, url: str) -> bool:
     trust = ssl.create_default_context(cafile=str(files.authority))
     request = urllib.request.Request(f"{url}/readyz", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
     try:
-        with urllib.request.urlopen(request, context=trust, timeout=2):
+        with urllib.request.urlopen(request, context=trust, timeout=5):
             return True
     except (urllib.error.URLError, OSError):
         return False
@@ -26,7 +26,7 @@ def is_ready(files: Files, url: str) -> bool:
 def wait_ready(files: Files, url: str, check: Callable[[], None] = lambda: None) -> None:
     """Wait until the API server at `url` is ready; `check` raises when there is no use in waiting.
 
-    Raises TimeoutError with the ends of the logs after a minute.
+    Raises TimeoutError with the ends of the logs after three minutes.
     """
     deadline = time.monotonic() + _SECONDS
     while not is_ready(files, url):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_GONE_SECONDS = 30.0
+_GONE_SECONDS = 120.0
 
 
 def node_command(state: Path) -> tuple[str, ...]:

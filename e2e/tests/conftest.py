@@ -2,6 +2,8 @@
 
 Engines take half a minute to start on a CPU, so tests share them. A test that changes a service leaves it to
 the `stage` fixture to bring it back: before each test the sample files are applied again, and all must serve.
+Fixtures wait with deadlines of their own, so the tests' timeouts leave them out (`func_only`): whichever test
+comes first also waits for the cluster.
 """
 
 import dataclasses
@@ -56,7 +58,7 @@ class Stage:
     def complete(self, model, *, path="/v1/completions", headers=None, **body):
         """One greedy completion, not streamed."""
         body = {"model": model, "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, **body}
-        return httpx.post(self.url + path, json=body, headers=headers, timeout=60)
+        return httpx.post(self.url + path, json=body, headers=headers, timeout=120)
 
     def until(self, holds, timeout, what):
         """Poll until `holds` gives something true; fail with `what` at the deadline."""
@@ -112,7 +114,7 @@ def kill():
             "            os.kill(int(entry.name), 9)\n"
         )
         command_line = [*Cluster().enter(), sys.executable, "-c", script, pod["metadata"]["uid"], command]
-        killed = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=30).stdout
+        killed = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=120).stdout
         assert killed, f"no process of {pod['metadata']['name']} has {command!r} in its command line"
         return killed
 

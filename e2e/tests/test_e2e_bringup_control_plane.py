@@ -9,7 +9,7 @@ import pytest
 
 from e2e.cluster.control_plane import ControlPlane
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 
 def call(control_plane: ControlPlane, path: str, body: object = None) -> dict:
@@ -19,7 +19,7 @@ def call(control_plane: ControlPlane, path: str, body: object = None) -> dict:
         headers={"Authorization": f"Bearer {control_plane.token}", "Content-Type": "application/json"},
     )
     trust = ssl.create_default_context(cafile=str(control_plane.folder / "pki" / "ca.crt"))
-    with urllib.request.urlopen(request, context=trust, timeout=10) as answer:
+    with urllib.request.urlopen(request, context=trust, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -30,7 +30,7 @@ def test_controllers_make_pods_of_a_deployment(apiserver):
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template},
     }
     call(apiserver, "/apis/apps/v1/namespaces/default/deployments", deployment)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         pods = call(apiserver, "/api/v1/namespaces/default/pods?labelSelector=app%3Dx")["items"]
         if len(pods) == 2:

@@ -7,7 +7,9 @@ from e2e.demo.target import SYSTEM_NAMESPACE
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300, func_only=True)
 def test_helm_test_lists_the_services(stage):
-    said = stage.kube.helm("test", RELEASE, "--namespace", SYSTEM_NAMESPACE, "--logs", "--timeout", "2m")
+    said = stage.kube.helm(
+        "test", RELEASE, "--namespace", SYSTEM_NAMESPACE, "--logs", "--timeout", "4m", timeout=270
+    )
     assert "chat, code" in said

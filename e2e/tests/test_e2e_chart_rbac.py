@@ -4,7 +4,7 @@ import pytest
 
 from e2e import helm
 
-pytestmark = pytest.mark.apiserver  # in the tier whose preparation builds Helm
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier whose preparation builds Helm
 
 WRITE = {"get", "list", "watch", "create", "patch", "delete"}
 OPERATOR = {

@@ -10,7 +10,7 @@ import yaml
 
 from e2e import helm
 
-pytestmark = pytest.mark.apiserver  # in the tier whose preparation builds Helm
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier whose preparation builds Helm
 
 VALUES = {
     "defaults": {},
@@ -166,7 +166,7 @@ def test_envoy_accepts_the_bootstrap(defaults, tmp_path):
         [envoy, "--mode", "validate", "--config-path", bootstrap, *node],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

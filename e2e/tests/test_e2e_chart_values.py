@@ -16,6 +16,7 @@ def set_path(path, value):
 
 
 @pytest.mark.apiserver  # in the tier whose preparation builds Helm
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -11,7 +11,7 @@ import pytest
 from e2e.demo.kube import condition
 from e2e.demo.services import NAMESPACE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
 REFUSED = {
     "unknown policy": ({"scheduling": {"policy": "SJF"}}, ["scheduling.policy", "FCFS", "LARRY"]),
@@ -70,7 +70,7 @@ def test_a_new_service_that_cannot_run_says_why(stage, case):
     spec = merged(merged(sample["spec"], {"model": {"servedName": "bad"}}), change)
     stage.kube.apply({**sample, "metadata": {"name": "bad", "namespace": NAMESPACE}, "spec": spec})
     try:
-        seen = stage.until(lambda: _with(stage, "bad", kind, reason), 60, f"{kind}={status}/{reason}")
+        seen = stage.until(lambda: _with(stage, "bad", kind, reason), 180, f"{kind}={status}/{reason}")
         assert seen["status"] == status
         assert word in seen["message"]
     finally:
@@ -83,7 +83,7 @@ def test_running_pods_keep_serving_when_their_spec_goes_bad(stage):
     bad = merged(sample["spec"], {"podTemplate": {"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}})
     bad["podTemplate"]["volumeMounts"] = []
     stage.kube.apply({**sample, "spec": bad})
-    stage.until(lambda: _with(stage, "code", "Accepted", "HostPathNotAllowed"), 60, "Accepted=False")
+    stage.until(lambda: _with(stage, "code", "Accepted", "HostPathNotAllowed"), 180, "Accepted=False")
     assert stage.complete("code").status_code == 200
     assert stage.lives() == before
 
@@ -93,7 +93,9 @@ def test_a_name_that_is_taken_goes_to_the_older_service(stage):
     spec = merged(sample["spec"], {"model": {"servedName": "chat"}, "replicas": 0})
     stage.kube.apply({**sample, "metadata": {"name": "late", "namespace": NAMESPACE}, "spec": spec})
     try:
-        seen = stage.until(lambda: _with(stage, "late", "Accepted", "ModelNameConflict"), 60, "conflict told")
+        seen = stage.until(
+            lambda: _with(stage, "late", "Accepted", "ModelNameConflict"), 180, "conflict told"
+        )
         assert "chat" in seen["message"]
         assert stage.complete("chat").status_code == 200
     finally:

@@ -8,7 +8,7 @@ from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import Steps
 from e2e.demo.target import SYSTEM_NAMESPACE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
 OWNED = "deployments,services,configmaps,networkpolicies,poddisruptionbudgets,pods,endpointslices"
 
@@ -27,17 +27,19 @@ def test_an_upgrade_restarts_no_engine(stage):
 
 def test_uninstall_keeps_the_services_and_their_engines(stage):
     before = stage.lives()
-    stage.kube.helm("uninstall", deploy.RELEASE, "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "3m")
+    stage.kube.helm("uninstall", deploy.RELEASE, "-n", SYSTEM_NAMESPACE, "--wait", "--timeout", "4m")
     try:
         kept = {service["metadata"]["name"] for service in stage.kube.items(NAMESPACE, "llmservices")}
         assert {"chat", "code"} <= kept
-        stage.until(lambda: not stage.kube.items(SYSTEM_NAMESPACE, "pods"), 90, "the release's pods are gone")
+        stage.until(
+            lambda: not stage.kube.items(SYSTEM_NAMESPACE, "pods"), 180, "the release's pods are gone"
+        )
         assert services.restarted(before, stage.lives()) == 0
     finally:
         deploy.headrace(stage.target, Steps())
     stage.settled()
     assert services.restarted(before, stage.lives()) == 0
-    stage.until(lambda: stage.complete("chat").status_code == 200, 30, "the gateway routes again")
+    stage.until(lambda: stage.complete("chat").status_code == 200, 120, "the gateway routes again")
 
 
 def test_a_deleted_service_leaves_nothing(stage):
@@ -45,12 +47,12 @@ def test_a_deleted_service_leaves_nothing(stage):
     model = {**sample["spec"]["model"], "servedName": "brief"}
     spec = {**sample["spec"], "model": model}
     stage.kube.apply({**sample, "metadata": {"name": "brief", "namespace": NAMESPACE}, "spec": spec})
-    stage.until(lambda: stage.pods("brief"), 30, "a pod")
-    stage.kube("delete", "llmservice", "brief", "-n", NAMESPACE, "--wait=true", timeout=60)
-    stage.until(lambda: not _owned(stage), 90, f"everything of it gone, still there: {_owned(stage)}")
+    stage.until(lambda: stage.pods("brief"), 120, "a pod")
+    stage.kube("delete", "llmservice", "brief", "-n", NAMESPACE, "--wait=true")
+    stage.until(lambda: not _owned(stage), 300, "everything of it gone")
     with pytest.raises(KubeError, match="NotFound"):
         stage.service("brief")
-    assert stage.complete("brief").status_code == 404
+    stage.until(lambda: stage.complete("brief").status_code == 404, 60, "its route is gone")
     assert stage.complete("code").status_code == 200
 
 

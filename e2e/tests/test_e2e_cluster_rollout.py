@@ -1,6 +1,11 @@
-"""A change that needs new pods: the old one finishes the streams that it has, the new one takes over."""
+"""A change that needs new pods: the old one finishes the streams that it has, the new one takes over.
+
+The streams must last until the old pod is told to stop, and end within the service's `drainTimeout`. One
+batch is timed first, so that as many are sent as the engine of this machine answers in TARGET seconds.
+"""
 
 import asyncio
+import math
 import time
 
 import pytest
@@ -8,31 +13,37 @@ import pytest
 from e2e.demo import replay
 from e2e.demo.replay import Call, Progress
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
-STREAMS = 8  # at once: enough to make each long
+BATCH = 3  # streams that the KV cache has room for at once
+TARGET = 15.0  # seconds; the samples' drainTimeout is 60
 
 
 async def test_streams_outlive_the_rollout_of_their_pod(stage):
     [old] = stage.pods("code")
+    began = time.monotonic()
+    await replay.replay(stage.url, _streams(BATCH), Progress())
+    count = BATCH * math.ceil(TARGET / (time.monotonic() - began))
+
     progress = Progress()
-    calls = [
-        Call(at=0.0, service="code", prompt_tokens=60, output_tokens=900, text_seed=f"long-{number}")
-        for number in range(STREAMS)
-    ]
-    streams = asyncio.create_task(replay.replay(stage.url, calls, progress))
-    await asyncio.to_thread(
-        stage.until, lambda: progress.in_flight["code"] == STREAMS, 10, "all streams sent"
-    )
+    streams = asyncio.create_task(replay.replay(stage.url, _streams(count), progress))
+    await asyncio.to_thread(stage.until, lambda: progress.in_flight["code"] == count, 30, "all streams sent")
     await asyncio.to_thread(_roll, stage)
-    await asyncio.to_thread(stage.until, lambda: _gone(stage, old), 30, "the old pod is told to stop")
+    await asyncio.to_thread(stage.until, lambda: _gone(stage, old), 60, "the old pod is told to stop")
     assert progress.in_flight["code"], "the streams ended before the rollout began: nothing was tested"
     samples = await streams
-    assert [sample.error for sample in samples] == [""] * STREAMS
+    assert [sample.error for sample in samples] == [""] * count
     await asyncio.to_thread(stage.settled)
     [new] = stage.pods("code")
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert stage.complete("code").status_code == 200
+
+
+def _streams(count):
+    return [
+        Call(at=0.0, service="code", prompt_tokens=60, output_tokens=600, text_seed=f"long-{number}")
+        for number in range(count)
+    ]
 
 
 def _roll(stage):

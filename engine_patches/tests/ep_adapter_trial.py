@@ -8,7 +8,7 @@ from headrace_engine.contracts import PolicyDocument
 
 MARKS = [
     pytest.mark.vllm,
-    pytest.mark.timeout(300),  # importing vLLM can take a minute on a busy machine
+    pytest.mark.timeout(600),  # importing vLLM can take minutes on a slow, busy machine
     pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
     pytest.mark.usefixtures("quiet_vllm"),
 ]

@@ -50,7 +50,7 @@ def main(model: str, policies: list[str]) -> None:
 
 def put_in_force(document: PolicyDocument, board: BoardReader) -> None:
     write_policy(paths.policy_path(paths.root()), document)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (record := board.read()) is None or record.applied_hash != int(document.hash, 16):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{document.policy} was not applied: {record}")

@@ -19,7 +19,7 @@ PLUGIN_VERSION = "9.9.9"  # which only the delivered copy has
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("default"),  # torch's own, as the model is made
 ]
 
@@ -53,7 +53,7 @@ def test_policies_change_no_token(tmp_path):
     }
     command = [sys.executable, HERE / "ep_engine_run.py", tmp_path / "tiny", "FCFS", "CHAOS", "LARRY"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=880, check=False
     )
     reports = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
     assert reports, done.stdout[-3000:] + done.stderr[-3000:]

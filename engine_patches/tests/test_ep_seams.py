@@ -11,7 +11,7 @@ from headrace_engine.control.paths import stats_paths
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("default"),  # vLLM's and torch's own
 ]
 

@@ -22,8 +22,7 @@ class Operator:
     """The operator as its own process, with a log."""
 
     def __init__(self, apiserver, log, image=SIDECAR_IMAGE, **environment):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+        with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         settings = {
             "KUBECONFIG": str(apiserver.kubeconfig),
@@ -39,7 +38,7 @@ class Operator:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        eventually(self._ready, 30)
+        eventually(self._ready)
 
     def _ready(self):
         assert self.process.poll() is None, self.log.read_text()
@@ -57,7 +56,7 @@ class Operator:
 
     def stop(self):
         self.process.terminate()
-        assert self.process.wait(15) is not None
+        assert self.process.wait(120) is not None
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,9 @@ class Kube:
     def __init__(self, apiserver, namespace):
         context = ssl.create_default_context(cafile=str(apiserver.folder / "pki" / "ca.crt"))
         headers = {"Authorization": f"Bearer {apiserver.token}"}
-        self.http = httpx.Client(base_url=apiserver.url, headers=headers, verify=context, trust_env=False)
+        self.http = httpx.Client(
+            base_url=apiserver.url, headers=headers, verify=context, trust_env=False, timeout=60
+        )
         self.namespace = namespace
 
     def close(self):
@@ -78,7 +80,7 @@ def ok(answer):
     return answer.json()
 
 
-def eventually(check, seconds=20.0, every=0.05):
+def eventually(check, seconds=120.0, every=0.05):
     """The first true value of `check`; fails with its last value at the deadline."""
     deadline = time.monotonic() + seconds
     while True:

@@ -8,8 +8,6 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from op_kube import ok
-
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
 
 _ADDRESSES = iter(range(2, 65_000))
@@ -33,7 +31,7 @@ class FakeNode:
 
     def __exit__(self, *_):
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(60)
         for engine in self.engines.values():
             engine.close()
 
@@ -50,13 +48,14 @@ class FakeNode:
         status = self.problem or engine.pod_status()
         if not contains(pod.get("status", {}), status):
             answer = self.kube.patch("pods", name, {"status": status}, sub="status")
-            assert answer.status_code in {200, 404}, answer.text
+            assert answer.status_code in {200, 404, 409}, answer.text  # gone, or in someone else's hands
         nudge = pod["metadata"].get("annotations", {}).get("headrace.dev/policy-nudge", "")
         if engine.seen_nudge != nudge or not engine.hash:
-            engine.seen_nudge = nudge
             service = pod["metadata"]["labels"]["headrace.dev/service"]
-            config_map = ok(self.kube.http.get(self.kube.path("configmaps", f"{service}-policy")))
-            engine.take(json.loads(config_map["data"]["policy.json"]))
+            config_map = self.kube.get("configmaps", f"{service}-policy")
+            if config_map is not None:  # else the service is being deleted
+                engine.seen_nudge = nudge
+                engine.take(json.loads(config_map["data"]["policy.json"]))
 
 
 class _Engine:

@@ -17,7 +17,7 @@ from headrace_operator.resync import resync
 from headrace_operator.settings import Settings
 from headrace_operator.workqueue import WorkQueue
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 SELECTOR = "app.kubernetes.io/managed-by=headrace"
 
 

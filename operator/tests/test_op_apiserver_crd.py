@@ -3,7 +3,7 @@
 import pytest
 from op_kube import llmservice, ok
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 ENGINE = {"image": "example/vllm:1"}
 # (what to replace in a valid spec, what the refusal must say: the field and the fix)

@@ -6,6 +6,7 @@ reports like the sidecar. Envoy gets its configuration from the picker over ADS,
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -29,10 +30,15 @@ BODY_LIMIT = 1 << 20
 PING_INTERVAL = "0.1s"  # so that a minute of Envoy's pings takes a second
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+PICKER_TIMEOUT = "2s"  # a picker that is late on a busy machine is not one that is gone
+PING_TIMEOUT = "20s"
+
+
+def free_ports(count: int) -> list[int]:
+    """Free loopback ports, all distinct because all are held at once."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def chat(model, text="hello", **extra):
@@ -46,7 +52,7 @@ async def posted(session, url, body, headers=None):
         return response.status, await response.json()
 
 
-async def until(condition, what: str, seconds: float = 10.0):
+async def until(condition, what: str, seconds: float = 45.0):
     """Poll `condition` (sync or async) until it is true; its value."""
     deadline = time.monotonic() + seconds
     while True:
@@ -70,8 +76,10 @@ class Engine:
     silent: bool = False  # the sidecar accepts no stream
     served: list[dict] = field(default_factory=list)  # headers, path and body of each request
     aborted: int = 0
-    events: int = 20
+    events: int = 20  # of a stream
     gap: float = 0.02
+    over: asyncio.Event | None = None  # streams go on until it is set, however many events that takes
+    turns: asyncio.Semaphore | None = None  # an event is sent for each release
     runners: list[web.AppRunner] = field(default_factory=list)
 
     def load(self, **numbers):
@@ -106,7 +114,9 @@ class Engine:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         try:
-            for number in range(self.events):
+            for number in itertools.takewhile(self._more, itertools.count()):
+                if self.turns is not None:
+                    await self.turns.acquire()
                 await response.write(b'data: {"engine": "%s", "n": %d}\n\n' % (self.address.encode(), number))
                 await asyncio.sleep(self.gap)
             await response.write(b"data: [DONE]\n\n")
@@ -114,6 +124,9 @@ class Engine:
             self.aborted += 1
             raise
         return response
+
+    def _more(self, number):
+        return number < self.events if self.over is None else not self.over.is_set()
 
     async def _load(self, request):
         if self.silent:
@@ -135,9 +148,8 @@ class Rig:
         self.folder = folder
         self.body_limit = body_limit
         self.catalog_file = folder / "catalog.json"
-        self.port, self.ready_port, self.admin_port = free_port(), free_port(), free_port()
-        self.grpc_port, self.http_port = free_port(), free_port()
-        self.engine_port, self.sidecar_port = free_port(), free_port()
+        self.port, self.ready_port, self.admin_port, *others = free_ports(7)
+        self.grpc_port, self.http_port, self.engine_port, self.sidecar_port = others
         self.url = f"http://127.0.0.1:{self.port}"
         self.picker = None
         self.envoy = None
@@ -172,7 +184,8 @@ class Rig:
         for cluster in document["static_resources"]["clusters"]:
             (options,) = cluster["typed_extension_protocol_options"].values()
             http2 = options["explicit_http_config"]["http2_protocol_options"]
-            http2["connection_keepalive"]["interval"] = PING_INTERVAL
+            http2["connection_keepalive"] = {"interval": PING_INTERVAL, "timeout": PING_TIMEOUT}
+        _picker_filter(document)["message_timeout"] = PICKER_TIMEOUT
         path.write_text(json.dumps(document))
         with (self.folder / "envoy.log").open("ab") as log:
             self.envoy = subprocess.Popen(
@@ -192,7 +205,7 @@ class Rig:
     async def terminate_picker(self):
         """End the picker in good order; its exit status."""
         self.picker.terminate()
-        status = await asyncio.to_thread(self.picker.wait, 10)
+        status = await asyncio.to_thread(self.picker.wait, 45)
         self.picker = None
         return status
 
@@ -319,3 +332,11 @@ class Rig:
             if line.startswith("headrace_gateway_engines{") and 'state="reporting"' in line
         )
         return fresh == expected
+
+
+def _picker_filter(node):
+    """The settings of the filter that asks the picker, wherever in Envoy's configuration it is."""
+    if isinstance(node, dict) and "message_timeout" in node:
+        return node
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return next((found for child in children if (found := _picker_filter(child))), None)

@@ -7,7 +7,7 @@ import json
 import pytest
 from sc_gateway_rig import BODY_LIMIT, chat, posted, until
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.timeout(240)]
 
 CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
@@ -195,7 +195,6 @@ async def test_large_bodies_pass(rig, session):
     assert engine.served[0]["bytes"] == len(body)
 
 
-@pytest.mark.timeout(120)
 async def test_two_hundred_services(rig, session):
     engine = await rig.engine(1)
     await rig.apply(session, {rig.config(f"model-{number}"): [engine] for number in range(200)})

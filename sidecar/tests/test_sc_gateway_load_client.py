@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from sc_gateway_reports import IDLE
-from sc_gateway_rig import Engine, free_port, until
+from sc_gateway_rig import Engine, free_ports, until
 
 from headrace_engine.contracts import ContractError, GatewayConfig, encode
 from headrace_sidecar.gateway import load_client
@@ -41,7 +41,7 @@ def catalog(*engines):
 
 
 async def test_streams_are_followed_and_reopened():
-    sidecar_port, port = free_port(), free_port()
+    sidecar_port, port = free_ports(2)
     engines = [await Engine(f"127.0.9.{number}", port, sidecar_port).start() for number in (1, 2)]
     running = {}
 

@@ -14,7 +14,7 @@ from headrace_sidecar.gateway import watch
 from headrace_sidecar.gateway.catalog import ServiceKey
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
