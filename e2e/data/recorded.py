@@ -3,7 +3,7 @@
 import functools
 from pathlib import Path
 
-from headrace_engine.sim.workloads import trace
+from headrace_engine.sim.workloads import servegen, trace
 from headrace_engine.sim.workloads.arrival import Arrival
 
 FOLDER = Path(__file__).parent
@@ -42,3 +42,10 @@ def sharegpt() -> tuple[Arrival, ...]:
 def arxiv() -> tuple[Arrival, ...]:
     """Lengths of 28,257 arXiv summaries; no times."""
     return _lengths("arxiv_lengths.csv.gz")
+
+
+@functools.cache
+def servegen_clients(service: str) -> tuple[servegen.Client, ...]:
+    """The clients of `m-small`, `m-large` or `deepseek-r1` that have published lengths."""
+    rates, lengths = (FOLDER / f"servegen_{service}_{part}.csv.gz" for part in ("rates", "lengths"))
+    return tuple(servegen.clients(rates, lengths))

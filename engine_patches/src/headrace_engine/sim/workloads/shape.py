@@ -76,12 +76,13 @@ def at_rate(arrivals: Sequence[Arrival], rate: float) -> list[Arrival]:
 def renewal(
     lengths: Sequence[Arrival], count: int, rate: float, seed: int, variation: float = 1.0
 ) -> list[Arrival]:
-    """`count` requests drawn from `lengths`, none twice before all are used, at independent arrival times.
+    """`count` requests drawn from `lengths`, none twice before all are used, at made-up arrival times.
 
-    Gaps are Gamma distributed with mean 1/rate and coefficient of variation `variation`; 1 is Poisson.
+    Gaps are Gamma distributed with coefficient of variation `variation`; 1 is Poisson. They are stretched so
+    that the mean rate is exactly `rate`: a load means the same with each seed.
     """
-    if rate <= 0 or variation <= 0:
-        raise ValueError(f"rate {rate} and variation {variation} must be above zero")
+    if variation <= 0:
+        raise ValueError(f"a variation of {variation} is not above zero")
     chance = random.Random(f"renewal {seed}")  # noqa: S311  (no secret)
     drawn: list[Arrival] = []
     while len(drawn) < count:
@@ -91,8 +92,8 @@ def renewal(
     arrivals = []
     for each in drawn[:count]:
         arrivals.append(dataclasses.replace(each, at=at))
-        at += chance.gammavariate(shape, 1 / (rate * shape))
-    return arrivals
+        at += chance.gammavariate(shape, 1 / shape)
+    return at_rate(arrivals, rate)
 
 
 def spread(arrivals: Sequence[Arrival], grid: float, seed: int) -> list[Arrival]:

@@ -25,7 +25,14 @@ JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 
 
 class TraceError(ValueError):
-    """A trace that can't be used; one line that names file, row and column."""
+    """A trace that can't be used; one line that names file, row and column.
+
+    `skippable`: reading with `skip` would leave that row out.
+    """
+
+    def __init__(self, message: str, *, skippable: bool = False) -> None:
+        super().__init__(message)
+        self.skippable = skippable
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ def read(path: Path, *, longest: int | None = None, skip: bool = False) -> Trace
         except _BadField as error:
             message = f"{path}, row {number}, column {error.column}: {error.reason}"
             if not skip:
-                raise TraceError(message) from None
+                raise TraceError(message, skippable=True) from None
             skipped.append(message)
             continue
         start = arrival.at if start is None else start
@@ -127,11 +134,13 @@ def _rows(path: Path, skipped: list[str] | None) -> Iterator[tuple[int, Mapping[
                     record = json.loads(line)
                     reason = "" if isinstance(record, dict) else "is no JSON object"
                 except ValueError:
-                    record, reason = {}, "is no JSON"
+                    record, reason = {}, "is no JSON object"
                 if not reason:
                     yield number, record
                 elif skipped is None:
-                    raise TraceError(f"{path}, row {number}: {reason}; each line must hold one object")
+                    raise TraceError(
+                        f"{path}, row {number}: {reason}; each line must hold one", skippable=True
+                    )
                 else:
                     skipped.append(f"{path}, row {number}: {reason}")
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:

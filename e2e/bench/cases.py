@@ -1,0 +1,177 @@
+"""One simulated run of one engine, as a value: `measure` turns many of them into figures.
+
+Loads are fractions of what stock vLLM with default settings sustains on the same requests, engine and grid
+point when all of them wait from the start; so a load means the same whatever policy serves it.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from e2e.bench import workloads
+from e2e.bench.pool import ENGINE_SOURCES, REPOSITORY, Figures, run_all
+from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.cost import catalog
+from headrace_engine.cost.model import CostModel, sensitivity, unloaded_seconds
+from headrace_engine.policies import registry
+from headrace_engine.sim import metrics
+from headrace_engine.sim.metrics import Targets
+from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.workloads.arrival import Arrival
+
+STOCK = "stock"
+DEFAULT_BUDGET = 8192
+TUNED = tuple((budget, watermark) for budget in (8192, 2048, 1024) for watermark in (0.0, 0.05))
+GRID = tuple((mixed, overhead) for mixed in (1.0, 1.4, 1.8) for overhead in (0.0, 1.0, 3.0))
+SOURCES = (*ENGINE_SOURCES, REPOSITORY / "e2e/bench/cases.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A model on a GPU, with the KV cache that fits beside it."""
+
+    model: str
+    gpu: str
+    settings: EngineSettings
+    fitted_to: str | None = None  # part of the name of the engine that the cost model is of
+
+
+def _engine(model: str, gpu: str, kv: tuple[int, int], longest: int, fitted: str | None = None) -> Engine:
+    """`kv`: blocks, and tokens in each."""
+    settings = EngineSettings(
+        num_blocks=kv[0],
+        block_size=kv[1],
+        max_num_seqs=256,
+        max_num_batched_tokens=DEFAULT_BUDGET,
+        max_model_len=longest,
+    )
+    return Engine(model, gpu, settings, fitted)
+
+
+ENGINES = {
+    "llama-3-8b-h100": _engine("llama-3-8b", "H100", (27_648, 16), 8192),  # 54 GiB of KV
+    "llama-3-8b-a100": _engine("llama-3-8b", "A100", (27_648, 16), 8192),  # 54 GiB
+    "llama-2-13b-a100": _engine("llama-2-13b", "A100", (3_680, 16), 4096),  # 46 GB
+    "opt-13b-a100": _engine("opt-13b", "A100", (457, 32), 2048, "DistServe"),  # 12 GB: KV binds
+}
+TARGETS = {
+    "ttft": Targets(ttft=1.0),
+    "tbt": Targets(tbt=0.05),
+    "ttft_tbt": Targets(ttft=1.0, tbt=0.05),
+    "jct": Targets(jct_scale=5.0),
+    "jct2": Targets(jct_scale=2.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run. `policy`: stock, a policy of the registry, or one of the simulator's baselines."""
+
+    workload: str
+    engine: str
+    load: float  # of stock's sustained rate
+    seed: int = 0
+    policy: str = STOCK
+    parameters: tuple[tuple[str, Any], ...] = ()
+    step_budget: int = 0  # tokens per step with mode Fixed; 0 is mode Engine
+    budget: int = DEFAULT_BUDGET  # vLLM's --max-num-batched-tokens
+    watermark: float = 0.0  # share of KV blocks kept free at admission
+    requests: int = 2000
+    mixed: float = 1.0  # mixed_attention_factor
+    overhead_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """All requests of a workload wait from the start; says what stock sustains."""
+
+    workload: str
+    engine: str
+    seed: int
+    requests: int
+    mixed: float
+    overhead_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A case with its arrival rate in requests/s."""
+
+    case: Case
+    rate: float
+
+
+def measure(cases: Sequence[Case], title: str, workers: int = 2) -> dict[Case, Figures]:
+    """Figures of each case as `metrics.summarise` names them, and `rate`, `steps`, `kv_use`, `decisions`."""
+    rates = sustained_rates(cases, f"{title}: saturation", workers)
+    timed = {case: Timed(case, case.load * rates[overload(case)]) for case in cases}
+    found = run_all(list(timed.values()), run_case, title, sources=SOURCES, workers=workers)
+    return {case: found[job] for case, job in timed.items()}
+
+
+def sustained_rates(cases: Sequence[Case], title: str, workers: int = 2) -> dict[Overload, float]:
+    """Requests/s that stock with default settings sustains, for each workload and engine of these cases."""
+    jobs = list(dict.fromkeys(map(overload, cases)))
+    found = run_all(jobs, run_overload, title, sources=SOURCES, workers=workers)
+    return {job: float(figures["rate"]) for job, figures in found.items()}
+
+
+def overload(case: Case) -> Overload:
+    """What tells the meaning of the case's load."""
+    return Overload(case.workload, case.engine, case.seed, case.requests, case.mixed, case.overhead_ms)
+
+
+def run_overload(job: Overload) -> Figures:
+    """Stock's sustained requests/s."""
+    from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
+
+    engine = ENGINES[job.engine]
+    arrivals = workloads.make(job.workload, job.requests, 1.0, job.seed, engine.settings.max_model_len)
+    waiting = [replace(arrival, at=0.0) for arrival in arrivals]
+    run = simulate(waiting, engine.settings, cost_of(job.engine, job.mixed, job.overhead_ms))
+    return {"rate": metrics.sustained_rate(run.outcomes)}
+
+
+def run_case(job: Timed) -> Figures:
+    """Figures of one run."""
+    from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
+
+    case, engine = job.case, ENGINES[job.case.engine]
+    longest = engine.settings.max_model_len
+    arrivals = workloads.make(case.workload, case.requests, job.rate, case.seed, longest)
+    settings = replace(engine.settings, max_num_batched_tokens=case.budget, watermark=case.watermark)
+    cost = cost_of(case.engine, case.mixed, case.overhead_ms)
+    run = simulate(arrivals, settings, cost, policy_of(case))
+
+    def unloaded(arrival: Arrival) -> float:
+        return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, DEFAULT_BUDGET)
+
+    return {
+        **metrics.summarise(run.outcomes, TARGETS, unloaded),
+        "rate": job.rate,
+        "steps": run.steps,
+        "kv_use": run.kv_use,
+        "decisions": run.decisions,
+    }
+
+
+def policy_of(case: Case) -> Any:
+    """What `simulate` takes: a document, a function that composes a policy, or None for stock."""
+    if case.policy == STOCK:
+        return None
+    parameters = dict(case.parameters)
+    if case.policy in registry.names():
+        budget = StepBudget("Fixed", case.step_budget) if case.step_budget else StepBudget()
+        return PolicyDocument(case.policy, parameters, budget)
+    from headrace_engine.sim.baselines import BASELINES  # noqa: PLC0415  it imports vLLM
+
+    return BASELINES[case.policy](step_budget=case.step_budget, **parameters)
+
+
+@functools.cache
+def cost_of(engine: str, mixed: float = 1.0, overhead_ms: float = 0.0) -> CostModel:
+    """The engine's cost model at a point of the grid."""
+    each = ENGINES[engine]
+    cost = catalog.find(each.model, each.gpu, engine=each.fitted_to)
+    return sensitivity(cost, mixed, overhead_ms / 1000)

@@ -1,0 +1,168 @@
+"""Runs many small jobs in a pool of processes, keeps each result, and shows how far it is.
+
+A job is a frozen dataclass of plain values, and a module-level function makes figures of it. Its result is
+kept under the user's cache folder by the job, the function and a digest of the source that the figures
+depend on, so that an interrupted run goes on where it was and a changed policy is measured anew. Comments
+and docstrings are no part of the digest.
+"""
+
+import ast
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+Job = TypeVar("Job")
+Figures = Mapping[str, float | str]
+
+REPOSITORY = Path(__file__).parents[2]
+ENGINE = REPOSITORY / "engine_patches/src/headrace_engine"
+ENGINE_SOURCES = (ENGINE, REPOSITORY / "e2e/data", REPOSITORY / "e2e/bench/workloads.py")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "bench"
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",  # vLLM walks over sets of strings
+    "OMP_NUM_THREADS": "1",  # two processes share two cores
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+
+
+class JobError(RuntimeError):
+    """A job failed; names it."""
+
+
+def run_all(
+    jobs: Sequence[Job],
+    function: Callable[[Job], Figures],
+    title: str,
+    *,
+    sources: Sequence[Path] = ENGINE_SOURCES,
+    workers: int = 2,
+    cache: Path = CACHE,
+) -> dict[Job, Figures]:
+    """The figures of each job. Ctrl-C ends it at once; what is finished is kept.
+
+    Raises JobError when a job fails; the others that had finished are kept all the same.
+    """
+    digest = source_digest(sources)
+    places = {job: cache / f"{_key(job, function, digest)}.json" for job in jobs}
+    found = {job: kept for job, place in places.items() if (kept := _read(place)) is not None}
+    missing = [job for job in places if job not in found]
+    with _progress() as progress:
+        task = progress.add_task(title, total=len(places), completed=len(found))
+        if missing:
+            progress.reset(task, total=len(places), completed=len(found))
+        for job, figures in _results(missing, function, workers):
+            _keep(places[job], job, figures)
+            found[job] = figures
+            progress.advance(task)
+    return {job: found[job] for job in jobs}
+
+
+def source_digest(sources: Sequence[Path]) -> str:
+    """Of all files in these places: Python by its syntax tree without docstrings, others by content."""
+    digest = hashlib.sha256(metadata.version("vllm").encode())
+    for source in sources:
+        files = sorted(source.rglob("*")) if source.is_dir() else [source]
+        for file in files:
+            if not file.is_file() or "__pycache__" in file.parts or file.suffix in {".md", ".pyc"}:
+                continue
+            content = _meaning(file) if file.suffix == ".py" else file.read_bytes()
+            digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def _meaning(file: Path) -> bytes:
+    tree = ast.parse(file.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [each for each in node.body if not _is_text(each)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _key(job: object, function: Callable[..., Figures], digest: str) -> str:
+    assert dataclasses.is_dataclass(job)
+    assert not isinstance(job, type)
+    name = f"{function.__module__}:{function.__qualname__}"
+    text = json.dumps([name, digest, dataclasses.asdict(job)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _read(place: Path) -> Figures | None:
+    try:
+        figures: Figures = json.loads(place.read_text())["figures"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return figures
+
+
+def _keep(place: Path, job: object, figures: Figures) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps({"job": dataclasses.asdict(job), "figures": dict(figures)}))  # type: ignore[call-overload]
+    draft.replace(place)
+
+
+def _results(jobs: Sequence[Job], function: Callable[[Job], Figures], workers: int):  # type: ignore[no-untyped-def]
+    if not jobs:
+        return
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)  # a process started afresh reads its hash seed from there
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), initializer=_ignore_interrupt)
+    try:
+        running: dict[Future[Figures], Job] = {pool.submit(function, job): job for job in jobs}
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                job = running.pop(future)
+                try:
+                    yield job, future.result()
+                except Exception as error:
+                    raise JobError(f"{job} failed: {error}") from error
+    finally:
+        # Whatever ended this: nothing keeps computing behind the user's back.
+        processes = list((pool._processes or {}).values())  # noqa: SLF001  (there is no public way)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _ignore_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description:32}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

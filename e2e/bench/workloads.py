@@ -1,0 +1,70 @@
+"""The workloads of the benchmarks by name; docs/benchmarks.md describes them.
+
+`code`, `conversation` and `mooncake` arrive as recorded, stretched to the wanted mean rate; a seed is another
+segment of the trace. With `-poisson` the same lengths arrive at random, with `-bursty` at gaps that vary
+three times their mean; so do the lengths that have no times, `sharegpt` and `arxiv`. A seed is then another
+draw. `chats` are synthetic chats of several turns with conversation's lengths; `servegen-m-small`, `-m-large`
+and `-deepseek-r1` are generated from descriptions of production clients, a seed being another hour. Requests
+that the model's context can't hold are left out, never cut.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from e2e.data import recorded
+from headrace_engine.sim.workloads import servegen, shape
+from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_engine.sim.workloads.chats import chats
+
+MOONCAKE_GRID = 3.0  # seconds
+BURSTY = 3.0  # coefficient of variation of the gaps; between the two Azure services
+
+RECORDED: Mapping[str, Callable[[], Sequence[Arrival]]] = {
+    "code": recorded.azure_code,
+    "conversation": recorded.azure_conversation,
+    "mooncake": recorded.mooncake,
+}
+LENGTHS: Mapping[str, Callable[[], Sequence[Arrival]]] = {
+    **RECORDED,
+    "sharegpt": recorded.sharegpt,
+    "arxiv": recorded.arxiv,
+}
+VARIATIONS = {"poisson": 1.0, "bursty": BURSTY}
+SERVEGEN = "servegen-"
+
+
+def names() -> list[str]:
+    """All workloads."""
+    return [
+        *RECORDED,
+        *(f"{lengths}-{gaps}" for lengths in LENGTHS for gaps in VARIATIONS),
+        "chats",
+        *(SERVEGEN + service for service in ("m-small", "m-large", "deepseek-r1")),
+    ]
+
+
+def make(name: str, count: int, rate: float, seed: int, longest: int) -> list[Arrival]:
+    """`count` requests at a mean of `rate` requests/s, of at most `longest` tokens; raises ValueError."""
+    base, _, gaps = name.partition("-")
+    if name not in names():
+        raise ValueError(f"there is no workload {name!r}, only {', '.join(names())}")
+    if name == "chats":
+        return chats(recorded.azure_conversation(), count, rate, seed, longest=longest)
+    if name.startswith(SERVEGEN):
+        return _servegen(name.removeprefix(SERVEGEN), count, rate, seed, longest=longest)
+    usable = shape.fitting(LENGTHS[base](), longest)
+    if gaps:
+        return shape.renewal(usable, count, rate, seed, VARIATIONS[gaps])
+    if base == "mooncake":
+        usable = shape.spread(usable, MOONCAKE_GRID, seed)
+    return shape.at_rate(shape.segment(usable, count, seed), rate)
+
+
+def _servegen(service: str, count: int, rate: float, seed: int, *, longest: int) -> list[Arrival]:
+    clients = recorded.servegen_clients(service)
+    seconds = servegen.WINDOW
+    while True:
+        made = servegen.generate(clients, seed * 3600, seconds, seed)
+        usable = shape.fitting(made, longest)
+        if len(usable) >= count:
+            return shape.at_rate(usable[:count], rate)
+        seconds *= 2
