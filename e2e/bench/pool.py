@@ -8,13 +8,14 @@ and docstrings are no part of the digest.
 
 import ast
 import dataclasses
+import functools
 import hashlib
+import importlib.util
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +36,7 @@ Figures = Mapping[str, float | str]
 REPOSITORY = Path(__file__).parents[2]
 ENGINE = REPOSITORY / "engine_patches/src/headrace_engine"
 ENGINE_SOURCES = (ENGINE, REPOSITORY / "e2e/data", REPOSITORY / "e2e/bench/workloads.py")
+NO_SOURCE = {"SOURCES.md", "known_error.json"}  # no figure depends on them
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "bench"
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # vLLM walks over sets of strings
@@ -66,8 +68,6 @@ def run_all(
     missing = [job for job in places if job not in found]
     with _progress() as progress:
         task = progress.add_task(title, total=len(places), completed=len(found))
-        if missing:
-            progress.reset(task, total=len(places), completed=len(found))
         for job, figures in _results(missing, function, workers):
             _keep(places[job], job, figures)
             found[job] = figures
@@ -77,15 +77,23 @@ def run_all(
 
 def source_digest(sources: Sequence[Path]) -> str:
     """Of all files in these places: Python by its syntax tree without docstrings, others by content."""
-    digest = hashlib.sha256(metadata.version("vllm").encode())
+    digest = hashlib.sha256(_vllm_version())
     for source in sources:
         files = sorted(source.rglob("*")) if source.is_dir() else [source]
         for file in files:
-            if not file.is_file() or "__pycache__" in file.parts or file.suffix in {".md", ".pyc"}:
+            if not file.is_file() or "__pycache__" in file.parts or file.name in NO_SOURCE:
                 continue
             content = _meaning(file) if file.suffix == ".py" else file.read_bytes()
             digest.update(f"{file.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
+
+
+def _vllm_version() -> bytes:
+    """Found without importing vLLM, which takes ten seconds; its distribution has several names."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        raise JobError("vLLM is not installed here: run `make env`")
+    return Path(spec.origin).with_name("_version.py").read_bytes()
 
 
 def _meaning(file: Path) -> bytes:
@@ -123,33 +131,51 @@ def _keep(place: Path, job: object, figures: Figures) -> None:
     draft.replace(place)
 
 
-def _results(jobs: Sequence[Job], function: Callable[[Job], Figures], workers: int):  # type: ignore[no-untyped-def]
+def _results(
+    jobs: Sequence[Job], function: Callable[[Job], Figures], workers: int
+) -> Iterator[tuple[Job, Figures]]:
     if not jobs:
         return
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)  # a process started afresh reads its hash seed from there
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), initializer=_ignore_interrupt)
+    pool = _processes(workers)
+    running: dict[Future[Figures], Job] = {pool.submit(function, job): job for job in jobs}
     try:
-        running: dict[Future[Figures], Job] = {pool.submit(function, job): job for job in jobs}
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                job = running.pop(future)
-                try:
-                    yield job, future.result()
-                except Exception as error:
-                    raise JobError(f"{job} failed: {error}") from error
+                yield _outcome(running.pop(future), future)
+    except BaseException:  # Ctrl-C above all: nothing keeps computing behind the user's back
+        _processes.cache_clear()
+        _end(pool)
+        raise
+
+
+def _outcome(job: Job, future: Future[Figures]) -> tuple[Job, Figures]:
+    try:
+        return job, future.result()
+    except Exception as error:
+        raise JobError(f"{job} failed: {type(error).__name__}: {error}") from error
+
+
+@functools.cache
+def _processes(workers: int) -> ProcessPoolExecutor:
+    """One pool for all calls: each of its processes imports vLLM, once."""
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT)  # a process started afresh reads its hash seed from there
+    try:
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
+        for _ in range(workers):
+            pool.submit(_ignore_interrupt)  # starts them while the environment holds
+        return pool
     finally:
-        # Whatever ended this: nothing keeps computing behind the user's back.
-        processes = list((pool._processes or {}).values())  # noqa: SLF001  (there is no public way)
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    processes = list((pool._processes or {}).values())  # noqa: SLF001  (there is no public way)
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
 
 
 def _ignore_interrupt() -> None:

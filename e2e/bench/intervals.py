@@ -1,0 +1,58 @@
+"""Ratios over seeds with their intervals, and whether a win holds over the whole sensitivity grid."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom.
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+)
+NORMAL = 1.960  # with more
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval; low and high are the value itself where one seed gives no interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """`0.42 (0.38 to 0.47)`, or the value alone."""
+        if self.low == self.high:
+            return f"{self.value:.2f}"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """Their mean; the interval is Student's t over them. ValueError without any."""
+    if not values:
+        raise ValueError("no values to take a mean of")
+    middle = statistics.fmean(values)
+    if len(values) == 1:
+        return Estimate(middle, middle, middle)
+    degrees = len(values) - 1
+    t = STUDENT[degrees - 1] if degrees <= len(STUDENT) else NORMAL
+    half = t * statistics.stdev(values) / math.sqrt(len(values))
+    return Estimate(middle, middle - half, middle + half)
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """Geometric mean of ours / theirs, paired by seed, with the t interval of its logarithm.
+
+    ValueError unless all are above zero and there are as many of ours as of theirs.
+    """
+    if len(ours) != len(theirs) or min((*ours, *theirs), default=0) <= 0:
+        raise ValueError("a ratio needs pairs of values above zero")
+    logs = mean([math.log(our / their) for our, their in zip(ours, theirs, strict=True)])
+    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
+
+
+def wins_everywhere(ratios: Iterable[float], *, lower_is_better: bool = True) -> bool:
+    """Whether every grid point's ratio is on the good side of 1; False of none."""
+    found = list(ratios)
+    return bool(found) and all(value < 1 if lower_is_better else value > 1 for value in found)

@@ -1,0 +1,74 @@
+"""Result pages: Markdown with tables and pictures, beside the JSON in `e2e/bench/results`."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.bench.intervals import Estimate
+from e2e.bench.results import RESULTS
+
+Cell = str | float | int | Estimate | None
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A Markdown table, all columns but the first right-aligned; ValueError for a row of another length."""
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError(f"each row needs {len(header)} cells")
+    cells = [list(header), *[[text(cell) for cell in row] for row in rows]]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
+    lines = [
+        "| "
+        + " | ".join(_padded(cell, width, place) for place, (cell, width) in _columns(row, widths))
+        + " |"
+        for row in cells
+    ]
+    rule = "|" + "|".join(
+        ":" + "-" * (widths[0] + 1) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)
+    )
+    return "\n".join([lines[0], rule + "|", *lines[1:]])
+
+
+def text(cell: Cell) -> str:
+    """A cell as it is printed: three significant digits, `-` for nothing."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, str | Estimate):
+        return str(cell)
+    if isinstance(cell, int) or abs(cell) >= 1000:
+        return f"{cell:,.0f}"
+    return f"{cell:.3g}"
+
+
+def picture(path: Path, caption: str) -> str:
+    """Markdown that shows a picture beside the page."""
+    return f"![{caption}]({path.name})\n\n*{caption}*"
+
+
+def page(name: str, title: str, *parts: str, simulated: bool = True, folder: Path = RESULTS) -> Path:
+    """Write `folder/name.md`; a simulated one begins by saying so, with the simulator's known error."""
+    note = [f"Simulated: no GPU ran. {known_error()}"] if simulated else []
+    path = folder / f"{name}.md"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join([f"# {title}", *note, *(part.strip() for part in parts)]) + "\n")
+    return path
+
+
+def known_error(folder: Path = RESULTS) -> str:
+    """One sentence: how far the simulator was from a measured run, as `validation.json` says."""
+    try:
+        figures = json.loads((folder / "validation.json").read_text())["figures"]
+        ttft, tpot, e2e = (figures[f"pro6000_8b_{key}_error_percent"] for key in ("ttft", "tpot", "e2e"))
+    except (OSError, ValueError, KeyError):
+        return "`python -m e2e.bench.validation` measures the simulator's error, which is not known here."
+    return (
+        "Against a measured vLLM run (8B model, RTX PRO 6000) the simulator's mean TTFT is off by "
+        f"{ttft:+.1f} %, TPOT by {tpot:+.1f} %, end to end by {e2e:+.1f} %."
+    )
+
+
+def _columns(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(zip(row, widths, strict=True)))
+
+
+def _padded(cell: str, width: int, place: int) -> str:
+    return cell.ljust(width) if place == 0 else cell.rjust(width)
