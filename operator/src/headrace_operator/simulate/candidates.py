@@ -1,0 +1,92 @@
+"""The scheduling settings that are compared, each with the patch that asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.policies import parameters, registry
+from headrace_operator.api import LLMService, policy_document
+from headrace_operator.api.serving import block_name
+
+POLICIES = ("FCFS", "LARRY")
+STEP_TOKENS = (None, 2048, 1024)  # stepBudget: Engine, then Fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One setting of `spec.scheduling`."""
+
+    name: str
+    document: PolicyDocument
+    current: bool  # what the service asks for now
+
+    @property
+    def in_words(self) -> str:
+        """`FCFS, 2048 tokens per step`."""
+        return f"{self.name} tokens per step"
+
+
+def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
+    """Each policy with default settings and each step budget below `engine_tokens`, and the service's own.
+
+    `engine_tokens` is the engine's --max-num-batched-tokens: a fixed budget of as much is the engine's own.
+    """
+    current = policy_document(service)
+    budgets = [tokens for tokens in STEP_TOKENS if tokens is None or tokens < engine_tokens]
+    documents = [
+        PolicyDocument(policy, {}, _step_budget(tokens), current.slo).sealed()
+        for policy in POLICIES
+        for tokens in budgets
+    ]
+    wanted = _effect(current, engine_tokens)
+    found = [
+        Candidate(_name(document, engine_tokens), document, _effect(document, engine_tokens) == wanted)
+        for document in documents
+    ]
+    if not any(candidate.current for candidate in found):
+        found.insert(0, Candidate(_name(current, engine_tokens), current, current=True))
+    return found
+
+
+def patch(service: LLMService, candidate: Candidate) -> dict[str, Any]:
+    """The merge patch that makes `candidate` the service's scheduling; stored settings of the policy go."""
+    document = candidate.document
+    scheduling: dict[str, Any] = {
+        "policy": document.policy,
+        "stepBudget": {"mode": document.step_budget.mode},
+    }
+    if document.step_budget.tokens is not None:
+        scheduling["stepBudget"]["tokens"] = document.step_budget.tokens
+    if document.parameters:
+        scheduling[block_name(document.policy)] = dict(document.parameters)
+    elif service.spec.scheduling.settings.get(document.policy):
+        scheduling[block_name(document.policy)] = None
+    return {"spec": {"scheduling": scheduling}}
+
+
+def command(service: LLMService, change: Mapping[str, Any]) -> str:
+    """The patch as a command to paste."""
+    return (
+        f"kubectl patch llmservice {service.key.name} -n {service.key.namespace} --type merge "
+        f"-p '{json.dumps(change)}'"
+    )
+
+
+def _step_budget(tokens: int | None) -> StepBudget:
+    return StepBudget("Engine", None) if tokens is None else StepBudget("Fixed", tokens)
+
+
+def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, int]:
+    """What the document comes to: policy, settings with their defaults, tokens per step."""
+    settings = parameters.parse(registry.POLICIES[document.policy].Params, document.parameters, "")
+    return document.policy, settings, min(document.step_budget.tokens or engine_tokens, engine_tokens)
+
+
+def _name(document: PolicyDocument, engine_tokens: int) -> str:
+    settings = ", ".join(f"{key} {value}" for key, value in document.parameters.items())
+    tokens = min(document.step_budget.tokens or engine_tokens, engine_tokens)
+    return f"{document.policy}{f' ({settings})' if settings else ''}, {tokens}"

@@ -1,0 +1,145 @@
+"""`headrace simulate`: the command line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from headrace_engine.contracts import GatewayConfig, loads
+from headrace_operator import names
+from headrace_operator.api import LLMService
+from headrace_operator.api.base import milliseconds
+from headrace_operator.desired.gateway_config_map import gateway_config_map
+from headrace_operator.simulate import candidates, document, models, targets, trace
+from headrace_operator.simulate.engine import engine
+from headrace_operator.simulate.errors import UsageError
+from headrace_operator.simulate.jobs import World
+from headrace_operator.simulate.pool import pool
+from headrace_operator.simulate.report import Report, as_json
+from headrace_operator.simulate.study import study
+from headrace_operator.simulate.table import WIDTH, show
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 after a result, 2 after one line that says what to correct."""
+    options = _parser().parse_args(arguments)
+    try:
+        report = simulate(options)
+    except UsageError as error:
+        print(f"headrace simulate: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if options.output == "json":
+        print(json.dumps(as_json(report), indent=2))
+    else:
+        show(report, Console(width=max(Console().width, WIDTH)))
+    return 0
+
+
+def simulate(options: argparse.Namespace) -> Report:
+    """Read what was named, simulate, conclude; raises UsageError."""
+    service = document.load(options.service)
+    served = models.served(service, options.model)
+    cost = models.cost_model(served.name, options.gpu, service.spec.engine.tensor_parallel_size)
+    profile = cost.profile
+    derived = engine(service, served, profile)
+    stretch = trace.load(options.trace, derived.settings, options.window, skip=options.skip_bad_rows)
+    slo, assumed = targets.targets(service)
+    if importlib.util.find_spec("vllm") is None:
+        raise UsageError(
+            f"vLLM is not installed for {sys.executable}; the simulator runs vLLM's own scheduler (no GPU "
+            "needed): pip install 'vllm>=0.30,<0.33'"
+        )
+    world = World(
+        arrivals=stretch.arrivals,
+        settings=derived.settings,
+        profile=(profile.model, profile.gpu, profile.tensor_parallel),
+        gateway=_gateway(service),
+        slo=slo,
+        seed=options.seed,
+    )
+    replicas = max(service.replicas, 1)
+    most = max(options.replicas_up_to, replicas)
+    with pool(world) as workers:
+        compared = candidates.candidates(service, derived.settings.max_num_batched_tokens)
+        result = study(workers, compared, replicas, most)
+    return Report(
+        service=service,
+        profile=profile,
+        engine=derived,
+        trace=str(options.trace),
+        stretch=stretch,
+        slo=slo,
+        slo_assumed=assumed,
+        replicas=replicas,
+        most=most,
+        study=result,
+    )
+
+
+def _gateway(service: LLMService) -> GatewayConfig:
+    """What the operator would tell the gateway."""
+    written = gateway_config_map(service, (service.served_name,))
+    return loads(GatewayConfig, written["data"][names.GATEWAY_FILE])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("headrace")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser(
+        "simulate",
+        help="what other scheduling policies would do to a service's own traffic",
+        description="Simulate an LLMService on a trace with vLLM's own scheduler and Headrace's own balancer,"
+        " under its policy and others. No GPU and no cluster is needed.",
+    )
+    command.add_argument(
+        "--service", type=Path, required=True, metavar="FILE", help="YAML file with the LLMService"
+    )
+    command.add_argument(
+        "--trace",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="CSV or JSON lines: arrival_time (seconds or ISO dates), prompt_tokens, output_tokens; the "
+        "finished-request log, Azure's and Mooncake's columns are known too",
+    )
+    command.add_argument("--gpu", required=True, help="a100, h100 or h200")
+    command.add_argument("--model", help="cost model to use; default: known from spec.model.source")
+    command.add_argument(
+        "--window",
+        type=_seconds,
+        default="10m",
+        metavar="10m",
+        help="simulate the busiest stretch of this length (default: 10m)",
+    )
+    command.add_argument(
+        "--replicas-up-to",
+        type=_count,
+        default=8,
+        metavar="N",
+        help="how many replicas to try at most (default: 8)",
+    )
+    command.add_argument("--skip-bad-rows", action="store_true", help="leave out rows that can't be used")
+    command.add_argument("--seed", type=int, default=0, help="of the balancer's chance (default: 0)")
+    command.add_argument("--output", choices=["table", "json"], default="table")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        return milliseconds(text) / 1000
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
+    return int(text)

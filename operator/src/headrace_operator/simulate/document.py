@@ -1,0 +1,105 @@
+"""The LLMService of a YAML file, checked as the API server and the operator check it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headrace_operator import accept
+from headrace_operator.api import API_VERSION, GROUP, KIND, LLMService, parse
+from headrace_operator.crd import definition
+from headrace_operator.errors import RefusedError
+from headrace_operator.settings import Settings
+from headrace_operator.simulate.errors import UsageError
+
+# What only a cluster knows is taken as allowed.
+_ANY_CLUSTER = Settings(sidecar_image="", allow_host_path=True)
+
+
+def load(path: Path) -> LLMService:
+    """The one LLMService in the file; raises UsageError that names the file, the field and the fix."""
+    found = [body for body in _documents(path) if _kind(body) == KIND]
+    if not found:
+        raise UsageError(f"{path}: no {KIND} in it; {_contents(path)}")
+    if len(found) > 1:
+        listed = ", ".join(str((body.get("metadata") or {}).get("name")) for body in found)
+        raise UsageError(f"{path}: {len(found)} {KIND}s ({listed}); keep one of them in the file")
+    body = found[0]
+    if body.get("apiVersion") != API_VERSION:
+        raise UsageError(f"{path}: apiVersion: {body.get('apiVersion')!r} is not {API_VERSION}")
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{path}: metadata.name: missing; an {KIND} needs a name")
+    try:
+        return _checked(body)
+    except RefusedError as error:
+        raise UsageError(f'{path}: the {KIND} "{name}" is invalid: {error}') from error
+
+
+def _checked(body: Mapping[str, Any]) -> LLMService:
+    for field, known in _unknown(body.get("spec"), _schema(), "spec"):
+        raise RefusedError("InvalidSpec", f"{field}: unknown field; there are {', '.join(known)}")
+    metadata = {"namespace": "default", "uid": "simulated", **body["metadata"]}
+    service = parse({**body, "metadata": metadata})
+    accept.check(service, (), _ANY_CLUSTER)
+    return service
+
+
+@functools.cache
+def _schema() -> Mapping[str, Any]:
+    """The schema of `spec` that the API server has."""
+    version = definition()["spec"]["versions"][0]
+    schema: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return schema
+
+
+def _documents(path: Path) -> list[Any]:
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not a text file") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UsageError(f"{where}: not YAML: {what}") from error
+    items: list[Any] = []
+    for document in documents:  # `kubectl get -o yaml` of several wraps them in a List
+        inside = document.get("items") if isinstance(document, Mapping) else None
+        items += inside if _kind(document).endswith("List") and isinstance(inside, list) else [document]
+    return items
+
+
+def _contents(path: Path) -> str:
+    kinds = dict.fromkeys(_kind(body) for body in _documents(path) if body is not None)
+    return f"it holds {', '.join(kinds)}" if kinds else "it is empty"
+
+
+def _kind(body: Any) -> str:
+    if not isinstance(body, Mapping):
+        return "no object"
+    kind = str(body.get("kind", "an object without kind"))
+    foreign = kind == KIND and not str(body.get("apiVersion", "")).startswith(f"{GROUP}/")
+    return f"{kind} of another API" if foreign else kind
+
+
+def _unknown(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, list[str]]]:
+    """Fields that the schema does not have, with those it has; `kubectl apply` refuses them too."""
+    if isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from _unknown(item, schema["items"], f"{path}[{index}]")
+    properties = schema.get("properties")
+    if not isinstance(value, Mapping) or properties is None:
+        return
+    for name, inner in value.items():
+        if name in properties:
+            yield from _unknown(inner, properties[name], f"{path}.{name}")
+        else:
+            yield f"{path}.{name}", list(properties)

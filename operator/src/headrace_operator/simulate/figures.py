@@ -1,0 +1,79 @@
+"""What one simulated setting comes to, and which setting to recommend. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+ENOUGH = 0.9  # share of requests that shall meet every target
+SAME_SHARE = 0.01  # shares closer than this are taken as equal
+WORTH = (
+    0.95  # a change that gains less than 5 % of the mean JCT is none: the simulator's own error is like that
+)
+STARVES = 2.0  # times the longest wait of the current setting
+STARVES_FROM = 5.0  # seconds; shorter waits starve nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and percentiles, in seconds."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One setting on the trace; everything is simulated."""
+
+    requests: int  # measured: without warm-up and cool-down
+    refused: int  # of all, by routing.maxQueue
+    ttft: Spread | None  # None: no request came so far
+    tbt: Spread | None  # mean gap of each request; None also if every output is one token
+    jct: Spread | None
+    longest_wait: float  # seconds until first scheduled
+    preemptions: int  # of all requests
+    met: Mapping[str, float]  # share of requests by target: those of ttft, tbt, jct that are set, and `all`
+
+
+def better(new: Figures, old: Figures) -> bool:
+    """Whether `new` is worth a change: more requests meet their targets, or as many and sooner."""
+    gained = new.met["all"] - old.met["all"]
+    if abs(gained) > SAME_SHARE:
+        return gained > 0
+    return mean_jct(new) < WORTH * mean_jct(old)
+
+
+def holds(new: Figures, old: Figures) -> bool:
+    """Whether `new` is at all better than `old`, by the same measure."""
+    gained = new.met["all"] - old.met["all"]
+    if abs(gained) > SAME_SHARE:
+        return gained > 0
+    return mean_jct(new) <= mean_jct(old)
+
+
+def starves(new: Figures, old: Figures) -> bool:
+    """Whether someone waits far longer with `new` than anyone with `old`."""
+    return new.longest_wait > max(STARVES * old.longest_wait, STARVES_FROM)
+
+
+def best(figures: Sequence[Figures], current: int) -> int:
+    """Index of the setting to recommend; `current` unless another is worth a change and starves nobody.
+
+    Of the settings whose share of met targets is within a point of the highest, the one with the lowest mean
+    JCT.
+    """
+    old = figures[current]
+    fair = [number for number, each in enumerate(figures) if number == current or not starves(each, old)]
+    highest = max(figures[number].met["all"] for number in fair)
+    close = [number for number in fair if figures[number].met["all"] >= highest - SAME_SHARE]
+    winner = min(close, key=lambda number: mean_jct(figures[number]))
+    return winner if better(figures[winner], old) else current
+
+
+def mean_jct(figures: Figures) -> float:
+    """Seconds; infinity if no request was finished."""
+    return figures.jct.mean if figures.jct else inf

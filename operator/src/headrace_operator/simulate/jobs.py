@@ -1,0 +1,45 @@
+"""What a simulation is asked: handed to other processes, so without vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace_engine.contracts import GatewayConfig, PolicyDocument, Slo
+from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_operator.simulate.figures import Figures
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all simulations of one command have in common."""
+
+    arrivals: tuple[Arrival, ...]
+    settings: EngineSettings  # of each replica
+    profile: tuple[str, str, int]  # model, GPU, GPUs of a replica: names a cost model
+    gateway: GatewayConfig
+    slo: Slo  # what a request is judged by
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One simulation; the last two are doubts about the cost model, see `cost.model.sensitivity`."""
+
+    policy: PolicyDocument
+    replicas: int
+    mixed_attention_factor: float = 1.0
+    overhead_seconds: float = 0.0
+
+
+class Simulate(Protocol):
+    """Simulates jobs, several at a time."""
+
+    @property
+    def at_once(self) -> int:
+        """How many run side by side."""
+
+    def __call__(self, jobs: Sequence[Job], what: str) -> list[Figures]:
+        """Figures of each job, in order; `what` they are for is told to the user."""

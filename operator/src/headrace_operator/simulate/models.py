@@ -1,0 +1,83 @@
+"""Which cost model stands for the model that a service serves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace_engine.cost import catalog
+from headrace_engine.cost.model import CostModel
+from headrace_operator.api import LLMService
+from headrace_operator.simulate.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The model of a service as the catalogue knows it."""
+
+    name: str
+    longest: int | None  # tokens of prompt and output that the weights allow; None if it was not recognised
+    told: bool  # by --model instead of by its source
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Published weights of one shape: a pattern of their names without organisation, and their context."""
+
+    pattern: str
+    name: str  # {size} is the pattern's group
+    longest: int
+
+
+# Names on the Hugging Face hub. Quantised weights (-FP8, -AWQ, -GPTQ, ...) take other times and memory.
+_CHAT = r"(-instruct|-chat|-it)?(-hf)?"
+_FAMILIES = (
+    _Family(rf"(meta-)?llama-3\.[13]-(?P<size>8b|70b){_CHAT}", "llama-3-{size}", 131_072),
+    _Family(rf"(meta-)?llama-3-(?P<size>8b|70b){_CHAT}", "llama-3-{size}", 8192),
+    _Family(rf"llama-2-(?P<size>7b|13b|70b){_CHAT}", "llama-2-{size}", 4096),
+    _Family(r"opt-(?P<size>13b)", "opt-{size}", 2048),
+)
+
+
+def served(service: LLMService, told: str | None) -> Served:
+    """The catalogue's name for the service's model; raises UsageError if its source says nothing known."""
+    if told is not None:
+        return Served(told, None, told=True)
+    source = service.spec.model.source
+    last = source.rpartition("/")[2].lower()
+    for family in _FAMILIES:
+        match = re.fullmatch(family.pattern, last)
+        if match:
+            return Served(family.name.format(size=match["size"]), family.longest, told=False)
+    raise UsageError(
+        f"spec.model.source: no cost model is known for {source}; name one of like size with --model: "
+        + ", ".join(dict.fromkeys(profile.model for profile in catalog.profiles()))
+    )
+
+
+def cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
+    """The newest cost model of `model` on so many GPUs; raises UsageError that lists what exists."""
+    try:
+        return catalog.find(model, gpu, tensor_parallel)
+    except catalog.UnknownProfileError as error:
+        raise UsageError(_advice(model, gpu, tensor_parallel)) from error
+
+
+def _advice(model: str, gpu: str, tensor_parallel: int) -> str:
+    """The first of model, GPU and number of GPUs that has no cost model, with those that have."""
+    known = catalog.profiles()
+    if not any(profile.model == model.rpartition("/")[2].lower() for profile in known):
+        return f"--model: no cost model for {model}; there are {_listed(p.model for p in known)}"
+    known = [profile for profile in known if profile.model == model.rpartition("/")[2].lower()]
+    if not any(profile.gpu.lower() == gpu.lower() for profile in known):
+        return f"--gpu: no cost model for {model} on {gpu}; there are {_listed(p.gpu for p in known)}"
+    sizes = _listed(str(p.tensor_parallel) for p in known if p.gpu.lower() == gpu.lower())
+    return (
+        f"spec.engine.tensorParallelSize: no cost model for {model} on {tensor_parallel} x {gpu}; "
+        f"there are for {sizes}"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))

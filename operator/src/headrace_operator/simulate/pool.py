@@ -1,0 +1,73 @@
+"""Simulations side by side, each in a process of its own, with a progress bar on stderr."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from headrace_operator.simulate.figures import Figures
+from headrace_operator.simulate.jobs import Job, Simulate, World
+
+PRELOADED = ["headrace_operator.simulate.quiet", "headrace_operator.simulate.worker"]
+MOST = 8  # processes; each takes about 1 GiB
+
+# For the workers, before anything is imported there. vLLM goes through sets: with one hash seed everywhere a
+# simulation comes out the same everywhere.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+
+
+class Pool:
+    """`Simulate` for one world."""
+
+    def __init__(self, executor: ProcessPoolExecutor, world: World, progress: Progress, at_once: int) -> None:
+        self.at_once = at_once
+        self._executor = executor
+        self._world = world
+        self._progress = progress
+
+    def __call__(self, jobs: Sequence[Job], what: str) -> list[Figures]:
+        """Figures of each job, in order; `what` they are for is shown beside the bar."""
+        task = self._progress.add_task(what, total=len(jobs))
+        futures = [self._executor.submit(_run, self._world, job) for job in jobs]
+        for future in futures:
+            future.add_done_callback(partial(self._advance, task))
+        return [future.result() for future in futures]
+
+    def _advance(self, task: TaskID, done: Future[Figures]) -> None:
+        if not done.cancelled():
+            self._progress.advance(task)
+
+
+@contextmanager
+def pool(world: World) -> Iterator[Simulate]:
+    """A pool of as many processes as the machine has cores, within reason."""
+    at_once = max(2, min(os.cpu_count() or 2, MOST))
+    os.environ.update(_ENVIRONMENT)
+    context = multiprocessing.get_context("forkserver")  # imports vLLM once, which takes seconds
+    context.set_forkserver_preload(PRELOADED)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+    with ProcessPoolExecutor(at_once, mp_context=context) as executor, progress:
+        try:
+            yield Pool(executor, world, progress, at_once)
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _run(world: World, job: Job) -> Figures:
+    from headrace_operator.simulate import worker  # noqa: PLC0415 vLLM must not be imported where tables are drawn
+
+    return worker.run(world, job)

@@ -1,0 +1,181 @@
+"""The result: tables for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_engine.contracts import Slo
+from headrace_engine.cost.model import Profile
+from headrace_operator.api import LLMService
+from headrace_operator.simulate import candidates, known_error, targets
+from headrace_operator.simulate.engine import Engine
+from headrace_operator.simulate.figures import ENOUGH, Figures
+from headrace_operator.simulate.study import Study
+from headrace_operator.simulate.trace import Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was asked and what came out."""
+
+    service: LLMService
+    profile: Profile
+    engine: Engine
+    trace: str  # its file
+    stretch: Stretch
+    slo: Slo
+    slo_assumed: bool
+    replicas: int  # that the policies were compared on
+    most: int  # replicas tried at most
+    study: Study
+
+    @property
+    def change(self) -> dict[str, Any] | None:
+        """The recommended patch; None if there is nothing to change."""
+        study = self.study
+        if study.recommended == study.current:
+            return None
+        return candidates.patch(self.service, study.candidates[study.recommended])
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Everything, in seconds and shares."""
+    study, stretch = report.study, report.stretch
+    return {
+        "simulated": True,
+        "service": str(report.service.key),
+        "replicas": report.replicas,
+        "balancer": report.service.spec.routing.balancer,
+        "trace": {
+            "file": report.trace,
+            "requests": len(stretch.arrivals),
+            "start": round(stretch.start, 3),
+            "seconds": round(stretch.seconds, 3),
+            "of_requests": stretch.trace_requests,
+            "of_seconds": round(stretch.trace_seconds, 3),
+            "skipped": list(stretch.skipped),
+        },
+        "engine": dataclasses.asdict(report.engine.settings),
+        "kv_blocks_from": report.engine.kv_source,
+        "notes": notes(report),
+        "cost_model": dataclasses.asdict(report.profile),
+        "targets": {**dataclasses.asdict(report.slo), "assumed": report.slo_assumed},
+        "policies": [
+            {
+                "name": each.name,
+                "current": number == study.current,
+                "recommended": number == study.recommended,
+                "scheduling": candidates.patch(report.service, each)["spec"]["scheduling"],
+                **_rounded(figures),
+            }
+            for number, (each, figures) in enumerate(zip(study.candidates, study.figures, strict=True))
+        ],
+        "recommended": {
+            "name": study.candidates[study.recommended].name,
+            "patch": report.change,
+            "replicas": study.replicas,
+            "replicas_tried_up_to": report.most,
+            "doubtful": None if study.doubtful is None else study.candidates[study.doubtful].name,
+        },
+        "known_error": known_error.known_error(),
+    }
+
+
+def notes(report: Report) -> list[str]:
+    """What is not as in the service, or not known."""
+    arrivals, settings = report.stretch.arrivals, report.engine.settings
+    found = list(report.engine.notes)
+    if settings.prefix_caching and not any(arrival.prefix for arrival in arrivals):
+        found.append("the trace does not say which prompts begin alike: the prefix cache never helps here")
+    fitted = report.profile.max_context
+    beyond = sum(arrival.tokens > fitted for arrival in arrivals) / len(arrivals) if fitted else 0.0
+    if beyond:
+        found.append(
+            f"{beyond:.1%} of the requests exceed the {fitted} tokens that the cost model was fitted to"
+        )
+    if report.stretch.skipped:
+        found.append(f"{len(report.stretch.skipped)} rows skipped, first: {report.stretch.skipped[0]}")
+    return found
+
+
+def recommendation(report: Report) -> list[str]:
+    """What to do, as sentences and commands to paste."""
+    study, service = report.study, report.service
+    chosen, figures = study.candidates[study.recommended], study.figures[study.recommended]
+    lines = []
+    if report.change is None:
+        lines.append(
+            f"Recommended: keep {chosen.in_words}. No other setting is clearly better on this trace."
+        )
+    else:
+        lines += [f"Recommended: {chosen.in_words}.", "  " + candidates.command(service, report.change)]
+    if study.doubtful is not None:
+        lines.append(
+            f"{study.candidates[study.doubtful].in_words} looks better above, but not if steps take "
+            "longer than the cost model says."
+        )
+    scale = (
+        f"kubectl scale llmservice {service.key.name} -n {service.key.namespace} --replicas={study.replicas}"
+    )
+    goal = f"for {ENOUGH:.0%} of the requests to meet their targets"
+    if study.replicas is None:
+        lines.append(
+            f"Replicas: more than {report.most} are needed {goal}; {report.replicas} give "
+            f"{figures.met['all']:.0%}. --replicas-up-to tries more."
+        )
+    elif study.replicas == report.replicas:
+        lines.append(f"Replicas: {study.replicas}, as now, are the fewest {goal}.")
+    else:
+        lines += [f"Replicas: {study.replicas} are the fewest {goal}.", "  " + scale]
+    return lines
+
+
+def about(report: Report) -> list[str]:
+    """What was simulated, and how far to believe it."""
+    stretch, settings, profile = report.stretch, report.engine.settings, report.profile
+    count = len(stretch.arrivals)
+    prompt = sum(arrival.prompt_tokens for arrival in stretch.arrivals) / count
+    output = sum(arrival.output_tokens for arrival in stretch.arrivals) / count
+    which = (
+        "all of it"
+        if count == stretch.trace_requests
+        else f"the busiest {clock(stretch.seconds)} of {clock(stretch.trace_seconds)}, from "
+        f"{clock(stretch.start)} on"
+    )
+    return [
+        (
+            f"Trace: {report.trace}, {which}: {count} requests, {stretch.rate:.2f} per second, on average "
+            f"{prompt:.0f} prompt and {output:.0f} output tokens."
+        ),
+        (
+            f"Engine: {settings.max_num_batched_tokens} tokens, {settings.max_num_seqs} requests per step, "
+            f"{settings.num_blocks} KV blocks of {settings.block_size} ({report.engine.kv_source})."
+        ),
+        (
+            f"Step times: {profile.model} on {profile.tensor_parallel} x {profile.gpu}, {profile.engine}, "
+            f"{profile.source}."
+        ),
+        f"Targets: {targets.shown(report.slo)}"
+        + (" (assumed: spec.slo sets none)." if report.slo_assumed else " (spec.slo)."),
+        *(f"Note: {note}." for note in notes(report)),
+        f"Known error of the simulator: {known_error.in_words(known_error.known_error())}.",
+    ]
+
+
+def clock(seconds: float) -> str:
+    """`0:10:00`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def _rounded(figures: Figures) -> dict[str, Any]:
+    def shorter(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: shorter(inner) for key, inner in value.items()}
+        return round(value, 4) if isinstance(value, float) else value
+
+    found: dict[str, Any] = shorter(dataclasses.asdict(figures))
+    return found

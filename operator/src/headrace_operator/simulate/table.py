@@ -1,0 +1,103 @@
+"""The result for people: two tables, what to do, and how far to believe it."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from headrace_operator.simulate import report as reports
+from headrace_operator.simulate import targets
+from headrace_operator.simulate.figures import Spread
+from headrace_operator.simulate.report import Report
+
+WIDTH = 108  # the tables need it; narrower terminals wrap lines
+
+_FOUR = "mean   p50   p95   p99"
+
+
+def show(report: Report, console: Console) -> None:
+    """Print everything."""
+    console.print(headline(report), style="bold", highlight=False, markup=False)
+    console.print()
+    console.print(met(report))
+    console.print(latencies(report))
+    for line in reports.recommendation(report):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print()
+    for line in reports.about(report):
+        console.print(line, style="dim", highlight=False, markup=False)
+
+
+def headline(report: Report) -> str:
+    """What is compared."""
+    replicas = "1 replica" if report.replicas == 1 else f"{report.replicas} replicas"
+    return (
+        f"Simulated: {report.service.key}, {replicas} of {report.profile.model} on "
+        f"{report.profile.tensor_parallel} x {report.profile.gpu}, {report.service.spec.routing.balancer}"
+    )
+
+
+def met(report: Report) -> Table:
+    """Share of requests that met each target, longest wait, preemptions."""
+    names = [name for name in ("ttft", "tbt", "jct") if getattr(report.slo, f"{name}_ms") is not None]
+    refused = any(figures.refused for figures in report.study.figures)
+    table = _table(
+        "Requests that meet their targets, simulated",
+        *(f"{name.upper()}\n≤ {targets.duration(getattr(report.slo, f'{name}_ms'))}" for name in names),
+        "all\n",
+        "longest\nwait",
+        "preemp-\ntions",
+        *(["refused\n"] if refused else []),
+    )
+    for number, figures in enumerate(report.study.figures):
+        _row(
+            table,
+            report,
+            number,
+            *(f"{figures.met[name]:.1%}" for name in names),
+            f"{figures.met['all']:.1%}",
+            f"{_short(figures.longest_wait)} s",
+            f"{figures.preemptions}",
+            *([f"{figures.refused}"] if refused else []),
+        )
+    return table
+
+
+def latencies(report: Report) -> Table:
+    """Mean and percentiles."""
+    table = _table(
+        "Latencies, simulated", f"TTFT (s)\n{_FOUR}", f"TBT, mean gap (ms)\n{_FOUR}", f"JCT (s)\n{_FOUR}"
+    )
+    for number, figures in enumerate(report.study.figures):
+        cells = (_spread(figures.ttft, 1), _spread(figures.tbt, 1000), _spread(figures.jct, 1))
+        _row(table, report, number, *cells)
+    return table
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    table.add_column("policy,\ntokens per step", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _row(table: Table, report: Report, number: int, *cells: str) -> None:
+    study = report.study
+    mark = "now" if number == study.current else "best" if number == study.recommended else ""
+    style = "bold green" if number == study.recommended else None
+    table.add_row(mark, study.candidates[number].name, *cells, style=style)
+
+
+def _spread(spread: Spread | None, factor: float) -> str:
+    if spread is None:
+        return "-"
+    values = (spread.mean, spread.p50, spread.p95, spread.p99)
+    return " ".join(f"{_short(value * factor):>5}" for value in values)
+
+
+def _short(value: float) -> str:
+    """Three figures."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

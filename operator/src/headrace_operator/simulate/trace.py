@@ -1,0 +1,68 @@
+"""The stretch of a trace that is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.workloads import shape
+from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_engine.sim.workloads.trace import TraceError, read
+from headrace_operator.simulate.errors import UsageError
+
+FEWEST = 50  # requests; quantiles of fewer say nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Requests of the busiest window, with times from its start."""
+
+    arrivals: tuple[Arrival, ...]
+    start: float  # seconds into the trace
+    seconds: float  # length of the window, or of the trace if that is shorter
+    trace_requests: int
+    trace_seconds: float
+    skipped: tuple[str, ...]  # one line each
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return len(self.arrivals) / self.seconds
+
+
+def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> Stretch:
+    """The busiest `window` seconds of a trace; raises UsageError that names file, row and column."""
+    longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
+    try:
+        trace = read(path, longest=longest, skip=skip)
+    except TraceError as error:
+        advice = "; --skip-bad-rows leaves such rows out" if getattr(error, "skippable", False) else ""
+        raise UsageError(f"{error}{advice}") from error
+    arrivals = trace.arrivals
+    total = arrivals[-1].at
+    start = busiest(arrivals, window) if total > window else 0.0
+    chosen = tuple(shape.window(arrivals, start, window))
+    if len(chosen) < FEWEST:
+        where = f"the busiest {window:g} s of " if total > window else ""
+        raise UsageError(
+            f"{path}: {where}the trace has {len(chosen)} requests; at least {FEWEST} are needed"
+            + (" (--window takes a longer stretch)" if total > window else "")
+        )
+    if chosen[-1].at == 0:
+        raise UsageError(f"{path}: all {len(chosen)} requests arrive at the same time; record arrival times")
+    seconds = window if total > window else total
+    return Stretch(chosen, start, seconds, len(arrivals), total, tuple(trace.skipped))
+
+
+def busiest(arrivals: list[Arrival], window: float) -> float:
+    """Where the window with the most tokens (prompt and output) starts: at the arrival of a request."""
+    best, best_start, tokens, last = -1, 0.0, 0, 0
+    for first in arrivals:
+        while last < len(arrivals) and arrivals[last].at < first.at + window:
+            tokens += arrivals[last].tokens
+            last += 1
+        if tokens > best:
+            best, best_start = tokens, first.at
+        tokens -= first.tokens
+    return best_start

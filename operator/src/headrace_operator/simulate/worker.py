@@ -1,0 +1,69 @@
+"""One simulation: a service's replicas behind its gateway, serving a trace. Runs in a process of its own.
+
+The only module of the command that imports vLLM.
+"""
+
+from __future__ import annotations
+
+import gc
+
+from headrace_engine.contracts import Slo
+from headrace_engine.cost import catalog
+from headrace_engine.cost.model import sensitivity
+from headrace_engine.sim.engine import SimulatedEngine
+from headrace_engine.sim.fleet import simulate_fleet
+from headrace_engine.sim.metrics import Targets, summarise
+from headrace_engine.sim.outcome import Outcome
+from headrace_operator.simulate.figures import Figures, Spread
+from headrace_operator.simulate.jobs import Job, World
+from headrace_sidecar.simulated import SimulatedGateway
+
+
+def run(world: World, job: Job) -> Figures:
+    """Serve the world's trace to the end, as the job asks."""
+    cost = sensitivity(catalog.find(*world.profile), job.mixed_attention_factor, job.overhead_seconds)
+    engines = [
+        SimulatedEngine(world.settings, cost, job.policy, number=number, listening=True)
+        for number in range(job.replicas)
+    ]
+    gateway = SimulatedGateway(world.gateway, [engine.link for engine in engines], world.seed)
+    gc.collect()
+    gc.freeze()  # engines and trace live as long as the simulation; looking through them costs a third of it
+    try:
+        done = simulate_fleet(world.arrivals, engines, gateway, seed=world.seed)
+    finally:
+        gc.unfreeze()
+    served = [
+        outcome or Outcome(arrival)  # refused: lost
+        for arrival, outcome in zip(world.arrivals, done.outcomes, strict=True)
+    ]
+    return _figures(summarise(served, _targets(world.slo)), refused=gateway.refused)
+
+
+def _targets(slo: Slo) -> dict[str, Targets]:
+    """Each target alone, and all together."""
+    seconds = {
+        name: milliseconds / 1000
+        for name, milliseconds in (("ttft", slo.ttft_ms), ("tbt", slo.tbt_ms), ("jct", slo.jct_ms))
+        if milliseconds is not None
+    }
+    return {**{name: Targets(**{name: value}) for name, value in seconds.items()}, "all": Targets(**seconds)}
+
+
+def _figures(found: dict[str, float], refused: int) -> Figures:
+    return Figures(
+        requests=int(found["requests"]),
+        refused=refused,
+        ttft=_spread(found, "ttft"),
+        tbt=_spread(found, "tbt"),
+        jct=_spread(found, "jct"),
+        longest_wait=found.get("wait_max", 0.0),
+        preemptions=int(found["preemptions"]),
+        met={name: found[f"met_{name}"] for name in ("ttft", "tbt", "jct", "all") if f"met_{name}" in found},
+    )
+
+
+def _spread(found: dict[str, float], name: str) -> Spread | None:
+    if f"{name}_mean" not in found:
+        return None
+    return Spread(*(found[f"{name}_{which}"] for which in ("mean", "p50", "p95", "p99")))

@@ -1,0 +1,198 @@
+"""`headrace simulate` from its command line to its output: errors of one line, tables, JSON."""
+
+import io
+import json
+
+import pytest
+import yaml
+from op_world import body
+from rich.console import Console
+
+from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_operator.api import parse
+from headrace_operator.simulate import command, models, targets, trace
+from headrace_operator.simulate.candidates import candidates
+from headrace_operator.simulate.engine import engine
+from headrace_operator.simulate.figures import Figures, Spread
+from headrace_operator.simulate.report import Report, as_json
+from headrace_operator.simulate.study import Study
+from headrace_operator.simulate.table import WIDTH, show
+from headrace_operator.simulate.trace import Stretch
+
+SPEC = {
+    "model": {"source": "hf://meta-llama/Llama-3.1-8B-Instruct"},
+    "engine": {"image": "i", "maxModelLen": 8192},
+    "replicas": 2,
+    "slo": {"ttft": "500ms", "jct": "30s"},
+}
+HEADER = "arrival_time,prompt_tokens,output_tokens\n"
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Run the command on a service and a trace; gives its exit code and its lines on stderr."""
+
+    def run(rows, *options, **spec):
+        (tmp_path / "service.yaml").write_text(yaml.safe_dump(body(**SPEC | spec)))
+        (tmp_path / "trace.csv").write_text(rows)
+        files = ["--service", str(tmp_path / "service.yaml"), "--trace", str(tmp_path / "trace.csv")]
+        code = command.main(["simulate", *files, "--gpu", "h100", *options])
+        return code, capsys.readouterr().err.replace(f"{tmp_path}/", "").splitlines()
+
+    return run
+
+
+def rows(*lines):
+    return HEADER + "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time,prompt_tokens\n1,2\n", "trace.csv, row 1: column "),
+        (rows("0,-5,10"), "trace.csv, row 2, column prompt_tokens: -5 is not in 1 to 8192"),
+        (rows("0,10,1e12"), "trace.csv, row 2, column output_tokens: 1e12 is not in 1 to 8192"),
+        (rows("0,9000,10"), "trace.csv, row 2, column prompt_tokens: 9000 is not in 1 to 8192"),
+        (rows("5,10,10", "4,10,10"), "trace.csv, row 3, column arrival_time: 1 s before the row above"),
+        (rows("0,10,ten"), "trace.csv, row 2, column output_tokens: 'ten' is no number"),
+        (rows(), "trace.csv: holds no requests"),
+        (rows("0,10,10"), "trace.csv: the trace has 1 requests; at least 50 are needed"),
+        (rows(*["7,10,10"] * 50), "trace.csv: all 50 requests arrive at the same time"),
+        (
+            rows(*(f"{at * 60},10,10" for at in range(60))),
+            "trace.csv: the busiest 600 s of the trace has 10 requests; at least 50",
+        ),
+    ],
+)
+def test_a_trace_that_cannot_be_simulated(run, text, said):
+    code, lines = run(text)
+    assert code == 2
+    assert len(lines) == 1
+    assert lines[0].startswith(f"headrace simulate: {said}")
+
+
+def test_a_wrong_service_is_named(run):
+    code, lines = run(rows("0,10,10"), replicas=-1)
+    assert code == 2
+    assert " ".join(lines) == (
+        'headrace simulate: service.yaml: the LLMService "chat" is invalid: '
+        "spec.replicas: Input should be greater than or equal to 0"
+    )
+
+
+def test_an_unknown_gpu_is_answered_with_those_known(run):
+    code, lines = run(rows("0,10,10"), "--gpu", "tpu")
+    assert (code, lines) == (
+        2,
+        ["headrace simulate: --gpu: no cost model for llama-3-8b on tpu; there are A100, H100, H200"],
+    )
+
+
+@pytest.mark.parametrize("option", [["--window", "ten"], ["--replicas-up-to", "0"], ["--output", "xml"]])
+def test_wrong_options_end_with_two(run, option):
+    with pytest.raises(SystemExit) as ended:
+        run(rows("0,10,10"), *option)
+    assert ended.value.code == 2
+
+
+def test_bad_rows_are_skipped_and_told_where_that_was_asked(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(rows(*(f"{at},100,10" for at in range(50)), "50,99999,1"))
+    service = parse(body(**SPEC))
+    settings = engine(service, models.served(service, None), profile()).settings
+    found = trace.load(path, settings, 600.0, skip=True)
+    assert len(found.arrivals) == 50
+    assert [line.removeprefix(str(path)).split(":")[0] for line in found.skipped] == [
+        ", row 52, column prompt_tokens"
+    ]
+
+
+def test_the_busiest_window_has_the_most_tokens():
+    quiet = [Arrival(float(at), 10, 10) for at in range(100)]
+    busy = [Arrival(at + 0.5, 1000, 10) for at in (40, 41, 45)]
+    everything = sorted(quiet + busy, key=lambda arrival: arrival.at)
+    assert trace.busiest(everything, 6.0) == 40.0
+    assert trace.busiest(everything, 2.0) == 40.0
+    assert trace.busiest(quiet, 1000.0) == 0.0
+
+
+def profile():
+    return models.cost_model("llama-3-8b", "h100", 1).profile
+
+
+def report(recommended=3, replicas=1, doubtful=None, refused=0, **spec):
+    service = parse(body(**SPEC | spec))
+    served = models.served(service, None)
+    derived = engine(service, served, profile())
+    compared = candidates(service, derived.settings.max_num_batched_tokens)
+    each = Figures(
+        requests=80,
+        refused=refused,
+        ttft=Spread(0.123, 0.1, 1.5, 12.34),
+        tbt=None,
+        jct=Spread(10, 9, 20, 123.4),
+        longest_wait=11.5,
+        preemptions=17,
+        met={"ttft": 0.95, "tbt": 0.99, "jct": 0.987, "all": 0.94},
+    )
+    slo, assumed = targets.targets(service)
+    arrivals = tuple(Arrival(at / 2, 9000 if at == 0 else 100, 10) for at in range(1200))
+    return Report(
+        service=service,
+        profile=profile(),
+        engine=derived,
+        trace="log.jsonl",
+        stretch=Stretch(arrivals, 1800.0, 600.0, 9999, 3600.0, ("log.jsonl, row 3: is no JSON",)),
+        slo=slo,
+        slo_assumed=assumed,
+        replicas=2,
+        most=8,
+        study=Study(tuple(compared), (each,) * len(compared), 0, recommended, doubtful, replicas),
+    )
+
+
+def printed(found):
+    out = io.StringIO()
+    show(found, Console(file=out, width=WIDTH))
+    assert max(len(line) for line in out.getvalue().splitlines() if "  " in line[5:]) <= WIDTH
+    return out.getvalue()
+
+
+def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
+    text = printed(report())
+    assert text.startswith("Simulated: llm/chat, 2 replicas of llama-3-8b on 1 x H100, SAL\n")
+    assert text.count(", simulated ") == 2
+    assert text.count("≤") == 2
+    assert "now    FCFS, 8192" in text
+    assert "best   LARRY, 8192" in text
+    assert " 0.12  0.10  1.50  12.3" in text
+    assert "kubectl patch llmservice chat -n llm --type merge -p" in text
+    assert '"policy": "LARRY"' in text
+    assert "kubectl scale llmservice chat -n llm --replicas=1" in text
+    assert "the busiest 0:10:00 of 1:00:00, from 0:30:00 on: 1200 requests, 2.00 per second" in text
+    assert "Known error of the simulator: " in text
+    assert "0.1% of the requests exceed the 8192" in text
+    assert "the prefix cache never helps here" in text
+    assert "1 rows skipped, first: log.jsonl, row 3" in text
+
+
+def test_nothing_to_change():
+    text = printed(report(recommended=0, replicas=None, doubtful=3, slo={}, refused=2))
+    assert "Recommended: keep FCFS, 8192 tokens per step. No other setting is clearly better" in text
+    assert "LARRY, 8192 tokens per step looks better above, but not if steps take longer" in text
+    assert "Replicas: more than 8 are needed for 90% of the requests" in text
+    assert "TTFT 1 s, TBT 50 ms (assumed: spec.slo sets none)" in text
+    assert "refused" in text
+    assert "kubectl" not in text
+    assert "2, as now, are the fewest" in printed(report(replicas=2))
+
+
+def test_json_has_everything_a_program_needs():
+    found = json.loads(json.dumps(as_json(report())))
+    assert found["simulated"] is True
+    assert found["targets"] == {"ttft_ms": 500, "tbt_ms": None, "jct_ms": 30_000, "assumed": False}
+    assert [each["recommended"] for each in found["policies"]] == [False, False, False, True, False, False]
+    assert found["policies"][0]["ttft"] == {"mean": 0.123, "p50": 0.1, "p95": 1.5, "p99": 12.34}
+    assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] == "LARRY"
+    assert found["trace"]["requests"] == 1200
+    assert "runs" in found["known_error"]

@@ -1,0 +1,76 @@
+"""The service file of `headrace simulate`: which document is taken, and what is said of a wrong one."""
+
+import pytest
+import yaml
+from op_world import body
+
+from headrace_operator.simulate.document import load
+from headrace_operator.simulate.errors import UsageError
+
+
+def plain(**spec):
+    """As a user writes it: without what the API server adds."""
+    raw = body(**spec)
+    raw["metadata"] = {"name": "chat"}
+    return raw
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*documents):
+        path = tmp_path / "service.yaml"
+        texts = [text if isinstance(text, str) else yaml.safe_dump(text) for text in documents]
+        path.write_text("---\n".join(texts))
+        return path
+
+    return write
+
+
+def refusal(path):
+    with pytest.raises(UsageError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message
+
+
+def test_the_service_is_found_among_other_objects(file):
+    service = load(file({"kind": "Namespace"}, plain(replicas=3), ""))
+    assert str(service.key) == "default/chat"
+    assert service.replicas == 3
+
+
+def test_what_kubectl_get_prints_is_taken(file):
+    assert load(file({"kind": "List", "items": [body()]})).key.namespace == "llm"
+
+
+@pytest.mark.parametrize(
+    ("documents", "words"),
+    [
+        ([""], "it is empty"),
+        ([{"kind": "Service"}, "- 1\n"], "it holds Service, no object"),
+        ([plain(), plain()], "2 LLMServices (chat, chat); keep one"),
+        ([plain() | {"apiVersion": "headrace.dev/v1"}], "apiVersion: 'headrace.dev/v1' is not"),
+        ([plain() | {"apiVersion": "other/v1"}], "LLMService of another API"),
+        ([plain() | {"metadata": {}}], "metadata.name: missing"),
+        ([plain() | {"spec": {}}], 'the LLMService "chat" is invalid: spec.model: Field required'),
+        ([plain(slo={"tbt": "fast"})], "spec.slo.tbt: 'fast' must be a positive whole number"),
+        ([plain(slo={"ttff": "1s"})], "spec.slo.ttff: unknown field; there are ttft, tbt, jct"),
+        (
+            [plain(scheduling={"policy": "LARRY", "larry": {"beta": 1}})],
+            "spec.scheduling.larry.beta: unknown",
+        ),
+        ([plain(podTemplate={"volumes": [{"nam": "x"}]})], "spec.podTemplate.volumes[0].nam: unknown"),
+        ([plain(scheduling={"policy": "SJF"})], "spec.scheduling"),
+        (["a: [\n"], ":2:1: not YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(file, documents, words):
+    assert words in refusal(file(*documents))
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    assert refusal(tmp_path / "none.yaml").endswith("No such file or directory")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "not a text file" in refusal(tmp_path / "binary.yaml")

@@ -1,0 +1,152 @@
+"""What is compared, what is recommended, how many replicas are enough."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from op_world import body
+
+from headrace_operator.api import parse
+from headrace_operator.simulate.candidates import candidates, command, patch
+from headrace_operator.simulate.figures import Figures, Spread, best
+from headrace_operator.simulate.replicas import fewest
+from headrace_operator.simulate.study import study
+
+BASE = Figures(
+    requests=100,
+    refused=0,
+    ttft=Spread(1, 1, 2, 3),
+    tbt=Spread(0.02, 0.02, 0.03, 0.04),
+    jct=Spread(10, 9, 20, 30),
+    longest_wait=4.0,
+    preemptions=0,
+    met={"ttft": 0.8, "all": 0.8},
+)
+
+
+def figures(met=0.8, jct=10.0, wait=4.0):
+    return dataclasses.replace(BASE, met={"all": met}, jct=Spread(jct, jct, jct, jct), longest_wait=wait)
+
+
+def compared(engine_tokens=8192, **scheduling):
+    return candidates(parse(body(scheduling=scheduling)), engine_tokens)
+
+
+def test_each_policy_with_each_step_budget():
+    found = compared(policy="FCFS")
+    assert [each.name for each in found] == [
+        "FCFS, 8192",
+        "FCFS, 2048",
+        "FCFS, 1024",
+        "LARRY, 8192",
+        "LARRY, 2048",
+        "LARRY, 1024",
+    ]
+    assert [each.current for each in found] == [True, False, False, False, False, False]
+
+
+def test_a_fixed_budget_of_the_engines_own_is_no_other():
+    assert len(compared(2048, policy="FCFS")) == 4
+    found = compared(2048, policy="LARRY", stepBudget={"mode": "Fixed", "tokens": 4096})
+    assert [each.name for each in found if each.current] == ["LARRY, 2048"]
+
+
+def test_the_services_own_settings_come_first():
+    found = compared(policy="LARRY", larry={"alpha": 77}, stepBudget={"mode": "Fixed", "tokens": 512})
+    assert len(found) == 7
+    assert (found[0].name, found[0].current) == ("LARRY (alpha 77), 512", True)
+
+
+def test_the_patch_asks_for_the_candidate_and_nothing_else():
+    raw = body(scheduling={"policy": "FCFS", "larry": {"alpha": 77}})
+    service = parse(raw)
+    for each in candidates(service, 8192):
+        change = patch(service, each)["spec"]["scheduling"]
+        merged = {**raw["spec"]["scheduling"], **change}
+        raw_after = body(scheduling={key: value for key, value in merged.items() if value is not None})
+        after = candidates(parse(raw_after), 8192)
+        assert [other.name for other in after if other.current] == [each.name]
+    assert command(service, {"a": None}) == (
+        "kubectl patch llmservice chat -n llm --type merge -p '{\"a\": null}'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "winner"),
+    [
+        ([figures(met=0.805, jct=9.8)], 0),  # no more than the simulator's own error
+        ([figures(met=0.9, jct=12)], 1),
+        ([figures(met=0.795, jct=7)], 1),
+        ([figures(met=0.7, jct=5)], 0),
+        ([figures(met=0.9, jct=9), figures(met=0.895, jct=8)], 2),
+        ([figures(met=0.99, wait=9)], 0),  # someone starves
+        ([figures(met=0.99, wait=7)], 1),
+        ([dataclasses.replace(BASE, jct=None, met={"all": 0.0})], 0),
+    ],
+)
+def test_the_recommended_one(others, winner):
+    assert best([figures(), *others], 0) == winner
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 8))
+def test_the_fewest_replicas_are_found(needed, first, most, at_once):
+    tried = []
+
+    def enough(numbers):
+        assert len(numbers) <= at_once
+        tried.extend(numbers)
+        return [number >= needed for number in numbers]
+
+    assert fewest(enough, first, most, at_once) == (needed if needed <= most else None)
+    assert len(set(tried)) == len(tried)
+    assert max(tried) <= most
+    assert max(tried) <= max(first, 2 * needed)
+
+
+class Simulated:
+    """Answers from a function of the job."""
+
+    at_once = 2
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.jobs = []
+
+    def __call__(self, jobs, what):
+        assert what
+        self.jobs += jobs
+        return [self.answer(job) for job in jobs]
+
+
+def larry_is_better(job):
+    return figures(met=min(1.0, (0.9 if job.policy.policy == "LARRY" else 0.5) * job.replicas / 3))
+
+
+def test_a_study_compares_confirms_and_counts():
+    simulate = Simulated(larry_is_better)
+    found = study(simulate, compared(policy="FCFS"), 2, 8)
+    assert found.candidates[found.current].name == "FCFS, 8192"
+    assert found.candidates[found.recommended].name == "LARRY, 8192"
+    assert found.doubtful is None
+    assert found.replicas == 3
+    assert len(set(map(str, simulate.jobs))) == len(simulate.jobs)
+
+
+def test_what_does_not_hold_with_dearer_steps_is_not_recommended():
+    def only_if_cheap(job):
+        cheap = job.mixed_attention_factor == 1 or job.overhead_seconds == 0
+        return larry_is_better(job) if cheap else figures(met=0.5)
+
+    worse = dataclasses.replace(figures(), met={"all": 0.2})
+    found = study(Simulated(only_if_cheap), compared(policy="FCFS"), 2, 8)
+    assert found.recommended != found.current  # equal is not worse
+
+    def worse_if_dear(job):
+        cheap = job.mixed_attention_factor == 1 or job.overhead_seconds == 0
+        return worse if not cheap and job.policy.policy == "LARRY" else larry_is_better(job)
+
+    found = study(Simulated(worse_if_dear), compared(policy="FCFS"), 2, 4)
+    assert found.recommended == found.current
+    assert found.candidates[found.doubtful].name == "LARRY, 8192"
+    assert found.replicas is None
