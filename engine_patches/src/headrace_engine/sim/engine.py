@@ -22,13 +22,14 @@ from headrace_engine.sim.clock import Compose, MemoryLink, VirtualClock
 from headrace_engine.sim.decisions import Decisions
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.prefixes import PrefixHashes
-from headrace_engine.sim.scheduler import make_request, make_scheduler
+from headrace_engine.sim.scheduler import make_scheduler, text_request
 from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.shortcuts import ANY_TOKEN
 from headrace_engine.sim.workloads.arrival import Arrival
 
 NAP = 0.001  # seconds for which EngineCore sleeps when it has requests but could schedule none
 STALLED_NAPS = 20_000  # in a row, with nothing in flight: the engine will never go on
-SAMPLED, NOTHING_SAMPLED = [7], list[int]()  # vLLM trims what is too long, so lists of at most one are safe
+SAMPLED, NOTHING_SAMPLED = [ANY_TOKEN], list[int]()  # vLLM only ever trims them to one token
 
 
 class SimulatedEngine:
@@ -36,6 +37,7 @@ class SimulatedEngine:
 
     Whoever drives it adds all arrivals of a moment before advancing to it. `policy`: None is vLLM without our
     adapter. `listening`: keep boards, step samples and finished requests on `link`, as a sidecar sees them.
+    `quick`: with the shortcuts that change no decision; without, only to prove that.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class SimulatedEngine:
         *,
         number: int = 0,
         listening: bool = False,
+        quick: bool = True,
     ) -> None:
         self.settings = settings
         self.cost = cost
@@ -56,7 +59,7 @@ class SimulatedEngine:
             self.link = MemoryLink(self.clock, document=policy, listens=listening)
         elif policy is not None:
             self.link = MemoryLink(self.clock, compose=policy, listens=listening)
-        self.scheduler = make_scheduler(settings, self.link)
+        self.scheduler = make_scheduler(settings, self.link, quick=quick)
         self.next_event_at = inf
         self.outcomes: list[Outcome] = []  # in the order of `add`
         self.decisions = Decisions()
@@ -83,7 +86,7 @@ class SimulatedEngine:
             raise ValueError(f"request at {arrival.at:.3f} s: {refusal}")
         name = str(len(self.outcomes))
         hasher = None if self._hashes is None else self._hashes.hasher(arrival)
-        request = make_request(name, arrival.prompt_tokens, arrival.output_tokens, now, block_hasher=hasher)
+        request = text_request(name, arrival.prompt_tokens, arrival.output_tokens, now, hasher)
         outcome = self._live[name] = Outcome(arrival, self.number)
         self.outcomes.append(outcome)
         self._arrived.append(request)
@@ -91,16 +94,21 @@ class SimulatedEngine:
             self.next_event_at = now
         return outcome
 
-    def advance(self) -> None:
-        """Carry out what is due at `next_event_at`, and set it to what is due then; inf if nothing is."""
+    def advance(self) -> list[Outcome]:
+        """Carry out what is due at `next_event_at`, and set it to what is due then, inf if nothing is.
+
+        Gives the outcomes that are complete now.
+        """
         self.clock.now = self.next_event_at
+        finished: list[Outcome] = []
         if self._blocked:
             self._blocked = False
-            self._deliver()
+            finished = self._deliver()
             if not self._planned_any and self.scheduler.has_requests():
                 self._nap()
-                return
+                return finished
         self._turn()
+        return finished
 
     def slow(self, factor: float) -> None:
         """Steps planned from now on take `factor` times as long as the cost model says."""
@@ -168,23 +176,28 @@ class SimulatedEngine:
             self.busy_seconds += seconds
             self.kv_seconds += seconds * self._pool.get_usage()
         self._gpu_free_at = max(now, self._gpu_free_at) + seconds
-        requests = self.scheduler.requests
-        sampled = [NOTHING_SAMPLED if requests[name].is_prefill_chunk else SAMPLED for name in tokens]
+        sampled = [SAMPLED] * len(tokens)
+        if self.scheduler._inflight_prefills:  # noqa: SLF001
+            requests = self.scheduler.requests
+            sampled = [NOTHING_SAMPLED if requests[name].is_prefill_chunk else SAMPLED for name in tokens]
         names = list(tokens)
         result = ModelRunnerOutput(names, dict(zip(names, range(len(names)), strict=True)), sampled)
         self._in_flight.append((output, result, self._gpu_free_at))
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> list[Outcome]:
         output, result, now = self._in_flight.popleft()
         live = self._live
+        finished = []
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
                 outcome = live[item.request_id]
-                if outcome.last_token_at is None:
+                last = outcome.last_token_at
+                if last is None:
                     outcome.first_token_at = now
-                elif now - outcome.last_token_at > outcome.longest_gap:
-                    outcome.longest_gap = now - outcome.last_token_at
+                elif now - last > outcome.longest_gap:
+                    outcome.longest_gap = now - last
                 outcome.last_token_at = now
                 if item.finish_reason is not None:
                     outcome.finished_at = now
-                    del live[item.request_id]
+                    finished.append(live.pop(item.request_id))
+        return finished

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from headrace_engine.adapter.link import Link
-from headrace_engine.adapter.scheduler import scheduler_class
+from headrace_engine.adapter.scheduler import PolicyScheduler, scheduler_class
 from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.shortcuts import QuickAsyncScheduler, QuickScheduler, TextRequest
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -36,11 +38,17 @@ MODEL = {
 """Any with one kind of attention will do: the scheduler sees blocks and lengths, time is the cost model's."""
 
 
-def make_scheduler(settings: EngineSettings, link: Link | None) -> Any:
-    """A scheduler as vLLM's EngineCore makes it; stock if there is no link."""
+def make_scheduler(settings: EngineSettings, link: Link | None, *, quick: bool = False) -> Any:
+    """A scheduler as vLLM's EngineCore makes it; stock if there is no link, with shortcuts if `quick`."""
     shared = _shared(settings)
-    stock = AsyncScheduler if settings.async_scheduling else Scheduler
-    kind = stock if link is None else scheduler_class(stock, link)
+    if quick:
+        kind: type = QuickAsyncScheduler if settings.async_scheduling else QuickScheduler
+        if link is not None:
+            kind = type(f"Headrace{kind.__name__}", (PolicyScheduler, kind), {"link": link})
+    else:
+        kind = AsyncScheduler if settings.async_scheduling else Scheduler
+        if link is not None:
+            kind = scheduler_class(kind, link)
     spec = FullAttentionSpec(
         block_size=settings.block_size, num_kv_heads=8, head_size=128, dtype=torch.bfloat16
     )
@@ -51,6 +59,29 @@ def make_scheduler(settings: EngineSettings, link: Link | None) -> Any:
         block_size=settings.block_size,
         hash_block_size=settings.block_size,
         log_stats=False,
+    )
+
+
+@functools.cache
+def _sampling(output_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=output_tokens, ignore_eos=True)
+
+
+def text_request(
+    name: str,
+    prompt_tokens: int,
+    output_tokens: int,
+    arrival: float,
+    block_hasher: Callable[[Any], list[bytes]] | None,
+) -> TextRequest:
+    """Like `make_request`, for schedulers with shortcuts."""
+    return TextRequest(
+        request_id=name,
+        prompt_token_ids=[1] * prompt_tokens,
+        sampling_params=_sampling(output_tokens),
+        pooling_params=None,
+        arrival_time=arrival,
+        block_hasher=block_hasher,
     )
 
 
