@@ -52,7 +52,7 @@ class Follow:
         self.changed.set()
 
     async def until(self, check):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not check(self.engines.reports(KEY)):
                 self.changed.clear()
                 await self.changed.wait()

@@ -41,7 +41,7 @@ class Loop:
         raise ApiError(503, "down")
 
     async def until(self, check):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not check():
                 self.changed.clear()
                 await self.changed.wait()

@@ -32,7 +32,7 @@ class Client:
         await self.call.write(request)
 
     async def next(self):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             response = await self.call.read()
         return response.type_url, response
 

@@ -95,7 +95,7 @@ async def test_a_catalog_that_cannot_be_published_does_not_end_the_source(caplog
     task = asyncio.create_task(source._publish_changes(publish))
     for store in (*source._configs, *source._slices):
         store.replace([])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while published.qsize() < 2:
             source._configs[0].replace([])
             await asyncio.sleep(0.001)
