@@ -66,7 +66,7 @@ def test_a_long_prompt_alone_is_no_overload():
 
 
 def test_bookings_count_towards_overload():
-    service = fleet("a", max_queue_seconds=1.0)
+    service = fleet("a", max_queue_seconds=1.005)
     service.observe("a", IDLE, 0.0)
     for _ in range(101):  # 100 tokens each against 10,000 tokens a second
         service.choose(SHORT, 0.1)

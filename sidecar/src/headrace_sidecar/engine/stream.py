@@ -29,22 +29,35 @@ class Sink(Protocol):
         """Send; waits while the reader's buffer is full."""
 
 
+class News:
+    """Which reports are worth sending: those that tell something new, or come a while after the last."""
+
+    def __init__(self) -> None:
+        self._load: tuple[object, ...] = ()
+        self._published_at = float("-inf")
+
+    def worth(self, report: LoadReport, now: float) -> bool:
+        """Whether to send `report` at `now` (monotonic seconds); if so it counts as sent."""
+        load = _load(report)
+        if load == self._load and now - self._published_at < REPEAT_AFTER:
+            return False
+        self._load, self._published_at = load, now
+        return True
+
+
 class Broadcast:
     """The newest report, and everybody who waits for the next."""
 
     def __init__(self) -> None:
         self._line = b""
-        self._load: tuple[object, ...] = ()
-        self._published_at = float("-inf")
+        self._news = News()
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
 
     def offer(self, report: LoadReport, now: float) -> None:
         """Publish `report` if it tells something new or the last one is old; `now` in monotonic seconds."""
-        load = _load(report)
-        if load == self._load and now - self._published_at < REPEAT_AFTER:
+        if not self._news.worth(report, now):
             return
-        self._load, self._published_at = load, now
         self._line = dumps(report).encode() + b"\n"
         self._wake()
 

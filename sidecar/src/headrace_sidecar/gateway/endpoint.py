@@ -8,6 +8,7 @@ changes nothing, and requests do not herd to an engine that merely looks idle. B
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace_engine.contracts import LoadReport
@@ -19,6 +20,8 @@ TOKENIZED_PER_SECOND = 50_000  # slow for a tokenizer; long prompts get that muc
 # The stream has a line a second at least: three silent seconds mean that the sidecar or the path is broken.
 STALE_SECONDS = 3.0
 
+SHARE_MEMORY = 0.95  # weight that a request keeps per later one in `Endpoint.uncached_share`
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -26,12 +29,18 @@ class Work:
 
     `requests`: engine requests (prompts x choices). `tokens`: prompt tokens over all of them, estimated.
     `text_bytes`: the part of the prompt that came as text; `counted_tokens`: the part that came as token ids.
+    `cached`: by address, the part of `tokens` that an engine need not compute since it did so before.
     """
 
     requests: int = 1
     tokens: float = 0.0
     text_bytes: int = 0
     counted_tokens: int = 0
+    cached: Mapping[str, float] = field(default_factory=dict)
+
+    def uncached(self, address: str) -> float:
+        """Prompt tokens that the engine at `address` would have to compute."""
+        return self.tokens - self.cached.get(address, 0.0)
 
 
 @dataclass(slots=True)
@@ -41,6 +50,7 @@ class Booking:
     deadline: float
     requests: int
     tokens: float
+    uncached: float  # tokens to compute
     text_bytes: float
     counted_tokens: float
 
@@ -65,13 +75,17 @@ class Endpoint:
     report: LoadReport | None = None
     reported_at: float = float("-inf")  # the picker's clock, seconds
     serving: bool = False
-    queued_tokens: int = 0  # prompt tokens that are not computed yet
+    queued_tokens: float = 0.0  # prompt tokens that must still be computed
     missing_blocks: int = 0  # KV blocks that waiting prompts need beyond the free ones; negative = to spare
     requests: int = 0  # running and waiting
 
     bookings: deque[Booking] = field(default_factory=deque)
     booked_requests: int = 0
     booked_tokens: float = 0.0
+    booked_uncached: float = 0.0  # those of them that must be computed
+    busy_until: float = float("-inf")  # when the prefills sent so far should be done; the picker's clock
+    sent_tokens: float = 0.0  # prompt tokens lately, older ones fading
+    sent_uncached: float = 0.0
     last_turn: int = 0  # number of the service's pick that last chose this engine
 
     def fresh(self, now: float) -> bool:
@@ -88,17 +102,31 @@ class Endpoint:
         if self.report is not None:
             step = self.report.step_seconds
             tokens = min(tokens, self.report.total_kv_blocks * self.report.block_size)
+        uncached = min(work.uncached(self.address), tokens)
         deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
-        self.bookings.append(Booking(deadline, work.requests, tokens, work.text_bytes, work.counted_tokens))
+        self.bookings.append(
+            Booking(deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens)
+        )
         self.booked_requests += work.requests
         self.booked_tokens += tokens
+        self.booked_uncached += uncached
+        self.sent_tokens = self.sent_tokens * SHARE_MEMORY + tokens
+        self.sent_uncached = self.sent_uncached * SHARE_MEMORY + uncached
+
+    def pending(self) -> float:
+        """Prompt tokens to compute that no step has taken up, as far as is known."""
+        return self.queued_tokens + self.booked_uncached
+
+    def uncached_share(self) -> float:
+        """Of the prompt tokens sent lately, the share that must be computed: reports count cached ones too."""
+        return self.sent_uncached / self.sent_tokens if self.sent_tokens > 0 else 1.0
 
     def forget(self, now: float) -> None:
         """Drop a report that is too old to say anything, and the work that should have landed long ago."""
         self.expire(now)
         if now - self.reported_at > STALE_SECONDS:
             self.report = None
-            self.queued_tokens = self.missing_blocks = self.requests = 0
+            self.queued_tokens, self.missing_blocks, self.requests = 0.0, 0, 0
 
     def expire(self, now: float) -> None:
         """Forget work that should have landed long ago."""
@@ -109,11 +137,13 @@ class Endpoint:
         """Take in a report; returns what landed since the one before, if all of it was booked here."""
         before, self.report, self.reported_at = self.report, report, now
         self.serving = report.serving
-        self.queued_tokens = report.waiting_prefill_tokens + report.unfinished_prefill_tokens
+        waiting = report.waiting_prefill_tokens * self.uncached_share()
+        self.queued_tokens = waiting + report.unfinished_prefill_tokens
         self.missing_blocks = report.waiting_kv_blocks - report.free_kv_blocks
         self.requests = report.running + report.waiting
         if before is None or before.boot != report.boot:
-            self._clear()
+            self.bookings.clear()
+            self._unbook()
             return None
         self.expire(now)
         arrivals = report.arrivals - before.arrivals
@@ -130,23 +160,31 @@ class Endpoint:
             head = self.bookings[0]
             taken = min(requests, head.requests)
             share = taken / head.requests
-            part = (head.tokens * share, head.text_bytes * share, head.counted_tokens * share)
+            part = Booking(
+                head.deadline,
+                taken,
+                head.tokens * share,
+                head.uncached * share,
+                head.text_bytes * share,
+                head.counted_tokens * share,
+            )
             requests -= taken
             self.booked_requests -= taken
-            self.booked_tokens -= part[0]
-            text_bytes += part[1]
-            counted_tokens += part[2]
+            self.booked_tokens -= part.tokens
+            self.booked_uncached -= part.uncached
+            text_bytes += part.text_bytes
+            counted_tokens += part.counted_tokens
             if taken == head.requests:
                 self.bookings.popleft()
             else:
                 head.requests -= taken
-                head.tokens -= part[0]
-                head.text_bytes -= part[1]
-                head.counted_tokens -= part[2]
+                head.tokens -= part.tokens
+                head.uncached -= part.uncached
+                head.text_bytes -= part.text_bytes
+                head.counted_tokens -= part.counted_tokens
         if not self.bookings:
-            self.booked_requests, self.booked_tokens = 0, 0.0  # no rounding residue
+            self._unbook()  # no rounding residue
         return text_bytes, counted_tokens
 
-    def _clear(self) -> None:
-        self.bookings.clear()
-        self.booked_requests, self.booked_tokens = 0, 0.0
+    def _unbook(self) -> None:
+        self.booked_requests, self.booked_tokens, self.booked_uncached = 0, 0.0, 0.0

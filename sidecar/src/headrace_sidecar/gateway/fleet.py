@@ -5,15 +5,16 @@ candidate, whether the service is overloaded, asks the balancer, and keeps the b
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from random import Random
 
 from headrace_engine.contracts import GatewayConfig, LoadReport
-from headrace_sidecar.gateway.balancers import BALANCERS, Context
+from headrace_sidecar.gateway.balancers import BALANCERS, Context, Pick
 from headrace_sidecar.gateway.balancers.context import Rates
-from headrace_sidecar.gateway.balancers.sal import wait_seconds
+from headrace_sidecar.gateway.balancers.sal import prefill_rate, prefill_seconds, wait_seconds
 from headrace_sidecar.gateway.endpoint import Endpoint, Work
+from headrace_sidecar.gateway.prefix_index import Chunks, PrefixIndex, chunks_of
 from headrace_sidecar.gateway.tokens import Prompt, TokenRate
 
 NOTHING = Work(requests=0)
@@ -37,46 +38,81 @@ class Fleet:
 
     config: GatewayConfig
     context: Context
+    pick: Pick
     endpoints: dict[str, Endpoint] = field(default_factory=dict)  # by IP
     token_rate: TokenRate = field(default_factory=TokenRate)
+    prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     turn: int = 0
 
     @classmethod
     def of(cls, config: GatewayConfig, random: Random) -> "Fleet":
         """A fleet without engines."""
-        return cls(config, Context(random, config.sal))
+        return cls(config, Context(random, config.sal), BALANCERS[config.balancer])
 
     def configure(self, config: GatewayConfig) -> None:
         """Take a changed configuration; what is known of the engines stays."""
         self.config = config
         self.context.sal = config.sal
+        self.pick = BALANCERS[config.balancer]
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Make these the service's engines; those that stay keep their reports and bookings."""
         self.endpoints = {address: self.endpoints.get(address) or Endpoint(address) for address in addresses}
+        self.prefixes.keep(self.endpoints)
 
     def observe(self, address: str, report: LoadReport, now: float) -> None:
         """Take in an engine's report at `now` (seconds); an address that is no longer ours is ignored."""
         endpoint = self.endpoints.get(address)
         if endpoint is None:
             return
+        before = endpoint.pending()
         landed = endpoint.observe(report, now)
+        self._limit_busy(endpoint, before, now)
         if landed is not None:
             self.token_rate.learn(landed)
         self.context.typical = Rates.of(report).or_else(self.context.typical)
+        kv_tokens = report.total_kv_blocks * report.block_size
+        self.prefixes.resize(address, report.boot, kv_tokens / self.token_rate.value())
+
+    def _limit_busy(self, endpoint: Endpoint, before: float, now: float) -> None:
+        """Let a report correct when the engine should be done, so that errors of its rate do not add up.
+
+        What was pending before the report and is not any more may be in the step under way; nothing else is.
+        """
+        pending = endpoint.pending()
+        if endpoint.requests:
+            pending = max(before, pending)
+        limit = now + pending / prefill_rate(endpoint, self.context)
+        endpoint.busy_until = min(endpoint.busy_until, limit)
 
     def choose(self, prompt: Prompt, now: float) -> Endpoint:
         """The engine for a request that is sent at `now`; raises NoEngineError or OverloadedError."""
         candidates = self.candidates(now)
         if not candidates:
             raise NoEngineError
-        work = self.token_rate.work(prompt)
-        chosen = BALANCERS[self.config.balancer](candidates, work, self.context)
+        self.context.now = now
+        work, chunks = self._work(prompt)
+        chosen = self.pick(candidates, work, self.context)
         self._refuse_overload(chosen, candidates)
         self.turn += 1
         chosen.last_turn = self.turn
+        chosen.busy_until = now + prefill_seconds(chosen, work, self.context)
         chosen.book(work, now)
+        if chunks:
+            self.prefixes.record(chosen.address, chunks)
         return chosen
+
+    def _work(self, prompt: Prompt) -> tuple[Work, Chunks]:
+        """The prompt as work, and what of it engines may hold; only SAL asks what they do."""
+        work = self.token_rate.work(prompt)
+        if self.config.balancer != "SAL" or not prompt.text:
+            return work, []
+        chunks = chunks_of(prompt.text)
+        cached = self.prefixes.cached(chunks)
+        if cached:
+            per_byte = work.tokens / len(prompt.text)
+            work = replace(work, cached={address: held * per_byte for address, held in cached.items()})
+        return work, chunks
 
     def candidates(self, now: float) -> list[Endpoint]:
         """Engines that report and make progress; if none does, all: an engine serves without its sidecar."""

@@ -6,7 +6,8 @@ them. It so takes in the tokenizer, the language and the chat template. Prompts 
 counted.
 """
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -26,11 +27,16 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The size of a request: bytes of text, and tokens where they came as ids; over all its `requests`."""
+    """The size of a request: bytes of text, and tokens where they came as ids; over all its `requests`.
+
+    `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
+    one after the other, or token ids as four bytes each; empty where a request has several prompts.
+    """
 
     requests: int
     text_bytes: int
     counted_tokens: int
+    text: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -86,26 +92,33 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
     messages = request[key]
     if not isinstance(messages, list) or not messages or not _are(dict, messages):
         raise BadRequestError(f"`{key}` is not a list of messages")
-    size = sum(_text_bytes(message.get("content")) for message in messages)
-    size += _text_bytes(request.get("instructions"))
-    size += _tools_bytes(request.get("tools"))
+    texts = [_text(request.get("instructions"))]
+    text = [_tools(request.get("tools")), texts[0]]
+    for message in messages:
+        texts.append(_text(message.get("content")))
+        text += (_role(message.get("role")), texts[-1])
+    size = len(text[0]) + sum(map(len, texts))
     choices = _choices(request)
-    return Prompt(choices, size * choices, 0)
+    return Prompt(choices, size * choices, 0, b"\0".join(text))
 
 
-def _text_bytes(content: Any) -> int:
-    """Bytes of a text, or of the texts among a message's parts."""
+def _text(content: Any) -> bytes:
+    """A text, or the texts among a message's parts."""
     if isinstance(content, list):
         content = "".join(
             part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
-    return len(content.encode("utf-8", "surrogatepass")) if isinstance(content, str) else 0
+    return content.encode("utf-8", "surrogatepass") if isinstance(content, str) else b""
 
 
-def _tools_bytes(tools: Any) -> int:
-    """Chat templates write the tools into the prompt, about as they came."""
+def _role(role: Any) -> bytes:
+    return role.encode("utf-8", "surrogatepass") if isinstance(role, str) else b""
+
+
+def _tools(tools: Any) -> bytes:
+    """Chat templates write the tools into the prompt, about as they came, and mostly before the messages."""
     try:
-        return len(orjson.dumps(tools)) if tools else 0
+        return orjson.dumps(tools) if tools else b""
     except orjson.JSONEncodeError:
         raise BadRequestError("`tools` is nested too deeply") from None
 
@@ -119,15 +132,25 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
         raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
     choices = _choices(request)
     text_bytes = counted = 0
+    text = b""
     for prompt in given:
         if isinstance(prompt, str):
-            text_bytes += _text_bytes(prompt)
+            text = _text(prompt)
+            text_bytes += len(text)
         elif isinstance(prompt, list) and _are(int, prompt):
             counted += len(prompt)
+            text = _ids(prompt) if len(given) == 1 else b""
         else:
             raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
     requests = min(len(given) * choices, MAX_REQUESTS)
-    return Prompt(requests, text_bytes * choices, counted * choices)
+    return Prompt(requests, text_bytes * choices, counted * choices, text if len(given) == 1 else b"")
+
+
+def _ids(prompt: list[int]) -> bytes:
+    try:
+        return array("I", prompt).tobytes()
+    except OverflowError:  # no vocabulary has such ids; vLLM will say so
+        return b""
 
 
 def _choices(request: dict[str, Any]) -> int:

@@ -51,3 +51,4 @@ class Context:
     random: Random
     sal: SalParameters = field(default_factory=SalParameters)
     typical: Rates = FIRST_GUESS  # for an engine that does not know its own yet
+    now: float = 0.0  # the picker's clock at this choice, seconds

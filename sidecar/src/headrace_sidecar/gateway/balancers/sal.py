@@ -8,8 +8,14 @@ is there. Both count what the picker sent since the last report. KV is in blocks
 its prompt and output, i + o tokens, once in o steps, so a step releases running * (i + o) / o tokens
 (Gross), and running * i / o when what the decodes consume meanwhile is taken off (Net).
 
-Ours: waits closer than `TIE_SECONDS` are equal, and the engine that holds fewer requests wins, then the one
-not chosen for longest. With no queue anywhere all waits are about equal, and decodes should spread too.
+Ours:
+- A report counts the prompt tokens that no step has taken up. Those in the step under way, the longest part of
+  a short queue, it leaves out. So the picker keeps, for each engine, when the prefills that it sent should be
+  done (`Endpoint.busy_until`), and an engine is not free before. In simulations with the Azure lengths at 0.7
+  and 0.9 load this takes 5 to 18 % off SAL's mean TTFT.
+- Tokens in the engine's prefix cache need no prefill; KV they do need.
+- Waits closer than `TIE_SECONDS` are equal, and the engine that holds fewer requests wins, then the one not
+  chosen for longest. With no queue anywhere all waits are about equal, and decodes should spread too.
 """
 
 from collections.abc import Sequence
@@ -30,16 +36,28 @@ def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoi
 
 def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Eq. 2: how long `work` would wait on `endpoint`, its own prefill included; finite, 0 or more."""
+    wait = prefill_seconds(endpoint, work, context)
     report = endpoint.report
-    tokens = endpoint.booked_tokens + work.tokens
     if report is None:
-        return tokens / context.typical.prefill
-    prefill = report.prefill_tokens_per_second or context.typical.prefill
-    wait = (endpoint.queued_tokens + tokens) / prefill
+        return wait
+    tokens = endpoint.booked_tokens + work.tokens
     missing = endpoint.missing_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
     if missing <= 0:
         return wait
     return max(wait, missing / released_blocks_per_second(report, context))
+
+
+def prefill_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
+    """Until the prefills that the engine holds, is computing or is about to get are done, and `work`'s."""
+    rate = prefill_rate(endpoint, context)
+    queue = max(endpoint.pending() / rate, endpoint.busy_until - context.now)
+    return queue + work.uncached(endpoint.address) / rate
+
+
+def prefill_rate(endpoint: Endpoint, context: Context) -> float:
+    """Prompt tokens per second, over 0."""
+    known = endpoint.report.prefill_tokens_per_second if endpoint.report is not None else 0.0
+    return known or context.typical.prefill
 
 
 def released_blocks_per_second(report: LoadReport, context: Context) -> float:

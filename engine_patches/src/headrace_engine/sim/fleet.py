@@ -1,0 +1,203 @@
+"""Several engines behind a gateway, all on one virtual clock.
+
+The loop only moves the clock from event to event: a request reaches the gateway, reaches its engine, a step
+ends, a sidecar looks at its engine, a report reaches the gateway, an engine is lost. What the gateway decides
+and what a sidecar reports is the `Gateway`'s part, so that the product's own code can be run here without
+being imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+from random import Random
+from typing import Any, Protocol
+
+from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.workloads.arrival import Arrival
+
+
+class Engine(Protocol):
+    """What a fleet needs of an engine; times are seconds from 0."""
+
+    @property
+    def next_event_at(self) -> float:
+        """When the step in progress ends; infinity while idle."""
+
+    def advance(self) -> Iterable[Outcome]:
+        """Process the next event; gives the requests that it finished."""
+
+    def add(self, arrival: Arrival, now: float) -> Outcome:
+        """Take a request at `now`; its outcome fills in as it is served."""
+
+    def fail(self) -> None:
+        """Lose all requests, and never work again."""
+
+
+class Gateway(Protocol):
+    """What decides where requests go; times are seconds from 0."""
+
+    def choose(self, arrival: Arrival, now: float) -> int | None:
+        """The engine (its index) for a request, or None to refuse it."""
+
+    def look(self, engine: int, now: float) -> object | None:
+        """An engine's sidecar looks at it; what it tells the gateway, or None for nothing."""
+
+    def receive(self, engine: int, report: Any, now: float) -> None:
+        """What `look` told has reached the gateway."""
+
+    def finished(self, engine: int, outcome: Outcome, now: float) -> None:
+        """The last token of a request passed the gateway."""
+
+    def gone(self, engine: int, now: float) -> None:
+        """The gateway learns that an engine is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Engine number `engine` is lost at `at` seconds."""
+
+    at: float
+    engine: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Delays in seconds; the defaults are those of the product on one cluster network.
+
+    `looks`: between two looks of a sidecar. `hop`: gateway to engine, and sidecar to gateway.
+    `detection`: from an engine's loss until the gateway knows (a pod's readiness and the watch on it).
+    """
+
+    looks: float = 0.05
+    hop: float = 0.001
+    detection: float = 1.0
+
+
+@dataclass(slots=True)
+class FleetRun:
+    """What a fleet did: an outcome for each arrival in their order, None where it was refused."""
+
+    outcomes: list[Outcome | None]
+    duration: float  # seconds until the last event
+    reports: int
+    choices: str  # sha256 hex of which engine each request went to
+
+
+def simulate_fleet(
+    arrivals: Sequence[Arrival],
+    engines: Sequence[Engine],
+    gateway: Gateway,
+    *,
+    network: Network = Network(),  # noqa: B008 frozen
+    failures: Iterable[Failure] = (),
+    seed: int = 0,
+) -> FleetRun:
+    """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar looks."""
+    loop = _Loop(arrivals, engines, gateway, network)
+    random = Random(seed)
+    for engine in range(len(engines)):
+        loop.push(random.random() * network.looks, loop.look, engine)
+    for failure in failures:
+        loop.push(failure.at, loop.fail, failure.engine)
+    return loop.run()
+
+
+@dataclass(slots=True)
+class _Loop:
+    arrivals: Sequence[Arrival]
+    engines: Sequence[Engine]
+    gateway: Gateway
+    network: Network
+    heap: list[tuple[float, int, Any, Any]] = field(default_factory=list)
+    order: Any = field(default_factory=count)
+    planned: list[float] = field(default_factory=list)  # by engine: the event that is on the heap
+    failed: set[int] = field(default_factory=set)
+    outcomes: list[Outcome | None] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+    unfinished: int = 0  # requests between their arrival and their end
+    reports: int = 0
+    now: float = 0.0
+
+    def push(self, at: float, act: Any, what: Any) -> None:
+        heapq.heappush(self.heap, (at, next(self.order), act, what))
+
+    def run(self) -> FleetRun:
+        self.planned = [inf] * len(self.engines)
+        self.outcomes = [None] * len(self.arrivals)
+        if self.arrivals:
+            self.push(self.arrivals[0].at, self.arrive, 0)
+            self.unfinished = len(self.arrivals)
+        while self.unfinished:
+            self.now, _, act, what = heapq.heappop(self.heap)
+            act(what)
+        digest = hashlib.sha256(",".join(map(str, self.choices)).encode()).hexdigest()
+        return FleetRun(self.outcomes, self.now, self.reports, digest)
+
+    def arrive(self, number: int) -> None:
+        if number + 1 < len(self.arrivals):
+            self.push(self.arrivals[number + 1].at, self.arrive, number + 1)
+        engine = self.gateway.choose(self.arrivals[number], self.now)
+        self.choices.append(-1 if engine is None else engine)
+        if engine is None:
+            self.unfinished -= 1
+        else:
+            self.push(self.now + self.network.hop, self.deliver, (number, engine))
+
+    def deliver(self, what: tuple[int, int]) -> None:
+        number, engine = what
+        if engine in self.failed:
+            self.unfinished -= 1
+            self.outcomes[number] = Outcome(self.arrivals[number], engine)
+            return
+        self.outcomes[number] = self.engines[engine].add(self.arrivals[number], self.now)
+        self.plan(engine)
+
+    def plan(self, engine: int) -> None:
+        at = self.engines[engine].next_event_at
+        if at != self.planned[engine]:
+            self.planned[engine] = at
+            if at < inf:
+                self.push(at, self.step, (engine, at))
+
+    def step(self, what: tuple[int, float]) -> None:
+        engine, at = what
+        if self.planned[engine] != at:
+            return
+        self.planned[engine] = inf
+        for outcome in self.engines[engine].advance():
+            self.unfinished -= 1
+            self.gateway.finished(engine, outcome, self.now)
+        self.plan(engine)
+
+    def look(self, engine: int) -> None:
+        if engine in self.failed:
+            return
+        report = self.gateway.look(engine, self.now)
+        if report is not None:
+            self.reports += 1
+            self.push(self.now + self.network.hop, self.receive, (engine, report))
+        self.push(self.now + self.network.looks, self.look, engine)
+
+    def receive(self, what: tuple[int, object]) -> None:
+        engine, report = what
+        if engine not in self.failed:
+            self.gateway.receive(engine, report, self.now)
+
+    def fail(self, engine: int) -> None:
+        if engine in self.failed:
+            return
+        self.failed.add(engine)
+        self.planned[engine] = inf
+        self.engines[engine].fail()
+        self.unfinished -= sum(
+            1 for o in self.outcomes if o is not None and o.engine == engine and o.finished_at is None
+        )
+        self.push(self.now + self.network.detection, self.forget, engine)
+
+    def forget(self, engine: int) -> None:
+        self.gateway.gone(engine, self.now)
