@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,6 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "head
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # vLLM walks over sets of strings
     "OMP_NUM_THREADS": "1",  # two processes share two cores
-    "VLLM_LOGGING_LEVEL": "ERROR",
 }
 
 
@@ -162,9 +162,9 @@ def _processes(workers: int) -> ProcessPoolExecutor:
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)  # a process started afresh reads its hash seed from there
     try:
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_ignore_interrupt)
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin)
         for _ in range(workers):
-            pool.submit(_ignore_interrupt)  # starts them while the environment holds
+            pool.submit(os.getpid)  # starts them while the environment holds
         return pool
     finally:
         os.environ.clear()
@@ -178,8 +178,10 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.terminate()
 
 
-def _ignore_interrupt() -> None:
+def _begin() -> None:
+    """In each process: Ctrl-C is for the parent, and what vLLM warns of on this CPU does not matter here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("vllm").setLevel(logging.ERROR)
 
 
 def _progress() -> Progress:

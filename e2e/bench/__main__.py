@@ -1,0 +1,72 @@
+"""Every study of the benchmarks, one after another: `python -m e2e.bench [STUDY ...]`.
+
+Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
+`e2e/bench/results`. With `--quick` the simulated studies run tiny versions of themselves, and their results
+are thrown away; the others, which measure this machine, are left out. Of these, `switch` and `gateway` start
+what they need, the local cluster and Envoy.
+"""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from e2e.bench import pool, study
+
+SIMULATED = ("validation", "larry", "sal", "prefix")  # modules with `run(options)`; they share one pool
+MEASURED = ("live_fit", "sim_speed", "plan_cost", "gateway", "switch")  # each in a process of its own
+
+
+def main() -> int:
+    """Run them; the exit status says whether all succeeded."""
+    parser = study.parser(__doc__)
+    names = (*SIMULATED, *MEASURED)
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(names)}; all if none")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.studies) - set(names))
+    if unknown:
+        parser.error(f"there is no study {', '.join(unknown)}; there are {', '.join(names)}")
+    options = study.chosen(arguments)
+    wanted = [
+        name
+        for name in names
+        if name in (arguments.studies or names) and (name in SIMULATED or not options.quick)
+    ]
+    os.environ.update(pool.ENVIRONMENT)  # for what the studies start themselves
+    try:
+        failed = run(wanted, options, Console(stderr=True))
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    finally:
+        if options.quick:
+            shutil.rmtree(options.folder, ignore_errors=True)
+    return 1 if failed else 0
+
+
+def run(studies: Sequence[str], options: study.Options, console: Console) -> list[str]:
+    """Run these; a study that fails does not keep the next from running. Returns the names of the failed."""
+    failed = []
+    for number, name in enumerate(studies, 1):
+        started = time.monotonic()
+        console.print(f"[bold]{number}/{len(studies)} {name}[/bold]")
+        try:
+            if name in SIMULATED:
+                importlib.import_module(f"e2e.bench.{name}").run(options)
+            else:
+                subprocess.run([sys.executable, "-m", f"e2e.bench.{name}"], check=True)
+        except Exception as error:
+            console.print(f"✗ {name}: {type(error).__name__}: {error}", style="red", markup=False)
+            failed.append(name)
+        else:
+            console.print(f"✓ {name} in {time.monotonic() - started:.0f} s", style="green")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
