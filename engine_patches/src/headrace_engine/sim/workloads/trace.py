@@ -171,7 +171,7 @@ def _arrival(row: Mapping[str, Any], form: Form, longest: int) -> Arrival:
 
 
 def _length(row: Mapping[str, Any], column: str, least: int, most: int) -> int:
-    value = row.get(column)
+    value = _plain(row.get(column))
     try:
         number = float(value)  # type: ignore[arg-type]  # what it can't take is the error
     except (TypeError, ValueError):
@@ -183,8 +183,12 @@ def _length(row: Mapping[str, Any], column: str, least: int, most: int) -> int:
     return int(number)
 
 
+def _plain(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
 def _seconds(row: Mapping[str, Any], form: Form) -> float:
-    value = row[form.time]
+    value = _plain(row[form.time])
     try:
         number = float(value) / form.per_second
     except (TypeError, ValueError):
