@@ -1,4 +1,4 @@
-"""Runs the real picker on a catalog file: `python sc_gateway_picker.py FILE GRPC_PORT HTTP_PORT`.
+"""Runs the real picker on a catalog file: `python sc_gateway_picker.py FILE ADS_PORT PICKS_PORT HTTP_PORT`.
 
 The file is read again and again; an empty one means that the catalog is not known yet.
 """
@@ -41,5 +41,6 @@ def read(text: str) -> Catalog:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    settings = Settings(address="127.0.0.1", grpc_port=int(sys.argv[2]), http_port=int(sys.argv[3]))
+    ads_port, picks_port, http_port = map(int, sys.argv[2:])
+    settings = Settings(address="127.0.0.1", ads_port=ads_port, picks_port=picks_port, http_port=http_port)
     uvloop.run(serve(settings, file_source(Path(sys.argv[1]))))

@@ -148,8 +148,8 @@ class Rig:
         self.folder = folder
         self.body_limit = body_limit
         self.catalog_file = folder / "catalog.json"
-        self.port, self.ready_port, self.admin_port, *others = free_ports(7)
-        self.grpc_port, self.http_port, self.engine_port, self.sidecar_port = others
+        self.port, self.ready_port, self.admin_port, *others = free_ports(8)
+        self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port = others
         self.url = f"http://127.0.0.1:{self.port}"
         self.picker = None
         self.envoy = None
@@ -162,7 +162,8 @@ class Rig:
                     sys.executable,
                     str(HERE / "sc_gateway_picker.py"),
                     str(self.catalog_file),
-                    str(self.grpc_port),
+                    str(self.ads_port),
+                    str(self.picks_port),
                     str(self.http_port),
                 ],
                 stderr=log,
@@ -172,7 +173,8 @@ class Rig:
     def start_envoy(self):
         settings = Bootstrap(
             picker_host="127.0.0.1",
-            picker_port=self.grpc_port,
+            ads_port=self.ads_port,
+            picks_port=self.picks_port,
             max_body_bytes=self.body_limit,
             address="127.0.0.1",
             port=self.port,
@@ -182,10 +184,12 @@ class Rig:
         path = self.folder / "envoy.json"
         document = bootstrap(settings)
         for cluster in document["static_resources"]["clusters"]:
+            if "typed_extension_protocol_options" not in cluster:
+                continue
             (options,) = cluster["typed_extension_protocol_options"].values()
             http2 = options["explicit_http_config"]["http2_protocol_options"]
             http2["connection_keepalive"] = {"interval": PING_INTERVAL, "timeout": PING_TIMEOUT}
-        _picker_filter(document)["message_timeout"] = PICKER_TIMEOUT
+        _picker_uri(document)["timeout"] = PICKER_TIMEOUT
         path.write_text(json.dumps(document))
         with (self.folder / "envoy.log").open("ab") as log:
             self.envoy = subprocess.Popen(
@@ -334,9 +338,9 @@ class Rig:
         return fresh == expected
 
 
-def _picker_filter(node):
-    """The settings of the filter that asks the picker, wherever in Envoy's configuration it is."""
-    if isinstance(node, dict) and "message_timeout" in node:
-        return node
+def _picker_uri(node):
+    """How the filter finds the picker, wherever in Envoy's configuration it is."""
+    if isinstance(node, dict) and "server_uri" in node:
+        return node["server_uri"]
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return next((found for child in children if (found := _picker_filter(child))), None)
+    return next((found for child in children if (found := _picker_uri(child))), None)

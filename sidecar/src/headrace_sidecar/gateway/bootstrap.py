@@ -28,7 +28,8 @@ class Bootstrap:
     """What differs between the chart and a test; `str` where Helm may put a template."""
 
     picker_host: str
-    picker_port: int | str = 9002
+    ads_port: int | str = 9002
+    picks_port: int | str = 9003
     max_body_bytes: int | str = 4 << 20
     address: str = "0.0.0.0"  # noqa: S104  (a gateway listens on every interface of its pod)
     port: int = 8080
@@ -73,7 +74,11 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="gateway",
         rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
-        http_filters=[filters.model_reader(), filters.picker_filter(), filters.router()],
+        http_filters=[
+            filters.model_reader(),
+            filters.picker_filter(settings.max_body_bytes),
+            filters.router(),
+        ],
         early_header_mutation_extensions=[filters.header_hygiene()],
         local_reply_config=filters.local_replies(settings.max_body_bytes),
         use_remote_address=True,
@@ -131,11 +136,12 @@ def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
         "no_traffic_interval": "1s",
         "unhealthy_threshold": 2,  # one late answer on a busy node is no failure
         "healthy_threshold": 1,
-        "grpc_health_check": {"service_name": names.HEALTH_SERVICE},
+        "http_health_check": {"path": names.HEALTH_PATH},
     }
-    limits = {"max_connections": 40_000, "max_pending_requests": 40_000, "max_requests": 40_000}
+    # Picks under way; beyond them Envoy balances by itself rather than wait.
+    limits = {"max_connections": 2_000, "max_pending_requests": 2_000, "max_requests": 2_000}
     return {
-        **_grpc_cluster(names.PICKER_CLUSTER, settings),
+        **_cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port),
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "health_checks": [check],
         "circuit_breakers": {"thresholds": [limits]},
@@ -143,11 +149,6 @@ def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
-    return _grpc_cluster(names.XDS_CLUSTER, settings)
-
-
-def _grpc_cluster(name: str, settings: Bootstrap) -> dict[str, Any]:
-    endpoint = {"endpoint": {"address": _address(settings.picker_host, settings.picker_port)}}
     http2 = typed(
         "",
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -156,11 +157,18 @@ def _grpc_cluster(name: str, settings: Bootstrap) -> dict[str, Any]:
         },
     )["typed_config"]
     return {
+        **_cluster(names.XDS_CLUSTER, settings.picker_host, settings.ads_port),
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
+    }
+
+
+def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": _address(host, port)}}
+    return {
         "name": name,
         "type": "STRICT_DNS",
         "connect_timeout": "1s",
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
-        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
     }
 
 

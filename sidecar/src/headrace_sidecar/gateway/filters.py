@@ -6,7 +6,7 @@ In order: header hygiene, `model` read from the body into metadata, the picker's
 from typing import Any
 
 from headrace_sidecar.gateway import names
-from headrace_sidecar.gateway.replies import DETAILS_PREFIX, error_body
+from headrace_sidecar.gateway.replies import STAND_IN, error_body
 
 # Headers that only the gateway's own parts may set, or that change what vLLM or Envoy does with a request.
 STRIPPED_PREFIXES = (
@@ -56,43 +56,42 @@ def model_reader() -> dict[str, Any]:
     )
 
 
-def picker_filter() -> dict[str, Any]:
-    """Sends the headers, then the whole body; no answer in time means go on without."""
+def picker_filter(max_body_bytes: int | str) -> dict[str, Any]:
+    """Sends the picker the whole body; no answer in time means go on without."""
     return typed(
-        names.EXT_PROC,
-        "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
-        grpc_service={"envoy_grpc": {"cluster_name": names.PICKER_CLUSTER}},
-        failure_mode_allow=True,
-        message_timeout=PICKER_TIMEOUT,
-        processing_mode={
-            "request_header_mode": "SEND",  # or the router would choose a host before the body is judged
-            "request_body_mode": "BUFFERED",
-            "request_trailer_mode": "SKIP",
-            "response_header_mode": "SKIP",
-            "response_body_mode": "NONE",
-            "response_trailer_mode": "SKIP",
+        names.PICKER_FILTER,
+        "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
+        http_service={
+            "server_uri": {
+                "uri": f"http://{names.PICKER_CLUSTER}",
+                "cluster": names.PICKER_CLUSTER,
+                "timeout": PICKER_TIMEOUT,
+            },
+            "path_prefix": names.PICK_PATH,
+            "authorization_request": {
+                "headers_to_add": [{"key": names.ROUTE_HEADER, "value": "%ROUTE_NAME%"}]
+            },
+            "authorization_response": {
+                "dynamic_metadata_from_headers": _exactly(names.PICK_KEY),
+                "allowed_client_headers": _exactly("content-type", "retry-after"),
+            },
         },
-        request_attributes=[names.ROUTE_ATTRIBUTE],
-        metadata_options={"receiving_namespaces": {"untyped": [names.PICK_METADATA]}},
+        failure_mode_allow=True,
+        with_request_body={"max_request_bytes": max_body_bytes, "pack_as_bytes": True},
     )
+
+
+def _exactly(*headers: str) -> dict[str, Any]:
+    return {"patterns": [{"exact": header} for header in headers]}
 
 
 def local_replies(limit: int | str) -> dict[str, Any]:
     """Envoy's own failures as OpenAI errors; direct responses and the picker's replies already are."""
-    ours = (
-        f"response.code_details == 'direct_response' || response.code_details.startsWith('{DETAILS_PREFIX}')"
-    )
-    envoys = {
-        "name": "envoys_own",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
-            "expression": f"!({ours})",
-        },
-    }
+    refused = "response.code_details == 'ext_authz_denied'"
+    envoys = f"!(response.code_details == 'direct_response' || {refused})"
 
     def mapper(status: int, operator: str, code: str, text: str, *, retry: bool = False) -> dict[str, Any]:
-        compare = {"op": operator, "value": {"default_value": status, "runtime_key": "headrace_local_reply"}}
-        both = [{"status_code_filter": {"comparison": compare}}, {"extension_filter": envoys}]
+        both = [_status(operator, status), _expression("envoys_own", envoys)]
         json_format = error_body(status, code, text)
         reply = {
             "filter": {"and_filter": {"filters": both}},
@@ -103,8 +102,16 @@ def local_replies(limit: int | str) -> dict[str, Any]:
             reply["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
         return reply
 
+    turned_back = [
+        {
+            "filter": {"and_filter": {"filters": [_status("EQ", told), _expression("pickers", refused)]}},
+            "status_code": status,
+        }
+        for status, told in STAND_IN.items()
+    ]
     return {
         "mappers": [
+            *turned_back,
             mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
             mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", retry=True),
             mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", retry=True),
@@ -113,6 +120,16 @@ def local_replies(limit: int | str) -> dict[str, Any]:
             mapper(400, "GE", "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%"),
         ]
     }
+
+
+def _status(operator: str, status: int) -> dict[str, Any]:
+    value = {"default_value": status, "runtime_key": "headrace_local_reply"}
+    return {"status_code_filter": {"comparison": {"op": operator, "value": value}}}
+
+
+def _expression(name: str, expression: str) -> dict[str, Any]:
+    kind = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
+    return {"extension_filter": {"name": name, "typed_config": {"@type": kind, "expression": expression}}}
 
 
 def router() -> dict[str, Any]:

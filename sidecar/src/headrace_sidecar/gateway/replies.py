@@ -1,13 +1,13 @@
 """Every error the gateway gives, in the shape that OpenAI's clients parse.
 
 Three places answer for it and share these bodies: Envoy's direct responses (routes), Envoy's own failures
-(local replies) and the picker (immediate responses).
+(local replies) and the picker (its refusals).
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-DETAILS_PREFIX = "headrace_"  # marks the picker's replies in Envoy's response code details
+STAND_IN = {503: 424}  # how the picker tells Envoy of a status that Envoy would take for no answer
 
 
 @dataclass(frozen=True, slots=True)

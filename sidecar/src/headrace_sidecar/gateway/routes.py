@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from envoy.config.route.v3 import route_components_pb2, route_pb2
-from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
+from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 from google.protobuf import any_pb2
 
@@ -146,7 +146,7 @@ def _direct(match: Match, response: Match) -> route_components_pb2.Route:
         match=match,
         direct_response=response,
         response_headers_to_add=[{"header": json_header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}],
-        typed_per_filter_config={names.EXT_PROC: _NO_PICKER},
+        typed_per_filter_config={names.PICKER_FILTER: _NO_PICKER},
     )
 
 
@@ -167,7 +167,7 @@ def _previous_hosts() -> any_pb2.Any:
 
 def _no_picker() -> any_pb2.Any:
     disabled = any_pb2.Any()
-    disabled.Pack(ext_proc_pb2.ExtProcPerRoute(disabled=True))
+    disabled.Pack(ext_authz_pb2.ExtAuthzPerRoute(disabled=True))
     return disabled
 
 

@@ -1,10 +1,11 @@
-"""The picker process: gRPC for Envoy, HTTP for probes and Prometheus, and the loops that feed them.
+"""The picker process: picks and configuration for Envoy, probes and figures, and the loops that feed them.
 
 `Source` is where the catalog comes from (Kubernetes in a cluster, anything in a test). Each catalog that it
 gives is made effective here, in one step: fleets, load streams, Envoy's configuration, readiness.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import time
@@ -15,14 +16,11 @@ from typing import Any
 import grpc
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from headrace_sidecar.gateway import load_client, metrics, names, xds
+from headrace_sidecar.gateway import load_client, metrics, picks, xds
 from headrace_sidecar.gateway.ads import DiscoveryServer, Snapshots
 from headrace_sidecar.gateway.catalog import Catalog
-from headrace_sidecar.gateway.ext_proc import ExternalProcessor
 from headrace_sidecar.gateway.picker import Picker
 from headrace_sidecar.gateway.settings import Settings
 
@@ -31,7 +29,6 @@ log = logging.getLogger(__name__)
 Publish = Callable[[Catalog], None]
 Source = Callable[[Publish], Coroutine[Any, Any, None]]  # runs for ever; publishes every whole catalog
 
-MAX_STREAMS = 2_000  # picks under way; beyond them Envoy balances by itself rather than wait
 DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
 
 
@@ -39,9 +36,8 @@ async def serve(settings: Settings, source: Source) -> None:
     """Run until SIGTERM or SIGINT; raises what the source raises."""
     picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
     snapshots = Snapshots()
-    health_servicer = health.aio.HealthServicer()
-    await health_servicer.set(names.HEALTH_SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
-    server = _grpc_server(settings, picker, snapshots, health_servicer)
+    leaving = asyncio.Event()
+    server = _ads_server(settings, snapshots)
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
 
         def publish(catalog: Catalog) -> None:
@@ -51,19 +47,25 @@ async def serve(settings: Settings, source: Source) -> None:
             snapshots.publish(snapshot)
             metrics.SERVICES.set(len(catalog.services))
             metrics.SYNCED.set(1)
-            group.create_task(
-                health_servicer.set(names.HEALTH_SERVICE, health_pb2.HealthCheckResponse.SERVING)
-            )
+
+        def healthy() -> bool:
+            return snapshots.current is not None and not leaving.is_set()
 
         await server.start()
+        picking = web.ServerRunner(picks.server(picker, healthy, settings.max_body_bytes))
+        await picking.setup()
+        await web.TCPSite(picking, settings.address, settings.picks_port, backlog=1024).start()
         probes = await _start_http(settings, picker, lambda: snapshots.current is not None)
         feeding = group.create_task(source(publish))
-        log.info("picker listens on %s:%d", settings.address, settings.grpc_port)
+        gc.collect()
+        gc.freeze()  # what is there now stays; looking through it again would hold up picks
+        log.info("picker listens on %s:%d", settings.address, settings.picks_port)
         await _stop_signal(feeding)
-        await health_servicer.enter_graceful_shutdown()
+        leaving.set()
         await asyncio.sleep(DRAIN_SECONDS)
         feeding.cancel()
         await server.stop(grace=DRAIN_SECONDS)
+        await picking.cleanup()
         await probes.cleanup()
 
 
@@ -77,25 +79,19 @@ async def _stop_signal(feeding: asyncio.Task[None]) -> None:
     await stop.wait()
 
 
-def _grpc_server(
-    settings: Settings, picker: Picker, snapshots: Snapshots, health_servicer: health.aio.HealthServicer
-) -> grpc.aio.Server:
+def _ads_server(settings: Settings, snapshots: Snapshots) -> grpc.aio.Server:
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", settings.max_body_bytes + (64 << 10)),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
             # Envoy pings to notice a dead picker; gRPC's default is to hang up on who pings that often.
             ("grpc.http2.min_ping_interval_without_data_ms", 0),
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.keepalive_permit_without_calls", 1),
-        ],
-        maximum_concurrent_rpcs=MAX_STREAMS,
+        ]
     )
-    external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(ExternalProcessor(picker), server)
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(DiscoveryServer(snapshots), server)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    server.add_insecure_port(f"{settings.address}:{settings.grpc_port}")
+    server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
     return server
 
 

@@ -16,7 +16,8 @@ class Settings:
 
     watch_namespaces: tuple[str, ...] = ()
     address: str = "0.0.0.0"  # noqa: S104  (Envoy and Prometheus come from other pods)
-    grpc_port: int = 9002
+    ads_port: int = 9002
+    picks_port: int = 9003
     http_port: int = 9090
     max_body_bytes: int = MAX_BODY_BYTES
 

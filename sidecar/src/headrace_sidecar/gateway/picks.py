@@ -1,0 +1,75 @@
+"""Envoy asks, the picker answers: one plain HTTP request per request to an engine.
+
+Envoy's authorization filter sends the whole body and the name of the route that it chose. The answer is 200
+with the engine's address in a header, 200 without it where Envoy shall choose by itself, or a complete error
+for the client. Envoy takes any 5xx for an answer that did not come and goes on without; so a refusal with
+such a status travels as `STAND_IN`, which Envoy turns back.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import lru_cache
+from time import perf_counter
+
+import orjson
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from prometheus_client import Counter
+
+from headrace_sidecar.gateway import metrics, names
+from headrace_sidecar.gateway.picker import Choice, Picker
+from headrace_sidecar.gateway.replies import STAND_IN, Reply
+
+KEEP_ALIVE = 3600.0  # seconds; Envoy's connections stay, so that none ends just when it is used
+OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
+
+
+def server(picker: Picker, healthy: Callable[[], bool], max_body_bytes: int) -> web.Server:
+    """Answers picks, and Envoy's health check at `names.HEALTH_PATH`."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        if request.path == names.HEALTH_PATH:
+            return web.Response(status=200 if healthy() else 503)
+        return _decide(picker, request.headers.get(names.ROUTE_HEADER, ""), await request.read())
+
+    loop, limit = asyncio.get_running_loop(), max_body_bytes + OVERHEAD_BYTES
+
+    def received(
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
+
+    return web.Server(answer, request_factory=received, access_log=None, keepalive_timeout=KEEP_ALIVE)
+
+
+def _decide(picker: Picker, service: str, body: bytes) -> web.Response:
+    start = perf_counter()
+    decision = picker.decide(service, body)
+    if decision is None:
+        response = web.Response()
+    elif isinstance(decision, Choice):
+        _picks(service, decision.balancer).inc()
+        response = web.Response(headers={names.PICK_KEY: decision.host})
+    else:
+        metrics.REFUSALS.labels(service, decision.code).inc()
+        response = _refuse(decision)
+    metrics.PICK_SECONDS.observe(perf_counter() - start)
+    return response
+
+
+@lru_cache(maxsize=1024)
+def _picks(service: str, balancer: str) -> Counter:
+    return metrics.PICKS.labels(service, balancer)
+
+
+def _refuse(reply: Reply) -> web.Response:
+    headers = {"content-type": "application/json"}
+    if reply.retry_after is not None:
+        headers["retry-after"] = str(reply.retry_after)
+    status = STAND_IN.get(reply.status, reply.status)
+    return web.Response(status=status, headers=headers, body=orjson.dumps(reply.body))

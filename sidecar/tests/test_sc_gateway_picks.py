@@ -1,0 +1,86 @@
+"""What the picker answers when Envoy asks."""
+
+from random import Random
+
+import aiohttp
+import pytest
+from aiohttp import web
+from sc_gateway_reports import IDLE
+
+from headrace_engine.contracts import GatewayConfig
+from headrace_sidecar.gateway import names, picks
+from headrace_sidecar.gateway.catalog import Catalog, Service
+from headrace_sidecar.gateway.endpoint import Work
+from headrace_sidecar.gateway.picker import Picker
+
+LIMIT = 10_000
+BODY = b'{"messages": [{"role": "user", "content": "hi"}]}'
+
+
+@pytest.fixture
+def picker():
+    made = Picker(lambda: 0.0, Random(1))
+    busy = GatewayConfig("llm", "busy", (), "busy", max_queue_seconds=1.0)
+    services = [Service(busy, ("10.0.0.3",)), Service(GatewayConfig("llm", "empty", (), "empty"))]
+    made.set_catalog(
+        Catalog.of([Service(GatewayConfig("llm", "chat", (), "chat"), ("10.0.0.1",)), *services])
+    )
+    for fleet in made.fleets.values():
+        for address in fleet.endpoints:
+            fleet.observe(address, IDLE, 0.0)
+    return made
+
+
+@pytest.fixture
+async def ask(picker):
+    """Asks for a service's engine, or another path; status, headers and body."""
+    healthy = [True]
+    runner = web.ServerRunner(picks.server(picker, lambda: healthy[0], LIMIT))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    async def post(service, body=BODY, path=names.PICK_PATH + "/v1/chat/completions"):
+        headers = {names.ROUTE_HEADER: service} if service else {}
+        async with session.post(url + path, data=body, headers=headers) as response:
+            return response.status, response.headers, await response.text()
+
+    post.healthy = healthy
+    async with aiohttp.ClientSession() as session:
+        yield post
+    await runner.cleanup()
+
+
+async def test_the_engine_is_in_a_header(ask):
+    status, headers, _ = await ask("llm/chat")
+    assert (status, headers[names.PICK_KEY]) == (200, "10.0.0.1:8000")
+
+
+async def test_what_is_not_known_here_is_left_to_envoy(ask):
+    for service in ("llm/unknown", ""):
+        status, headers, _ = await ask(service)
+        assert status == 200
+        assert names.PICK_KEY not in headers
+
+
+async def test_refusals(ask, picker):
+    status, headers, text = await ask("llm/chat", b"{}")
+    assert (status, headers["content-type"]) == (400, "application/json")
+    assert '"invalid_body"' in text
+    status, headers, text = await ask("llm/empty")
+    assert (status, headers["retry-after"]) == (424, "5")  # Envoy makes it the 503 that the body says
+    assert '"no_ready_engine"' in text
+    picker.fleets["llm/busy"].endpoints["10.0.0.3"].book(Work(tokens=1e6), 0.0)
+    status, headers, text = await ask("llm/busy")
+    assert (status, headers["retry-after"]) == (429, "15")
+    assert '"overloaded"' in text
+
+
+async def test_a_body_over_the_limit_is_refused(ask):
+    assert (await ask("llm/chat", b" " * (LIMIT + 2000)))[0] == 413
+
+
+async def test_envoys_health_check(ask):
+    assert (await ask("", path=names.HEALTH_PATH))[0] == 200
+    ask.healthy[0] = False
+    assert (await ask("", path=names.HEALTH_PATH))[0] == 503
