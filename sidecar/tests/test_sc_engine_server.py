@@ -171,6 +171,17 @@ async def test_what_is_served_follows_the_contracts(sidecar, engine):
     assert (status.engine.boot, status.engine.vllm_version) == (engine.board.boot, "0.32.0")
 
 
+async def test_finished_requests_can_be_had(sidecar, engine):
+    await sidecar.until_state("Idle")
+    assert await sidecar.get("/requests") == (200, "")
+    engine.finished.append(finished(prompt_tokens=123))
+
+    async def told():
+        return '"prompt_tokens": 123, ' in (await sidecar.get("/requests"))[1]
+
+    await sidecar.until(told)
+
+
 async def test_an_engine_that_restarts_is_followed(sidecar, engine):
     await sidecar.until_state("Idle")
     again = FakeEngine(sidecar.root, started_at=2000.0)

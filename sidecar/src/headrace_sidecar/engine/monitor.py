@@ -6,7 +6,7 @@ boot file and the rings. The HTTP side answers from what the last look kept, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace_engine.control.board import BoardReader
@@ -36,7 +36,7 @@ class Monitor:
     `finished` receives each request that the engine finished, once, oldest first.
     """
 
-    def __init__(self, paths: StatsPaths, finished: Callable[[Iterable[FinishedRequest]], None]) -> None:
+    def __init__(self, paths: StatsPaths, finished: Callable[[Sequence[FinishedRequest]], None]) -> None:
         self._paths = paths
         self._finished = finished
         self._board = BoardReader(paths.board)

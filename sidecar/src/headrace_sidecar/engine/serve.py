@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
@@ -18,11 +18,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.control.records import FinishedRequest
 from headrace_engine.policies import registry as policies
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
 from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.engine.probe import keep_asking
+from headrace_sidecar.engine.request_log import RequestLog
 from headrace_sidecar.engine.server import Sidecar, application
 from headrace_sidecar.engine.settings import Settings
 from headrace_sidecar.engine.stream import Broadcast
@@ -88,14 +90,20 @@ async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoRetur
     """A sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
     registry = CollectorRegistry()
     requests = RequestMetrics(registry, started=time.time())
+    request_log = RequestLog()
+
+    def finished(batch: Sequence[FinishedRequest]) -> None:
+        requests.add(batch)
+        request_log.add(batch)
+
     handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
-    monitor = Monitor(stats_paths(settings.root), requests.add)
+    monitor = Monitor(stats_paths(settings.root), finished)
     registry.register(EngineMetrics(monitor, handover, settings.service, settings.pod))
     broadcast = Broadcast()
     looking = Looking(monitor, handover, broadcast)
     looking.look()
 
-    app = application(Sidecar(monitor, handover, broadcast, registry, looking.alive))
+    app = application(Sidecar(monitor, handover, broadcast, request_log, registry, looking.alive))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
     await runner.setup()
     background = [

@@ -1,10 +1,12 @@
-"""The sidecar's HTTP side: load for the picker, status for the operator, metrics, probes.
+"""The sidecar's HTTP side: load for the picker, status for the operator, metrics, finished requests, probes.
 
 Only GET, no parameters, nothing that changes anything. Every answer comes from memory.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from headrace_engine.policies import registry as policies
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.engine.reports import applied_hash, applied_policy
+from headrace_sidecar.engine.request_log import RequestLog
 from headrace_sidecar.engine.stream import Broadcast
 
 POLICY_SCHEMA = PolicyDocument(policy="").schema
@@ -33,6 +36,7 @@ class Sidecar:
     monitor: Monitor
     handover: Handover
     broadcast: Broadcast
+    requests: RequestLog
     registry: CollectorRegistry
     alive: Callable[[], bool]
 
@@ -77,6 +81,7 @@ def application(sidecar: Sidecar) -> web.Application:
     for path, handler in (
         ("/load", load),
         ("/load/stream", stream),
+        ("/requests", functools.partial(_finished_requests, sidecar.requests)),
         ("/status", status),
         ("/metrics", metrics),
         ("/healthz", healthz),
@@ -98,6 +103,15 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
         engine=monitor.engine,
         policy=applied_policy(monitor.record, name, judged, handover.refusal),
     )
+
+
+async def _finished_requests(log: RequestLog, request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+    await response.prepare(request)
+    for portion in log.portions():
+        await response.write(portion.encode())
+        await asyncio.sleep(0)  # a write that does not wait lets nobody else run
+    return response
 
 
 def _json(document: object) -> web.Response:
