@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from sc_engine_fake import finished
 
 from headrace_engine.control.records import StepSample
-from headrace_sidecar.engine.estimates import DecayedMean, Estimates, Rates, StepCost, StepFit
+from headrace_engine.cost.forms import Linear
+from headrace_engine.cost.model import Batch
+from headrace_sidecar.engine.estimates import ME, DecayedMean, Estimates, Rates, StepFit
 
 
 def step(prefill, decodes, seconds):
@@ -26,7 +29,7 @@ def workload(count, seed, cost, noise=0.0, prefills=0.1):
         yield step(prefill, decodes, seconds * math.exp(source.gauss(0, noise)))
 
 
-COST = StepCost(fixed=0.008, per_prefill=5e-5, per_decode=1e-4)
+COST = Linear(ME, fixed=0.008, per_prefill=5e-5, per_decode=1e-4)
 
 
 def full_step_rate(cost, tokens):
@@ -65,7 +68,7 @@ def test_a_change_of_speed_is_followed():
     fit = StepFit()
     for sample in workload(4000, 1, COST):
         fit.add(sample)
-    slower = StepCost(COST.fixed * 3, COST.per_prefill * 3, COST.per_decode * 3)
+    slower = Linear(ME, COST.fixed * 3, COST.per_prefill * 3, per_decode=COST.per_decode * 3)
     for sample in workload(20_000, 2, slower):
         fit.add(sample)
     assert fit.prefill_rate(2048) == pytest.approx(full_step_rate(slower, 2048), rel=0.02)
@@ -97,6 +100,60 @@ def test_nothing_is_said_before_there_is_something_to_say():
     assert Estimates().rates(2048) == Rates()
 
 
+def full_workload(count, seed, cost, noise=0.0):
+    """Steps as an engine has them: some decodes, and in one of five a chunk of some prompt."""
+    source = random.Random(seed)
+    for _ in range(count):
+        chunk = source.randrange(2, 512) if source.random() < 0.2 else 0
+        work = chunk * source.randrange(0, 2000) + chunk * chunk // 2
+        decodes = source.randrange(0, 64)
+        context = decodes * source.randrange(50, 3000)
+        seconds = cost.step_seconds(Batch(chunk, work, decodes, context))
+        yield StepSample(chunk, work, decodes, context, seconds * math.exp(source.gauss(0, noise)))
+
+
+WHOLE = Linear(ME, fixed=0.008, per_prefill=5e-5, per_work=3e-9, per_decode=1e-4, per_context=1e-7)
+
+
+def test_all_five_parts_of_a_cost_are_found():
+    fit = StepFit()
+    for sample in full_workload(3000, 1, WHOLE):
+        fit.add(sample)
+    found = fit.cost()
+    for part in ("fixed", "per_prefill", "per_work", "per_decode", "per_context"):
+        assert getattr(found, part) == pytest.approx(getattr(WHOLE, part), rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_not_seen_are_predicted(seed):
+    estimates = Estimates()
+    assert estimates.cost() is None
+    estimates.add_steps(full_workload(4000, seed, WHOLE, noise=0.1))
+    found = estimates.cost()
+    for sample in full_workload(200, seed + 100, WHOLE):
+        batch = Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
+        assert found.step_seconds(batch) == pytest.approx(sample.seconds, rel=0.05)
+
+
+def test_a_machine_that_stalls_now_and_then_is_not_taken_for_slow():
+    fit = StepFit()
+    for number, sample in enumerate(full_workload(4000, 1, WHOLE)):
+        stalled = number > 200 and number % 50 == 0
+        fit.add(replace(sample, seconds=sample.seconds + 2.0) if stalled else sample)
+    batch = Batch(decodes=32, decode_context=32_000)
+    assert fit.cost().step_seconds(batch) == pytest.approx(WHOLE.step_seconds(batch), rel=0.1)
+
+
+def test_what_always_goes_together_is_told_once():
+    """Decodes that all have the same context: only their sum can be known."""
+    fit = StepFit()
+    for n in range(1000):
+        decodes, chunk = n % 40, 64 * (n % 3)
+        fit.add(StepSample(chunk, chunk * 32, decodes, decodes * 1000, 0.01 + 1e-4 * chunk + 2e-4 * decodes))
+    batch = Batch(64, 64 * 32, 20, 20_000)
+    assert fit.cost().step_seconds(batch) == pytest.approx(0.01 + 0.0064 + 0.004, rel=1e-4)
+
+
 durations = st.floats(1e-6, 600)
 samples = st.builds(step, st.integers(0, 10_000), st.integers(0, 500), durations)
 
@@ -110,6 +167,8 @@ def test_no_fitted_cost_is_negative(measured):
     if cost is not None:
         assert cost.fixed >= 0
         assert cost.per_prefill > 0
+        assert cost.per_work >= 0
+        assert cost.per_context >= 0
         assert cost.per_decode >= 0
 
 
@@ -144,7 +203,7 @@ def test_a_value_counts_half_after_its_half_life():
 
 def test_requests_and_steps_are_averaged():
     estimates = Estimates()
-    estimates.add_steps(workload(200, 1, StepCost(0.01, 0, 0)))
+    estimates.add_steps(workload(200, 1, Linear(ME, 0.01, 0)))
     estimates.add_finished(
         [finished(prompt_tokens=100, output_tokens=10), finished(prompt_tokens=300, output_tokens=30)]
     )
