@@ -69,6 +69,9 @@ def test_a_trace_that_cannot_be_simulated(run, text, said):
     assert code == 2
     assert len(lines) == 1
     assert lines[0].startswith(f"headrace simulate: {said}")
+    assert lines[0].endswith("; --skip-bad-rows leaves such rows out") == (
+        ", row " in said and "row 1" not in said
+    )
 
 
 def test_a_wrong_service_is_named(run):
@@ -165,7 +168,7 @@ def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
     assert text.count("≤") == 2
     assert "now    FCFS, 8192" in text
     assert "best   LARRY, 8192" in text
-    assert " 0.12  0.10  1.50  12.3" in text
+    assert "0.123 0.100  1.50  12.3" in text
     assert "kubectl patch llmservice chat -n llm --type merge -p" in text
     assert '"policy": "LARRY"' in text
     assert "kubectl scale llmservice chat -n llm --replicas=1" in text

@@ -99,5 +99,6 @@ def _spread(spread: Spread | None, factor: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Three figures."""
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    """Three figures, five characters."""
+    digits = 3 if value < 0.9995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f}"

@@ -37,7 +37,7 @@ def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> 
     try:
         trace = read(path, longest=longest, skip=skip)
     except TraceError as error:
-        advice = "; --skip-bad-rows leaves such rows out" if getattr(error, "skippable", False) else ""
+        advice = "; --skip-bad-rows leaves such rows out" if error.skippable else ""
         raise UsageError(f"{error}{advice}") from error
     arrivals = trace.arrivals
     total = arrivals[-1].at

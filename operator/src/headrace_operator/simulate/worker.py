@@ -26,7 +26,8 @@ def run(world: World, job: Job) -> Figures:
         SimulatedEngine(world.settings, cost, job.policy, number=number, listening=True)
         for number in range(job.replicas)
     ]
-    gateway = SimulatedGateway(world.gateway, [engine.link for engine in engines], world.seed)
+    boards = [engine.link for engine in engines if engine.link is not None]
+    gateway = SimulatedGateway(world.gateway, boards, world.seed)
     gc.collect()
     gc.freeze()  # engines and trace live as long as the simulation; looking through them costs a third of it
     try:
