@@ -38,19 +38,21 @@ class Engine:
 
 
 def _engine(model: str, gpu: str, kv: tuple[int, int], longest: int, fitted: str | None = None) -> Engine:
-    """`kv`: blocks, and tokens in each."""
+    """`kv`: blocks, and tokens in each. vLLM plans asynchronously by default; the older engine could not."""
     settings = EngineSettings(
         num_blocks=kv[0],
         block_size=kv[1],
         max_num_seqs=256,
         max_num_batched_tokens=DEFAULT_BUDGET,
         max_model_len=longest,
+        async_scheduling=fitted is None,
     )
     return Engine(model, gpu, settings, fitted)
 
 
 ENGINES = {
     "llama-3-8b-h100": _engine("llama-3-8b", "H100", (27_648, 16), 8192),  # 54 GiB of KV
+    "llama-3-8b-h100-long": _engine("llama-3-8b", "H100", (27_648, 16), 131_072),  # Llama 3.1's context
     "llama-3-8b-a100": _engine("llama-3-8b", "A100", (27_648, 16), 8192),  # 54 GiB
     "llama-2-13b-a100": _engine("llama-2-13b", "A100", (3_680, 16), 4096),  # 46 GB
     "opt-13b-a100": _engine("opt-13b", "A100", (457, 32), 2048, "DistServe"),  # 12 GB: KV binds
@@ -80,6 +82,7 @@ class Case:
     requests: int = 2000
     mixed: float = 1.0  # mixed_attention_factor
     overhead_ms: float = 0.0
+    sync: bool = False  # plan each step when the last has ended, also where the engine would plan ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Overload:
     requests: int
     mixed: float
     overhead_ms: float
+    sync: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +123,19 @@ def sustained_rates(cases: Sequence[Case], title: str, workers: int = 2) -> dict
 
 def overload(case: Case) -> Overload:
     """What tells the meaning of the case's load."""
-    return Overload(case.workload, case.engine, case.seed, case.requests, case.mixed, case.overhead_ms)
+    return Overload(
+        case.workload, case.engine, case.seed, case.requests, case.mixed, case.overhead_ms, case.sync
+    )
 
 
 def run_overload(job: Overload) -> Figures:
     """Stock's sustained requests/s."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
-    engine = ENGINES[job.engine]
-    arrivals = workloads.make(job.workload, job.requests, 1.0, job.seed, engine.settings.max_model_len)
+    settings = settings_of(job.engine, sync=job.sync)
+    arrivals = workloads.make(job.workload, job.requests, 1.0, job.seed, settings.max_model_len)
     waiting = [replace(arrival, at=0.0) for arrival in arrivals]
-    run = simulate(waiting, engine.settings, cost_of(job.engine, job.mixed, job.overhead_ms))
+    run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
     return {"rate": metrics.sustained_rate(run.outcomes)}
 
 
@@ -137,10 +143,13 @@ def run_case(job: Timed) -> Figures:
     """Figures of one run."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
-    case, engine = job.case, ENGINES[job.case.engine]
-    longest = engine.settings.max_model_len
-    arrivals = workloads.make(case.workload, case.requests, job.rate, case.seed, longest)
-    settings = replace(engine.settings, max_num_batched_tokens=case.budget, watermark=case.watermark)
+    case = job.case
+    settings = replace(
+        settings_of(case.engine, sync=case.sync),
+        max_num_batched_tokens=case.budget,
+        watermark=case.watermark,
+    )
+    arrivals = workloads.make(case.workload, case.requests, job.rate, case.seed, settings.max_model_len)
     cost = cost_of(case.engine, case.mixed, case.overhead_ms)
     run = simulate(arrivals, settings, cost, policy_of(case))
 
@@ -154,6 +163,12 @@ def run_case(job: Timed) -> Figures:
         "kv_use": run.kv_use,
         "decisions": run.decisions,
     }
+
+
+def settings_of(engine: str, *, sync: bool) -> EngineSettings:
+    """The engine's settings, made to plan each step when the last has ended if `sync`."""
+    settings = ENGINES[engine].settings
+    return replace(settings, async_scheduling=False) if sync else settings
 
 
 def policy_of(case: Case) -> Any:

@@ -24,11 +24,19 @@ def test_a_load_is_a_fraction_of_what_stock_sustains(monkeypatch):
     assert len(ran) == 3, "both loads are of the same saturation"
 
 
-@pytest.mark.parametrize("change", [{"seed": 2}, {"mixed": 1.4}, {"overhead_ms": 1.0}, {"requests": 60}])
+@pytest.mark.parametrize(
+    "change", [{"seed": 2}, {"mixed": 1.4}, {"overhead_ms": 1.0}, {"requests": 60}, {"sync": True}]
+)
 def test_what_changes_stock_changes_its_saturation(change):
     assert cases.overload(replace(CASE, **change)) != cases.overload(CASE)
     for same in ({"policy": "LARRY"}, {"load": 0.9}, {"budget": 1024}, {"step_budget": 512}):
         assert cases.overload(replace(CASE, **same)) == cases.overload(CASE)
+
+
+def test_modern_engines_plan_ahead_unless_told_not_to():
+    assert cases.settings_of("llama-3-8b-h100", sync=False).async_scheduling
+    assert not cases.settings_of("llama-3-8b-h100", sync=True).async_scheduling
+    assert not cases.settings_of("opt-13b-a100", sync=False).async_scheduling
 
 
 def test_policies_become_what_the_simulator_takes():
