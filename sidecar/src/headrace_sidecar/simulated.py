@@ -80,11 +80,14 @@ class SimulatedGateway:
         *,
         pick: Pick | None = None,
         bookkeeping: bool = True,
+        prefix_index: bool = True,
     ) -> None:
         """`pick` stands in for the configured balancer."""
-        self.fleet = Fleet.of(config, Random(seed))
+        self.fleet = Fleet.of(config, Random(seed))  # noqa: S311  (no secret)
         self.refused = 0
-        self._lengths = Random(seed)
+        self._prefix_index = prefix_index
+        self._texts = 0
+        self._lengths = Random(seed)  # noqa: S311
         self._addresses = [str(number) for number in range(len(boards))]
         self._sidecars = [
             SimulatedSidecar(name, board) for name, board in zip(self._addresses, boards, strict=True)
@@ -106,8 +109,9 @@ class SimulatedGateway:
     def prompt(self, arrival: Arrival) -> Prompt:
         """What the picker would read from the request's body."""
         if arrival.prefix:
-            text = text_of(arrival)
-            return Prompt(1, len(text), 0, text)
+            self._texts += 1
+            text = text_of(arrival, self._texts)
+            return Prompt(1, len(text), 0, text if self._prefix_index else b"")
         ratio = BYTES_PER_TOKEN * self._lengths.lognormvariate(0.0, SPREAD)
         return Prompt(1, round(arrival.prompt_tokens * ratio), 0)
 
@@ -122,14 +126,15 @@ class SimulatedGateway:
     def finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Nothing: the picker does not see answers."""
 
-    def gone(self, engine: int, now: float) -> None:
+    def gone(self, engine: int, _now: float) -> None:
         """The engine's pod is no longer ready."""
         left = self.fleet.endpoints.keys() - {self._addresses[engine]}
         self.fleet.set_addresses(sorted(left, key=int))
 
 
-def text_of(arrival: Arrival) -> bytes:
-    """A text with the arrival's prefix: equal where the prefix ids are, unlike any other past them."""
+def text_of(arrival: Arrival, number: int) -> bytes:
+    """A text that is equal where prefix ids are; past them there is no other like number `number`."""
     span = int(arrival.prefix_block * BYTES_PER_TOKEN)
-    text = b"".join(b"%016x" % prefix_id * (span // 16) for prefix_id in arrival.prefix)
-    return text[: int(arrival.prompt_tokens * BYTES_PER_TOKEN)]
+    size = int(arrival.prompt_tokens * BYTES_PER_TOKEN)
+    text = b"".join(b"%016x" % prefix_id * (span // 16) for prefix_id in arrival.prefix)[:size]
+    return text + b"%-16d" % number * ((size - len(text)) // 16)

@@ -29,13 +29,13 @@ class Engine(Protocol):
         """When the step in progress ends; infinity while idle."""
 
     def advance(self) -> Iterable[Outcome]:
-        """Process the next event; gives the requests that it finished."""
+        """Carry out what is due at `next_event_at`; gives the requests that it finished."""
 
     def add(self, arrival: Arrival, now: float) -> Outcome:
         """Take a request at `now`; its outcome fills in as it is served."""
 
-    def fail(self) -> None:
-        """Lose all requests, and never work again."""
+    def fail(self) -> Sequence[Outcome]:
+        """Never work again; gives the requests that are lost with it."""
 
 
 class Gateway(Protocol):
@@ -53,7 +53,7 @@ class Gateway(Protocol):
     def finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """The last token of a request passed the gateway."""
 
-    def gone(self, engine: int, now: float) -> None:
+    def gone(self, engine: int, now: float, /) -> None:
         """The gateway learns that an engine is lost."""
 
 
@@ -93,13 +93,13 @@ def simulate_fleet(
     engines: Sequence[Engine],
     gateway: Gateway,
     *,
-    network: Network = Network(),  # noqa: B008 frozen
+    network: Network = Network(),
     failures: Iterable[Failure] = (),
     seed: int = 0,
 ) -> FleetRun:
     """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar looks."""
     loop = _Loop(arrivals, engines, gateway, network)
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311  (no secret)
     for engine in range(len(engines)):
         loop.push(random.random() * network.looks, loop.look, engine)
     for failure in failures:
@@ -193,10 +193,7 @@ class _Loop:
             return
         self.failed.add(engine)
         self.planned[engine] = inf
-        self.engines[engine].fail()
-        self.unfinished -= sum(
-            1 for o in self.outcomes if o is not None and o.engine == engine and o.finished_at is None
-        )
+        self.unfinished -= len(self.engines[engine].fail())
         self.push(self.now + self.network.detection, self.forget, engine)
 
     def forget(self, engine: int) -> None:

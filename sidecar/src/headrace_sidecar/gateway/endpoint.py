@@ -118,14 +118,15 @@ class Endpoint:
         return self.queued_tokens + self.booked_uncached
 
     def uncached_share(self) -> float:
-        """Of the prompt tokens sent lately, the share that must be computed: reports count cached ones too."""
+        """Of the prompt tokens sent lately, the share to compute: reports count cached ones too."""
         return self.sent_uncached / self.sent_tokens if self.sent_tokens > 0 else 1.0
 
     def forget(self, now: float) -> None:
         """Drop a report that is too old to say anything, and the work that should have landed long ago."""
         self.expire(now)
-        if now - self.reported_at > STALE_SECONDS:
+        if self.report is not None and now - self.reported_at > STALE_SECONDS:
             self.report = None
+            self.busy_until = float("-inf")
             self.queued_tokens, self.missing_blocks, self.requests = 0.0, 0, 0
 
     def expire(self, now: float) -> None:

@@ -67,23 +67,23 @@ class Fleet:
             return
         before = endpoint.pending()
         landed = endpoint.observe(report, now)
-        self._limit_busy(endpoint, before, now)
+        self._correct_busy(endpoint, before, now)
         if landed is not None:
             self.token_rate.learn(landed)
         self.context.typical = Rates.of(report).or_else(self.context.typical)
         kv_tokens = report.total_kv_blocks * report.block_size
         self.prefixes.resize(address, report.boot, kv_tokens / self.token_rate.value())
 
-    def _limit_busy(self, endpoint: Endpoint, before: float, now: float) -> None:
+    def _correct_busy(self, endpoint: Endpoint, before: float, now: float) -> None:
         """Let a report correct when the engine should be done, so that errors of its rate do not add up.
 
-        What was pending before the report and is not any more may be in the step under way; nothing else is.
+        What is pending is still to be done. What was pending before and is not any more may be in the step
+        under way; nothing else is.
         """
+        rate = prefill_rate(endpoint, self.context)
         pending = endpoint.pending()
-        if endpoint.requests:
-            pending = max(before, pending)
-        limit = now + pending / prefill_rate(endpoint, self.context)
-        endpoint.busy_until = min(endpoint.busy_until, limit)
+        most = max(before, pending) if endpoint.requests else pending
+        endpoint.busy_until = min(max(endpoint.busy_until, now + pending / rate), now + most / rate)
 
     def choose(self, prompt: Prompt, now: float) -> Endpoint:
         """The engine for a request that is sent at `now`; raises NoEngineError or OverloadedError."""

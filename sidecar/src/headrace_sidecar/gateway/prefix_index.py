@@ -13,9 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-FINE, FINE_UP_TO = 256, 4096  # bytes of a chunk, and up to which offset
-MIDDLE, MIDDLE_UP_TO = 1024, 32_768
-COARSE = 4096
+SIZES = ((256, 4096), (1024, 32_768), (4096, 1 << 40))  # bytes of a chunk, and up to which offset
 MOST_CHUNKS = 131_072  # of all engines of one service together; some 300 bytes each
 
 Chunks = list[tuple[int, int]]
@@ -25,21 +23,14 @@ Chunks = list[tuple[int, int]]
 def chunks_of(text: bytes) -> Chunks:
     """Cut and hash `text`; an unfinished last chunk is left out."""
     chunks: Chunks = []
-    chain, size = 0, len(text)
-    start = _hash(text, 0, min(size, FINE_UP_TO), FINE, chain, chunks)
-    if start == FINE_UP_TO:
-        start = _hash(text, start, min(size, MIDDLE_UP_TO), MIDDLE, chunks[-1][0], chunks)
-    if start == MIDDLE_UP_TO:
-        _hash(text, start, size, COARSE, chunks[-1][0], chunks)
+    chain = start = 0
+    for size, end in SIZES:
+        last = min(len(text), end) - size
+        while start <= last:
+            chain = hash((chain, text[start : start + size]))
+            chunks.append((chain, size))
+            start += size
     return chunks
-
-
-def _hash(text: bytes, start: int, end: int, size: int, chain: int, chunks: Chunks) -> int:
-    """Append the whole chunks of `size` between `start` and `end`; returns where the last one ends."""
-    for begin in range(start, end - size + 1, size):
-        chain = hash((chain, text[begin : begin + size]))
-        chunks.append((chain, size))
-    return start + (end - start) // size * size
 
 
 @dataclass(slots=True)
