@@ -1,9 +1,9 @@
 """Every study of the benchmarks, one after another: `python -m e2e.bench [STUDY ...]`.
 
 Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
-`e2e/bench/results`. With `--quick` the simulated studies run tiny versions of themselves, and their results
-are thrown away; the others, which measure this machine, are left out. Of these, `switch` and `gateway` start
-what they need, the local cluster and Envoy.
+`e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
+thrown away, and the others are left out. `switch` and `gateway` start what they need: the local cluster, and
+Envoy.
 """
 
 import importlib
@@ -18,24 +18,34 @@ from rich.console import Console
 
 from e2e.bench import pool, study
 
-SIMULATED = ("validation", "larry", "sal", "prefix")  # modules with `run(options)`; they share one pool
-MEASURED = ("live_fit", "sim_speed", "plan_cost", "gateway", "switch")  # each in a process of its own
+STUDIES = (
+    "validation",
+    "blind",
+    "larry",
+    "sal",
+    "prefix",
+    "live_fit",
+    "sim_speed",
+    "plan_cost",
+    "gateway",
+    "switch",
+)
+POOLED = ("larry", "sal", "prefix")  # modules with `run(options)` that share one pool; others have a process
 
 
 def main() -> int:
     """Run them; the exit status says whether all succeeded."""
     parser = study.parser(__doc__)
-    names = (*SIMULATED, *MEASURED)
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(names)}; all if none")
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}; all if none")
     arguments = parser.parse_args()
-    unknown = sorted(set(arguments.studies) - set(names))
+    unknown = sorted(set(arguments.studies) - set(STUDIES))
     if unknown:
-        parser.error(f"there is no study {', '.join(unknown)}; there are {', '.join(names)}")
+        parser.error(f"there is no study {', '.join(unknown)}; there are {', '.join(STUDIES)}")
     options = study.chosen(arguments)
     wanted = [
         name
-        for name in names
-        if name in (arguments.studies or names) and (name in SIMULATED or not options.quick)
+        for name in STUDIES
+        if name in (arguments.studies or STUDIES) and (name in POOLED or not options.quick)
     ]
     os.environ.update(pool.ENVIRONMENT)  # for what the studies start themselves
     try:
@@ -56,7 +66,7 @@ def run(studies: Sequence[str], options: study.Options, console: Console) -> lis
         started = time.monotonic()
         console.print(f"[bold]{number}/{len(studies)} {name}[/bold]")
         try:
-            if name in SIMULATED:
+            if name in POOLED:
                 importlib.import_module(f"e2e.bench.{name}").run(options)
             else:
                 subprocess.run([sys.executable, "-m", f"e2e.bench.{name}"], check=True)
