@@ -1,0 +1,136 @@
+"""The real gateway, measured on this machine: `python -m e2e.bench.gateway`.
+
+First its cost: Envoy with the real picker beside plain Envoy, taking turns, in front of engines that answer
+at once. Load generator, both Envoys, picker and engines share the machine's cores, so the rate is what is
+left for the gateway beside them. Then the waits: four balancers, each with four stand-in engines in real time
+behind the same Envoy and picker, the same requests for all; and what the simulated fleet says of them.
+
+All on loopback. About seven minutes; for timings the machine should do nothing else.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Mapping
+
+import uvloop
+
+from e2e.bench import gateway_cost, gateway_predict, gateway_waits, plots, report, results
+from e2e.bench.gateway_rig import RigError
+from e2e.bench.gateway_settings import BALANCERS, COST, ENGINES, WORKLOAD
+from e2e.bench.gateway_waits import KEYS, LOADS, Waits
+from e2e.bench.intervals import Estimate
+
+COMMAND = "python -m e2e.bench.gateway"
+TITLE = "Mean queue wait behind the real gateway: SAL against other balancers"
+
+
+def main() -> int:
+    """Measure and write the figures; the exit status says whether all went well."""
+    parser = argparse.ArgumentParser(description="The real gateway's cost, and queue waits by balancer.")
+    parser.add_argument("--rounds", type=int, default=6, help="of each cost (default %(default)s)")
+    parser.add_argument("--runs", type=int, default=4, help="of each load (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=25, help="of a run (default %(default)s)")
+    parser.add_argument(
+        "--only", choices=["cost", "waits"], help="measure one part; the other's figures stay"
+    )
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
+    figures: dict[str, float] = {}
+    try:
+        if chosen.only != "waits":
+            _say("1. what the gateway costs")
+            figures |= uvloop.run(gateway_cost.measure(chosen.rounds, _say))
+        if chosen.only != "cost":
+            _say(f"2. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
+            rate, waits = uvloop.run(gateway_waits.measure(chosen.runs, chosen.seconds, _say))
+            predicted = gateway_predict.predict(rate, chosen.runs, chosen.seconds, _say)
+            figures |= {"engine_requests_per_second": round(rate, 2)} | gateway_waits.figures(waits)
+            figures |= {f"simulated_{k}": v for k, v in gateway_waits.figures(predicted).items()}
+            _draw(waits, predicted)
+    except RigError as error:
+        _say(f"✗ {error}")
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        _say("stopped")
+        return 130
+    path = results.write("gateway", COMMAND, figures, keep_other_figures=chosen.only is not None)
+    _say(str(path))
+    _page(json.loads(path.read_text())["figures"])
+    return 0
+
+
+def _draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits]) -> None:
+    """Measured ratios with their intervals beside the simulated ones."""
+    groups: dict[str, dict[str, Estimate]] = {
+        f"load {load}, {kind}": {other: found[name].ratio(other) for other in KEYS}
+        for name, load in LOADS.items()
+        for kind, found in (("measured", waits), ("simulated", predicted))
+    }
+    plots.ratios(
+        results.RESULTS / "gateway.svg",
+        TITLE,
+        f"Real Envoy and picker; {ENGINES} stand-in engines each ({COST.profile.model}, {COST.profile.gpu})"
+        f" with a real-time queue; {WORKLOAD}. Dots: ratio of mean waits; lines: 95 % over runs.",
+        groups,
+        x_label="SAL's mean wait divided by the other balancer's",
+    )
+
+
+def _page(figures: Mapping[str, float]) -> None:
+    """The Markdown page of all figures."""
+    cost_rows = [
+        [label, *(figures.get(key + suffix) for suffix in gateway_cost.BODIES)]
+        for label, key in (
+            ("added at p50, one connection (ms)", "added_p50_ms"),
+            ("added at p99, one connection (ms)", "added_p99_ms"),
+            (f"added at p50, {gateway_cost.STEADY:g} requests/s (ms)", "steady_added_p50_ms"),
+            (f"added at p99, {gateway_cost.STEADY:g} requests/s (ms)", "steady_added_p99_ms"),
+            (f"requests/s, {gateway_cost.CONNECTIONS} connections", "requests_per_second"),
+            ("the same, plain Envoy", "plain_envoy_requests_per_second"),
+            ("picker's CPU per request (us)", "picker_cpu_us_per_request"),
+            ("Envoy's CPU per request (us)", "envoy_cpu_us_per_request"),
+            ("the same, plain Envoy (us)", "plain_envoy_cpu_us_per_request"),
+        )
+    ]
+    wait_rows = [
+        [
+            balancer,
+            *(
+                figures.get(f"{kind}wait_{what}_{key}_{load}")
+                for load in LOADS
+                for kind, what in (("", "mean_ms"), ("", "ratio"), ("simulated_", "ratio"))
+            ),
+        ]
+        for balancer, key in ((name, KEYS.get(name, "sal")) for name in BALANCERS)
+    ]
+    wait_header = [
+        f"{head}, load {load}" for load in LOADS.values() for head in ("wait (ms)", "SAL / it", "simulated")
+    ]
+    report.page(
+        "gateway",
+        "The real gateway, measured",
+        "Envoy with the real picker beside plain Envoy, in the same run, on loopback. Load generator, Envoys,"
+        " picker and engines share the machine. The picker reads bodies and never rewrites one.",
+        report.table(
+            ["", *(f"{size // 1000} kB prompt" for size in gateway_cost.BODIES.values())], cost_rows
+        ),
+        "## Queue waits by balancer",
+        f"{ENGINES} engines per balancer. The engines are stand-ins: a first-come first-served queue with"
+        f" chunked prefill in real time, steps as long as the published cost model of {COST.profile.model} on"
+        f" {COST.profile.gpu} says, load told through the sidecar's own report and stream. Requests:"
+        f" {WORKLOAD}. Load is a share of what the engines were measured to do.",
+        report.table(["balancer", *wait_header], wait_rows),
+        report.picture(results.RESULTS / "gateway.svg", TITLE),
+        simulated=False,
+    )
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The engines' process: `python -m e2e.bench.gateway_engines instant|queues PORT SIDECAR_PORT ADDRESS...`.
+
+One engine and its sidecar per address. `instant` ones answer at once and report an idle engine: what is left
+is the gateway's own time. `queues` are stand-ins (`gateway_engine`) in real time, which answer when the last
+token would be there, with the seconds that the request waited; their load is told by the real sidecar's own
+estimates, report and stream, at its own intervals. Prints `ready` when all listen.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+import uvloop
+
+from e2e.bench.gateway_engine import Request, StandIn, sidecar_report
+from e2e.bench.gateway_http import Respond, ServerConnection, listen
+from e2e.bench.gateway_settings import COST, LIMITS
+from headrace_sidecar.engine.estimates import Estimates
+from headrace_sidecar.engine.serve import AT_REST, INTERVAL
+from headrace_sidecar.engine.stream import Broadcast
+
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+INSTANT_ANSWER = orjson.dumps({"choices": [{"message": {"role": "assistant", "content": "x" * 200}}]})
+
+
+@dataclass(slots=True)
+class Reader:
+    """One reader of a load stream."""
+
+    connection: ServerConnection
+
+    async def write(self, data: bytes) -> None:
+        """Send a line; raises ConnectionError when the reader is gone."""
+        transport = self.connection.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError
+        transport.write(data)
+
+
+@dataclass(slots=True)
+class Running:
+    """One stand-in in real time, with its sidecar."""
+
+    name: str
+    engine: StandIn
+    estimates: Estimates = field(default_factory=Estimates)
+    broadcast: Broadcast = field(default_factory=Broadcast)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    clients: dict[int, ServerConnection] = field(default_factory=dict)
+    numbers: int = 0
+
+    def respond(self, connection: ServerConnection, _head: bytes, body: bytes) -> None:
+        """Queue a request: its prompt is its words, one token each."""
+        asked = orjson.loads(body)
+        prompt = asked["prompt"]
+        self.numbers += 1
+        request = Request(prompt.count(" ") + 1, asked["max_tokens"], time.monotonic(), index=self.numbers)
+        self.clients[request.index] = connection
+        self.engine.add(request)
+        self.arrived.set()
+
+    async def run(self) -> None:
+        """Step for ever. A step ends when the cost model says, however late the machine woke us for it."""
+        now = time.monotonic()
+        while True:
+            while not self.engine.busy:
+                self.arrived.clear()
+                await self.arrived.wait()
+                now = time.monotonic()
+            now += self.engine.begin(now)
+            await asyncio.sleep(max(0.0, now - time.monotonic()))
+            for request in self.engine.end(now):
+                answer = {"wait": request.wait, "ttft": request.first_token_at - request.arrived_at}
+                self.clients.pop(request.index).answer(orjson.dumps(answer))
+
+    async def look(self) -> None:
+        """The sidecar's loop."""
+        while True:
+            report = sidecar_report(self.engine, self.estimates, self.name)
+            self.broadcast.offer(report, time.monotonic())
+            await asyncio.sleep(INTERVAL if self.engine.busy else AT_REST)
+
+
+async def main(kind: str, port: int, sidecar_port: int, addresses: list[str]) -> None:
+    """Serve until killed."""
+    async with asyncio.TaskGroup() as group:
+        for address in addresses:
+            each = Running(address, StandIn(COST, LIMITS))
+            if kind == "queues":
+                group.create_task(each.run())
+            group.create_task(each.look())
+            await listen(address, port, each.respond if kind == "queues" else instant)
+            await listen(address, sidecar_port, streaming(each.broadcast, group.create_task))
+        gc.freeze()
+        print("ready", flush=True)
+
+
+def instant(connection: ServerConnection, _head: bytes, _body: bytes) -> None:
+    """Answer at once."""
+    connection.answer(INSTANT_ANSWER)
+
+
+def streaming(broadcast: Broadcast, start: Callable[..., object]) -> Respond:
+    """Answers a reader of the load stream."""
+
+    async def feed(reader: Reader) -> None:
+        try:
+            await broadcast.feed(reader)
+        except ConnectionError:
+            return
+
+    def respond(connection: ServerConnection, _head: bytes, _body: bytes) -> None:
+        if connection.transport is not None:
+            connection.transport.write(STREAM_HEAD)
+        start(feed(Reader(connection)))
+
+    return respond
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
