@@ -4,8 +4,9 @@ All estimators are pure state with constant memory. They forget by count, not by
 keeps what it knew, a busy one follows a change of load within its half-life.
 
 `StepFit` learns how long a step takes and tells it as a cost model, like the published ones. SAL's load
-formula needs the throughput of a step that is full of prefill: M tokens over its seconds, for the engine's largest
-step M [paper 4.2; at a full step: our reading]. Small steps say too little alone: the fixed cost dominates them.
+formula needs the throughput of a step that is full of prefill: M tokens over its seconds, for the engine's
+largest step M [paper 4.2; at a full step: our reading]. Small steps say too little alone: the fixed cost
+dominates them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,195 @@
+"""Does the sidecar's live fit predict steps it has not seen? `python -m e2e.bench.live_fit`, two minutes.
+
+A real vLLM engine on the CPU, with the plugin, serves prompts and answers of varied lengths at random times.
+The estimators of the sidecar learn from the engine's ring of step samples. Then comes another load, with
+other lengths and another rate, from which nothing is learned: each of its steps is predicted and compared.
+Writes live_fit.json. The error is that of single steps, whose times vary with what else the machine does.
+"""
+
+import asyncio
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from e2e.bench import results
+from e2e.cluster import model
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.control import paths
+from headrace_engine.control.policy_file import write_policy
+from headrace_engine.control.records import STEPS, StepSample
+from headrace_engine.control.ring import RingReader
+from headrace_engine.cost.model import Batch, CostModel
+from headrace_sidecar.engine.estimates import Estimates
+from headrace_sidecar.engine.install import install
+
+COMMAND = "python -m e2e.bench.live_fit"
+WIDER = {  # than the demo's model, so that steps take milliseconds by what they compute
+    "hidden_size": 512,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 8,
+}
+START_WITHIN = 120.0
+ANSWER_WITHIN = 60.0
+POLL = 0.1  # seconds between two readings of the ring
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests at random times: `rate` a second for `seconds`; lengths are the means of exponentials."""
+
+    seed: int
+    seconds: float
+    rate: float
+    prompt_tokens: float
+    output_tokens: float
+
+
+WARM_UP = Load(seed=0, seconds=3, rate=4, prompt_tokens=200, output_tokens=20)
+LEARNED = Load(seed=1, seconds=35, rate=3, prompt_tokens=250, output_tokens=40)
+HELD_OUT = Load(seed=2, seconds=25, rate=4, prompt_tokens=150, output_tokens=60)
+
+
+async def main() -> None:
+    """Run the engine, learn, predict, write."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, engine(Path(folder)) as (url, root):
+        ring = RingReader(paths.stats_paths(root).steps, STEPS)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
+        async with aiohttp.ClientSession(url, timeout=timeout) as session:
+            await ready(session, Path(folder) / "vllm.log")
+            await steps_of(session, ring, WARM_UP)
+            learned = await steps_of(session, ring, LEARNED)
+            unseen = await steps_of(session, ring, HELD_OUT)
+        ring.close()
+    estimates = Estimates()
+    estimates.add_steps(learned)
+    cost = estimates.cost()
+    if cost is None:
+        raise SystemExit("too few prefills were seen to fit a cost model")
+    figures = figures_of(cost, learned, unseen)
+    results.write("live_fit", COMMAND, figures)
+    print(cost)
+    print(json.dumps(figures, indent=2))
+
+
+def figures_of(
+    cost: CostModel, learned: Sequence[StepSample], unseen: Sequence[StepSample]
+) -> dict[str, float]:
+    """Errors of the fit on steps it has not seen, beside those of predicting the learned mean."""
+    times = [sample.seconds for sample in unseen]
+    predicted = [cost.step_seconds(batch(sample)) for sample in unseen]
+    errors = [abs(ours / time - 1) for ours, time in zip(predicted, times, strict=True)]
+    mean = statistics.fmean(sample.seconds for sample in learned)
+    left = sum((ours - time) ** 2 for ours, time in zip(predicted, times, strict=True))
+    whole = statistics.pvariance(times) * len(times)
+    return {
+        "step_time_mape_percent": round(100 * statistics.fmean(errors), 2),
+        "step_time_median_ape_percent": round(100 * statistics.median(errors), 2),
+        "total_time_error_percent": round(100 * (sum(predicted) / sum(times) - 1), 2),
+        "r2": round(1 - left / whole, 4),
+        "mean_predictor_mape_percent": round(
+            100 * statistics.fmean(abs(mean / time - 1) for time in times), 2
+        ),
+        "steps_learned": len(learned),
+        "steps_predicted": len(unseen),
+        "steps_predicted_with_prefill": sum(sample.prefill_tokens > 0 for sample in unseen),
+    }
+
+
+def batch(sample: StepSample) -> Batch:
+    """What a sampled step computed."""
+    return Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
+
+
+async def steps_of(
+    session: aiohttp.ClientSession, ring: RingReader[StepSample], load: Load
+) -> list[StepSample]:
+    """Send a load and wait for its answers; the steps that the engine took for it."""
+    steps: list[StepSample] = []
+    ring.drain()
+    source = random.Random(load.seed)
+    async with asyncio.TaskGroup() as tasks:
+        pending = []
+        over = asyncio.get_running_loop().time() + load.seconds
+        at = asyncio.get_running_loop().time()
+        while (at := at + source.expovariate(load.rate)) < over:
+            prompt = min(1500, 2 + int(source.expovariate(1 / load.prompt_tokens)))
+            output = min(300, 1 + int(source.expovariate(1 / load.output_tokens)))
+            ids = [source.randrange(256) for _ in range(prompt)]
+            pending.append(tasks.create_task(complete(session, at, ids, output)))
+        while not all(task.done() for task in pending):
+            await asyncio.sleep(POLL)
+            steps += ring.drain()
+    await asyncio.sleep(POLL)
+    return steps + ring.drain()
+
+
+async def complete(session: aiohttp.ClientSession, at: float, prompt: Sequence[int], output: int) -> None:
+    """Ask for `output` tokens at loop time `at`."""
+    await asyncio.sleep(at - asyncio.get_running_loop().time())
+    body = {"model": "wide", "prompt": list(prompt), "max_tokens": output, "ignore_eos": True}
+    async with session.post("/v1/completions", json=body) as response:
+        response.raise_for_status()
+        await response.read()
+
+
+async def ready(session: aiohttp.ClientSession, log: Path) -> None:
+    """Wait until the engine answers."""
+    until = asyncio.get_running_loop().time() + START_WITHIN
+    while asyncio.get_running_loop().time() < until:
+        try:
+            async with session.get("/health") as response:
+                if response.status == 200:
+                    return
+        except aiohttp.ClientConnectionError:
+            pass
+        await asyncio.sleep(0.5)
+    told = await asyncio.to_thread(log.read_text)
+    raise SystemExit(f"vLLM did not start within {START_WITHIN:.0f} s:\n{told[-2000:]}")
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Run vLLM with the plugin on a free port, as a pod does; its URL and the shared folder."""
+    root, weights = folder / "headrace", folder / "model"
+    root.mkdir()
+    install(root)
+    write_policy(paths.policy_path(root), PolicyDocument(policy="FCFS").sealed())
+    model.write(weights)
+    config = weights / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | WIDER))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = [
+        *("-m", "vllm.entrypoints.openai.api_server", "--model", str(weights), "--served-model-name", "wide"),
+        *("--host", "127.0.0.1", "--port", str(port), "--load-format", "dummy", "--dtype", "float32"),
+        *("--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "32"),
+        *("--max-num-batched-tokens", "512", "--no-enable-prefix-caching"),
+    ]
+    environment = os.environ | {
+        "HEADRACE_DIR": str(root),
+        "PYTHONPATH": str(root / "plugin"),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+    }
+    with (folder / "vllm.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, *arguments], env=environment, stdout=log, stderr=log)
+        try:
+            yield f"http://127.0.0.1:{port}", root
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
