@@ -173,7 +173,7 @@ def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
     assert '"policy": "LARRY"' in text
     assert "kubectl scale llmservice chat -n llm --replicas=1" in text
     assert "the busiest 0:10:00 of 1:00:00, from 0:30:00 on: 1200 requests, 2.00 per second" in text
-    assert "Known error of the simulator: " in text
+    assert "Known error of the simulator: Llama-3.1-8B on RTX PRO 6000: TTFT " in text
     assert "0.1% of the requests exceed the 8192" in text
     assert "the prefix cache never helps here" in text
     assert "1 rows skipped, first: log.jsonl, row 3" in text
@@ -198,4 +198,4 @@ def test_json_has_everything_a_program_needs():
     assert found["policies"][0]["ttft"] == {"mean": 0.123, "p50": 0.1, "p95": 1.5, "p99": 12.34}
     assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] == "LARRY"
     assert found["trace"]["requests"] == 1200
-    assert "runs" in found["known_error"]
+    assert {"ttft", "tpot", "e2e"} <= found["known_error"]["runs"]["pro6000_8b"].keys()

@@ -104,9 +104,9 @@ def test_settings_of_the_service_are_taken():
 def test_the_kv_cache_gets_what_the_memory_has_left():
     shape = catalog.shape("llama-3-8b")
     found = derived(maxModelLen=8192, gpuMemoryUtilizationPercent=80)
-    tokens = catalog.kv_tokens("llama-3-8b", "H100", 1, 0.8) - 2 * 2**30 // shape.kv_bytes_per_token
+    tokens = catalog.kv_tokens("llama-3-8b", "H100", 1, 0.8) - 3 * 2**30 // shape.kv_bytes_per_token
     assert abs(found.settings.num_blocks - tokens // 16) <= 1
-    assert found.kv_source == "80% of 1 x H100 less the weights and 2 GiB per GPU"
+    assert found.kv_source == "80% of 1 x H100 less the weights and 3 GiB per GPU"
     given = derived(maxModelLen=8192, args=["--kv-cache-memory-bytes=10G"])
     assert given.settings.num_blocks == 10 * 2**30 // shape.kv_bytes_per_token // 16
 

@@ -110,8 +110,11 @@ def _parser() -> argparse.ArgumentParser:
         help="CSV or JSON lines: arrival_time (seconds or ISO dates), prompt_tokens, output_tokens; the "
         "finished-request log, Azure's and Mooncake's columns are known too",
     )
-    command.add_argument("--gpu", required=True, help="a100, h100 or h200")
-    command.add_argument("--model", help="cost model to use; default: known from spec.model.source")
+    command.add_argument("--gpu", required=True, help=", ".join(models.known("gpu")))
+    command.add_argument(
+        "--model",
+        help=f"{', '.join(models.known('model'))}; default: known from spec.model.source",
+    )
     command.add_argument(
         "--window",
         type=_seconds,

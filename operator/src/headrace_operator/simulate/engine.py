@@ -22,9 +22,9 @@ _SMALL_STEPS = (2048, 256)  # --max-num-batched-tokens, --max-num-seqs; A100 and
 _LARGE_STEPS = (8192, 1024)
 _LARGE_GPUS = ("h100", "h200")
 
-# What a GPU holds besides weights and KV cache: activations, CUDA graphs, the runtime's own. Ours, rounded up
-# from 1 to 2 GiB that vLLM logs at start for models of 7 to 13 billion parameters.
-RESERVED = 2 * GIB
+# What a GPU holds besides the layers' weights and the KV cache: token embeddings, activations, CUDA graphs,
+# and the part of its memory that programs never see. Ours, from vLLM's logs for 7 to 13 billion parameters.
+RESERVED = 3 * GIB
 
 _MODELLED = {
     "max-num-batched-tokens",

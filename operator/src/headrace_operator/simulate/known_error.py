@@ -7,20 +7,21 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+_RUNS = {"pro6000_8b": "Llama-3.1-8B on RTX PRO 6000", "qwen3_32b": "Qwen3-32B on 2 x RTX PRO 6000"}
+
 
 def known_error() -> Mapping[str, Any]:
     """`source` (one line), and `runs`: signed errors of the means in percent (`ttft`, `tpot`, `e2e`)."""
-    file = resources.files("headrace_engine.cost").joinpath("known_error.json")
-    if not file.is_file():
-        return {"source": "not compared with a measured run yet", "runs": {}}
-    document: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
+    text = resources.files("headrace_engine.cost").joinpath("known_error.json").read_text("utf-8")
+    document: Mapping[str, Any] = json.loads(text)
     return document
 
 
 def in_words(document: Mapping[str, Any]) -> str:
     """One line for people."""
     runs = [
-        f"{run}: TTFT {errors['ttft']:+.1f} %, TBT {errors['tpot']:+.1f} %, JCT {errors['e2e']:+.1f} %"
+        f"{_RUNS.get(run, run)}: "
+        f"TTFT {errors['ttft']:+.1f} %, TBT {errors['tpot']:+.1f} %, JCT {errors['e2e']:+.1f} %"
         for run, errors in document["runs"].items()
     ]
-    return f"{'; '.join(runs) or 'unknown'} (means, {document['source']})"
+    return f"{'; '.join(runs)} (means; {document['source']})"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from headrace_engine.cost import catalog
 from headrace_engine.cost.model import CostModel
@@ -52,8 +52,13 @@ def served(service: LLMService, told: str | None) -> Served:
             return Served(family.name.format(size=match["size"]), family.longest, told=False)
     raise UsageError(
         f"spec.model.source: no cost model is known for {source}; name one of like size with --model: "
-        + ", ".join(dict.fromkeys(profile.model for profile in catalog.profiles()))
+        + ", ".join(known("model"))
     )
+
+
+def known(what: Literal["model", "gpu"]) -> list[str]:
+    """Models or GPUs that have a cost model."""
+    return list(dict.fromkeys(getattr(profile, what) for profile in catalog.profiles()))
 
 
 def cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
@@ -66,18 +71,14 @@ def cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
 
 def _advice(model: str, gpu: str, tensor_parallel: int) -> str:
     """The first of model, GPU and number of GPUs that has no cost model, with those that have."""
-    known = catalog.profiles()
-    if not any(profile.model == model.rpartition("/")[2].lower() for profile in known):
-        return f"--model: no cost model for {model}; there are {_listed(p.model for p in known)}"
-    known = [profile for profile in known if profile.model == model.rpartition("/")[2].lower()]
-    if not any(profile.gpu.lower() == gpu.lower() for profile in known):
-        return f"--gpu: no cost model for {model} on {gpu}; there are {_listed(p.gpu for p in known)}"
-    sizes = _listed(str(p.tensor_parallel) for p in known if p.gpu.lower() == gpu.lower())
+    profiles = [each for each in catalog.profiles() if each.model == model.rpartition("/")[2].lower()]
+    if not profiles:
+        return f"--model: no cost model for {model}; there are {', '.join(known('model'))}"
+    gpus = dict.fromkeys(each.gpu for each in profiles)
+    sizes = dict.fromkeys(str(each.tensor_parallel) for each in profiles if each.gpu.lower() == gpu.lower())
+    if not sizes:
+        return f"--gpu: no cost model for {model} on {gpu}; there are {', '.join(gpus)}"
     return (
         f"spec.engine.tensorParallelSize: no cost model for {model} on {tensor_parallel} x {gpu}; "
-        f"there are for {sizes}"
+        f"there are for {', '.join(sizes)}"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))

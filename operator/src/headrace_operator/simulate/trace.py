@@ -37,8 +37,9 @@ def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> 
     try:
         trace = read(path, longest=longest, skip=skip)
     except TraceError as error:
+        limit = f" (what spec.engine allows: {longest})" if f"{longest} tokens" in str(error) else ""
         advice = "; --skip-bad-rows leaves such rows out" if error.skippable else ""
-        raise UsageError(f"{error}{advice}") from error
+        raise UsageError(f"{error}{limit}{advice}") from error
     arrivals = trace.arrivals
     total = arrivals[-1].at
     start = busiest(arrivals, window) if total > window else 0.0
