@@ -103,15 +103,17 @@ def kill():
 
     def _kill(pod, command):
         script = (
-            "import os, pathlib, sys\n"
+            "import contextlib, os, pathlib, sys\n"
             "uid, wanted = sys.argv[1:]\n"
             "for entry in pathlib.Path('/proc').iterdir():\n"
-            "    if entry.name.isdigit() and int(entry.name) != os.getpid():\n"
+            "    if not entry.name.isdigit() or int(entry.name) == os.getpid():\n"
+            "        continue\n"
+            "    with contextlib.suppress(OSError):  # it has ended, perhaps with its parent\n"
             "        line = (entry / 'cmdline').read_bytes().replace(b'\\0', b' ').decode(errors='replace')\n"
             "        group = (entry / 'cgroup').read_text().replace('_', '-')\n"
             "        if wanted in line and uid in group:\n"
-            "            print(entry.name, line[:80])\n"
             "            os.kill(int(entry.name), 9)\n"
+            "            print(entry.name, line[:80])\n"
         )
         command_line = [*Cluster().enter(), sys.executable, "-c", script, pod["metadata"]["uid"], command]
         killed = subprocess.run(command_line, capture_output=True, text=True, check=True, timeout=120).stdout
