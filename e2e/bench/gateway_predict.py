@@ -1,33 +1,53 @@
 """What the simulated fleet says of the same requests: vLLM's scheduler, the gateway's own code, no Envoy."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
 
+from e2e.bench import pool
 from e2e.bench.gateway_settings import BALANCERS, COST, ENGINES, LIMITS, LONGEST, arrivals, service
 from e2e.bench.gateway_waits import LOADS, WARM_UP, Waits
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim.fleet import simulate_fleet
 from headrace_engine.sim.settings import EngineSettings
-from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_sidecar.simulated import SimulatedGateway
 
-Say = Callable[[str], None]
+HERE = pool.REPOSITORY / "e2e/bench"
+SOURCES = (
+    *pool.ENGINE_SOURCES,
+    pool.REPOSITORY / "sidecar/src/headrace_sidecar",
+    HERE / "gateway_predict.py",
+    HERE / "gateway_settings.py",
+)
 
 
-def predict(rate: float, runs: int, seconds: float, say: Say) -> dict[str, Waits]:
-    """Simulated waits by load, for engines that were measured to do `rate` requests/s."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One measured run, to be simulated; `rate` in requests per second of the whole fleet."""
+
+    rate: float
+    seconds: float
+    run: int
+    balancer: Balancer
+
+
+def predict(rate: float, runs: int, seconds: float) -> dict[str, Waits]:
+    """Simulated waits by load, for engines that were measured to do `rate` requests/s each."""
+    jobs = {
+        (name, balancer, run): Job(round(load * rate * ENGINES, 2), seconds, run, balancer)
+        for name, load in LOADS.items()
+        for balancer in BALANCERS
+        for run in range(runs)
+    }
+    found = pool.run_all(list(jobs.values()), simulate, "simulated waits", sources=SOURCES)
     waits = {name: Waits() for name in LOADS}
-    for run in range(runs):
-        for name, load in LOADS.items():
-            requests = arrivals(load * rate * ENGINES, seconds, run)
-            for balancer in BALANCERS:
-                waits[name].runs[balancer].append(_waits(requests, balancer, run))
-            means = (f"{b} {1000 * waits[name].means(b)[-1]:.1f}" for b in BALANCERS)
-            say(f"  simulated run {run + 1}, load {load}: mean wait in ms: {', '.join(means)}")
+    for (name, balancer, _), job in jobs.items():
+        waits[name].runs[balancer].append([float(found[job]["wait_mean_seconds"])])
     return waits
 
 
-def _waits(requests: list[Arrival], balancer: Balancer, seed: int) -> list[float]:
+def simulate(job: Job) -> dict[str, float]:
+    """The mean wait of one run."""
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415  (vLLM takes its time)
 
     settings = EngineSettings(
@@ -40,7 +60,8 @@ def _waits(requests: list[Arrival], balancer: Balancer, seed: int) -> list[float
     fcfs = PolicyDocument("FCFS")
     engines = [SimulatedEngine(settings, COST, fcfs, number=n, listening=True) for n in range(ENGINES)]
     boards = [engine.link for engine in engines if engine.link is not None]
-    gateway = SimulatedGateway(service("chat", balancer, 1, 2), boards, seed)
-    outcomes = simulate_fleet(requests, engines, gateway, seed=seed).outcomes
-    waits = [outcome.wait for outcome in outcomes if outcome is not None]
-    return [wait for wait in waits[int(WARM_UP * len(waits)) :] if wait is not None]
+    gateway = SimulatedGateway(service("chat", job.balancer, 1, 2), boards, job.run)
+    requests = arrivals(job.rate, job.seconds, job.run)
+    outcomes = simulate_fleet(requests, engines, gateway, seed=job.run).outcomes
+    waits = [outcome.wait for outcome in outcomes if outcome is not None and outcome.wait is not None]
+    return {"wait_mean_seconds": fmean(waits[int(WARM_UP * len(waits)) :])}

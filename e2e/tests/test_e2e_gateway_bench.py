@@ -12,7 +12,6 @@ from e2e.bench.gateway_load import Sent, Side
 from e2e.bench.gateway_waits import Waits
 from headrace_sidecar.engine.estimates import Estimates
 
-
 SHORT = completion_request("chat", "x", 3)
 
 
