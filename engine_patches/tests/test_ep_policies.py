@@ -34,8 +34,8 @@ def by_score(waiting, alpha, now=Fraction(10_000)):
     return sorted(waiting, key=lambda request: (-score(request), request.arrival_time))
 
 
-def ordered(waiting, alpha):
-    order = LoadAdaptiveOrder(alpha, LIMITS)
+def ordered(waiting, alpha, patience=0):
+    order = LoadAdaptiveOrder(alpha, patience, LIMITS)
     for request in waiting:
         order.add(request)
     return order
@@ -91,7 +91,7 @@ def test_admitted_prefix_fits(waiting, free, promised, busy):
     for request in policy.plan(view).admitted:
         admitted.append(request)
         view.admit(request)
-    best = by_score(waiting, larry.Params().alpha)
+    best = by_score(waiting, larry.Params().alpha)  # nobody is overdue before anyone has left
     assert admitted == best[: len(admitted)]
     needs = [LIMITS.blocks(request.num_tokens) for request in best]
     charged = sum(needs[: len(admitted)])

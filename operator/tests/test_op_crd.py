@@ -137,6 +137,7 @@ PUBLISHED = [
     "routing.maxQueue",
     "routing.sal.kvRelease",
     "scheduling.larry.alpha",
+    "scheduling.larry.patience",
     "scheduling.policy",
     "scheduling.stepBudget.mode",
     "scheduling.stepBudget.tokens",

@@ -1,4 +1,4 @@
-"""LARRY: short prompts first when memory is contested, oldest first when it is not.
+"""LARRY: short prompts first when memory is contested, oldest first when it is not, and nobody for ever last.
 
 score = alpha * wait - queue length * prompt KV, highest first [Load-Adaptive Request Reordering, section 4.1;
 KV in blocks: our reading]. Requests start in that order while the KV of their prefill is free, and the first
@@ -10,6 +10,9 @@ As time passes all scores rise alike, and the queue's length is common to all. S
 
 first is the same order, and among requests of equal size it is that of arrival, whatever the queue's length.
 Ranking therefore keeps requests by size and by age, and merges only as much of them as is asked for.
+
+That order starves long prompts. Ageing (ours, see `ageing`) moves those that too much has overtaken to the
+front; `patience` 0 is the paper's form.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from headrace_engine.policies.admission import prompt_fits
+from headrace_engine.policies.ageing import Ageing
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.parameters import doc
 from headrace_engine.policies.step_budget import StepBudget
@@ -29,7 +33,7 @@ from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """How the two terms of the score weigh against each other."""
+    """How the two terms of the score weigh against each other, and how long a request may be passed over."""
 
     alpha: int = field(
         default=10,
@@ -41,12 +45,26 @@ class Params:
             maximum=100_000,
         ),
     )
+    patience: int = field(
+        default=130,
+        metadata=doc(
+            "How much may overtake a request: once the engine has started this much work since it joined, it"
+            " goes ahead of all others. 100 is the most work that has waited at once since the queue was last"
+            " empty, which bounds waiting about as order of arrival would. Lower is stricter; 0 never moves"
+            " anyone ahead (the paper's form), and long prompts may starve.",
+            unit="percent",
+            minimum=0,
+            maximum=10_000,
+        ),
+    )
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
     """LARRY's order and admission, within `step_budget`."""
     return Policy(
-        order=LoadAdaptiveOrder(params.alpha, limits), admission=prompt_fits, step_budget=step_budget
+        order=LoadAdaptiveOrder(params.alpha, params.patience, limits),
+        admission=prompt_fits,
+        step_budget=step_budget,
     )
 
 
@@ -55,16 +73,17 @@ Entry = tuple[float, int, int, RequestView]
 
 
 class LoadAdaptiveOrder:
-    """The waiting requests by LARRY's score.
+    """The waiting requests: the overdue in order of joining, then the others by LARRY's score.
 
     Joining and leaving take a few binary searches. Ranking opens sizes, smallest first and in step with the
     sizes of the oldest requests: all requests of an unopened size are larger and younger than what was
     reached, so they cost more than the two together.
     """
 
-    def __init__(self, alpha: int, limits: EngineLimits) -> None:
+    def __init__(self, alpha: int, patience: int, limits: EngineLimits) -> None:
         self._alpha = alpha
         self._limits = limits
+        self._ageing = Ageing(patience, limits)
         self._joined = count()
         self._entries: dict[RequestView, Entry] = {}
         self._by_age: list[Entry] = []
@@ -76,6 +95,7 @@ class LoadAdaptiveOrder:
         blocks = self._limits.blocks(request.num_tokens)
         entry = (request.arrival_time, next(self._joined), blocks, request)
         self._entries[request] = entry
+        self._ageing.joined(request, blocks)
         insort(self._by_age, entry)
         same_size = self._by_size.get(blocks)
         if same_size is None:
@@ -89,14 +109,24 @@ class LoadAdaptiveOrder:
         entry = self._entries.pop(request)
         del self._by_age[bisect_left(self._by_age, entry)]
         blocks = entry[2]
+        self._ageing.left(request, blocks)
         same_size = self._by_size[blocks]
         del same_size[bisect_left(same_size, entry)]
         if not same_size:
             del self._by_size[blocks]
             del self._sizes[bisect_left(self._sizes, blocks)]
 
-    def ranked(self, view: EngineView) -> Iterator[RequestView]:  # noqa: ARG002
-        """Yield the waiting requests, lowest cost first; equal costs by age."""
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield the overdue, then the other waiting requests, lowest cost first; equal costs by age."""
+        overdue = set()
+        for request in self._ageing.overdue(view):
+            overdue.add(request)
+            yield request
+        for request in self._by_score():
+            if request not in overdue:
+                yield request
+
+    def _by_score(self) -> Iterator[RequestView]:
         if not self._by_age:
             return
         alpha, load, start = self._alpha, len(self._by_age), self._by_age[0][0]

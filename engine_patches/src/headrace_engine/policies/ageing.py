@@ -1,0 +1,73 @@
+"""Ageing: which requests have been passed over for too long. Ours; the papers leave it open.
+
+How long serving in order of arrival makes anyone wait shows without a clock: for as long as the engine takes
+to start the work that waits when the queue is deepest. So a request is overdue once the engine has started
+more than `patience` percent of that since the request joined. The bound is in work and needs no estimate
+of the engine's speed, and since work is what waits, one value suits every load.
+
+A request's work is the KV that it is expected to hold: its blocks as it joins, and the output that a running
+request holds on average. The latter is sampled, one running request at each look.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+
+SAMPLES = 64  # about so many looks make the average output
+
+
+class Ageing:
+    """Follows who joins and leaves a queue; each change costs the same however long the queue is.
+
+    Whoever leaves without starting counts as started. A preempted request joins anew.
+    """
+
+    def __init__(self, patience: int, limits: EngineLimits) -> None:
+        self._patience = patience / 100  # 0: nobody is ever overdue
+        self._limits = limits
+        self._marks: OrderedDict[RequestView, tuple[int, int]] = OrderedDict()  # started when it joined
+        self._started = self._blocks_started = 0  # requests, and their blocks
+        self._blocks = 0  # waiting
+        self._deepest = 0.0  # most work that waited since the queue was empty, in blocks
+        self._output = 0.0  # blocks beyond the prompt that a running request holds on average
+        self._looks = 0
+
+    def joined(self, request: RequestView, blocks: int) -> None:
+        """`request` joined the queue with this many blocks."""
+        self._marks[request] = (self._started, self._blocks_started)
+        self._blocks += blocks
+
+    def left(self, request: RequestView, blocks: int) -> None:
+        """`request`, which had joined with this many blocks, left the queue."""
+        del self._marks[request]
+        self._blocks -= blocks
+        self._started += 1
+        self._blocks_started += blocks
+        if not self._marks:
+            self._deepest = 0.0
+
+    def overdue(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield the requests that are overdue at this step, in order of joining."""
+        if not self._patience:
+            return
+        self._sample(view)
+        output = self._output
+        self._deepest = max(self._deepest, self._blocks + len(self._marks) * output)
+        allowed = self._patience * self._deepest
+        for request, (started, blocks_started) in self._marks.items():
+            passed = self._blocks_started - blocks_started + (self._started - started) * output
+            if passed <= allowed:
+                return
+            yield request
+
+    def _sample(self, view: EngineView) -> None:
+        running = view.running
+        if not running:
+            return
+        request = running[self._looks % len(running)]
+        self._looks += 1
+        output = (request.num_tokens - request.num_prompt_tokens) / self._limits.block_size
+        self._output += (output * self._limits.kv_groups - self._output) / min(self._looks, SAMPLES)
