@@ -107,7 +107,10 @@ def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> 
 
 
 def pod_lives(kube: Kube) -> dict[str, int]:
-    """Restarts of each pod's containers by the pod's uid: equal before and after if nothing was restarted."""
+    """Restarts of each pod's containers by the pod's uid: equal before and after if nothing was restarted.
+
+    Pods that are being deleted are left out: their end was asked for.
+    """
     return {
         pod["metadata"]["uid"]: sum(
             container["restartCount"]
@@ -115,6 +118,7 @@ def pod_lives(kube: Kube) -> dict[str, int]:
             for container in pod["status"].get(kind, ())
         )
         for pod in kube.items(NAMESPACE, "pods", "app.kubernetes.io/managed-by=headrace")
+        if "deletionTimestamp" not in pod["metadata"]
     }
 
 

@@ -74,7 +74,7 @@ def test_a_new_service_that_cannot_run_says_why(stage, case):
         assert seen["status"] == status
         assert word in seen["message"]
     finally:
-        stage.kube("delete", "llmservice", "bad", "-n", NAMESPACE, "--wait=true")
+        _delete(stage, "bad")
 
 
 def test_running_pods_keep_serving_when_their_spec_goes_bad(stage):
@@ -99,7 +99,13 @@ def test_a_name_that_is_taken_goes_to_the_older_service(stage):
         assert "chat" in seen["message"]
         assert stage.complete("chat").status_code == 200
     finally:
-        stage.kube("delete", "llmservice", "late", "-n", NAMESPACE, "--wait=true")
+        _delete(stage, "late")
+
+
+def _delete(stage, name):
+    """Delete a service, and wait for the end of its pods: another test may count what is there."""
+    stage.kube("delete", "llmservice", name, "-n", NAMESPACE, "--wait=true")
+    stage.until(lambda: not stage.pods(name), 180, f"the pods of {name} are gone")
 
 
 def _with(stage, name, kind, reason):
