@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from headrace_operator.simulate.errors import UsageError
 from headrace_operator.simulate.figures import Figures
 from headrace_operator.simulate.jobs import Job, Simulate, World
 
@@ -47,7 +50,7 @@ class Pool:
 
 @contextmanager
 def pool(world: World) -> Iterator[Simulate]:
-    """A pool of as many processes as the machine has cores, within reason."""
+    """A pool of as many processes as the machine has cores, within reason; raises UsageError if one dies."""
     at_once = max(2, min(os.cpu_count() or 2, MOST))
     os.environ.update(_ENVIRONMENT)
     context = multiprocessing.get_context("forkserver")  # imports vLLM once, which takes seconds
@@ -59,12 +62,20 @@ def pool(world: World) -> Iterator[Simulate]:
         TimeElapsedColumn(),
         console=Console(stderr=True),
     )
-    with ProcessPoolExecutor(at_once, mp_context=context) as executor, progress:
+    # Ctrl-C reaches the workers too: they end at once, without a traceback each.
+    executor = ProcessPoolExecutor(
+        at_once, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)
+    )
+    with executor, progress:
         try:
             yield Pool(executor, world, progress, at_once)
-        except BaseException:
+        except BrokenProcessPool as error:
+            raise UsageError(
+                f"a simulation ended by itself, most likely for want of memory ({at_once} run at once and "
+                "take about 1 GiB each); --window takes a shorter stretch"
+            ) from error
+        finally:
             executor.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _run(world: World, job: Job) -> Figures:
