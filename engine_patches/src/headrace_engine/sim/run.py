@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
@@ -11,6 +10,7 @@ from headrace_engine.contracts import PolicyDocument
 from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.clock import Compose
 from headrace_engine.sim.engine import SimulatedEngine
+from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
@@ -40,17 +40,13 @@ def simulate(
     Raises ValueError for a request that the engine could never serve, ContractError for a bad document.
     """
     engine = SimulatedEngine(settings, cost, policy)
-    gc.collect()
-    gc.freeze()  # what lives long is not looked through again and again
-    try:
+    with no_collector():
         for arrival in arrivals:
             while engine.next_event_at < arrival.at:
                 engine.advance()
             engine.add(arrival, arrival.at)
         while engine.next_event_at < inf:
             engine.advance()
-    finally:
-        gc.unfreeze()
     return Run(
         engine.outcomes,
         engine.steps,

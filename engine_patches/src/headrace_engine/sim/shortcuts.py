@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -20,6 +22,8 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request, RequestStatus
 
 ANY_TOKEN = 7
+NO_PROFILER = nullcontext()
+RUNNING = RequestStatus.RUNNING  # looking it up in the enumeration takes as long as all else
 
 
 class TextRequest(Request):
@@ -47,10 +51,17 @@ class Shortcuts:
         self._is_async = isinstance(self, AsyncScheduler)
         manager.allocate_slots = self._allocate_slots
 
+    schedule = FunctionType(  # vLLM's own, with no profiler to tell where it is
+        Scheduler.schedule.__code__,
+        Scheduler.schedule.__globals__ | {"record_function_or_nullcontext": lambda _: NO_PROFILER},
+        "schedule",
+        Scheduler.schedule.__defaults__,
+    )
+
     def _allocate_slots(self, request: Any, num_new_tokens: int, **details: Any) -> Any:
         """No block for one token of a running request if its last one has room and none is to be cached."""
         computed, size = request.num_computed_tokens, self._table.block_size
-        if num_new_tokens == 1 and computed % size and request.status is RequestStatus.RUNNING:
+        if num_new_tokens == 1 and computed % size and request.status is RUNNING:
             if not self._caching:
                 return self._no_blocks
             full = min(computed + 1, len(request._all_token_ids)) // size  # noqa: SLF001
@@ -60,7 +71,7 @@ class Shortcuts:
 
     def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:  # noqa: ARG002
         """There is no drafter to reserve for."""
-        return max(num_new_tokens, 0)
+        return num_new_tokens if num_new_tokens > 0 else 0
 
     def _make_cached_request_data(
         self, running: Sequence[Any], resumed: Sequence[Any], *_: Any
@@ -77,6 +88,25 @@ class Shortcuts:
             num_output_tokens=[],
         )
 
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        """What vLLM keeps of each request, without what only structured output or connectors need."""
+        requests, prefills = self.requests, self._inflight_prefills  # type: ignore[attr-defined]
+        new_placeholders = 1 if self._is_async else 0
+        for name, tokens in scheduler_output.num_scheduled_tokens.items():
+            request = requests[name]
+            computed = request.num_computed_tokens = request.num_computed_tokens + tokens
+            request.num_in_flight_tokens += tokens
+            known = len(request._all_token_ids) + request.num_output_placeholders  # noqa: SLF001
+            if computed < known:
+                request.is_prefill_chunk = True
+                continue
+            request.is_prefill_chunk = False
+            request.num_output_placeholders += new_placeholders
+            if prefills:
+                prefills.discard(request)
+        self.finished_req_ids = set()
+        self.reset_preempted_req_ids = set()
+
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Tokens in the middle of a running request's output here, all others by vLLM."""
         requests, caching, is_async = self.requests, self._caching, self._is_async  # type: ignore[attr-defined]
@@ -90,7 +120,7 @@ class Shortcuts:
                 request is None
                 or not sampled
                 or request.prefill_stats is not None  # the first token takes them
-                or request.status is not RequestStatus.RUNNING
+                or request.status is not RUNNING
                 or request.num_stale_output_tokens
                 or len(request._output_token_ids) >= request.max_tokens - 1  # noqa: SLF001
             ):
