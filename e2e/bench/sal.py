@@ -30,8 +30,9 @@ NAMES = {
     "littles_law": "Little's law",
 }
 INTRODUCTION = (
-    "SAL / other, below 1 SAL is better, with 95 % intervals over seeds. Arrivals: Azure's conversation trace "
-    "as recorded, its code lengths at random times (`code-poisson`) or as recorded (`code`), and both mixed."
+    "SAL / other: below 1 SAL is better. 95 % intervals over seeds. Arrivals: Azure's conversation "
+    "trace as recorded, its code lengths at random times (`code-poisson`) or as recorded (`code`); both, "
+    "`mixed`."
 )
 Found = Mapping[FleetCase, Figures]
 

@@ -14,7 +14,8 @@ Ours:
   (`Endpoint.busy_until`), and lets each report correct that.
 - Where reports stay away, the engine is taken to go on at its rate. Otherwise all requests herd to the engine
   whose report came last.
-- Tokens in the engine's prefix cache need no prefill; KV they do need.
+- Tokens in the engine's prefix cache need no prefill; KV they do need. To compute them again elsewhere may be
+  the shortest wait for the request, but makes all behind it wait, so under a queue it counts several times.
 - Waits closer than `TIE_SECONDS` are equal, and the engine that holds fewer requests wins, then the one not
   chosen for longest. With no queue anywhere all waits are about equal, and decodes should spread too.
 """
@@ -28,12 +29,35 @@ from headrace_sidecar.gateway.endpoint import Endpoint, Work
 
 TIE_SECONDS = 0.01  # less than one step of most models: no wait that a user could tell apart
 REPORT_SECONDS = 0.1  # reports of a busy engine come closer than this; what it does meanwhile they will tell
+MOST_BEHIND = 8  # requests that are taken to wait behind one; the longest queues say little of the future
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's, until a report says otherwise
 
 
 def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoint:
-    """The candidate with the lowest load."""
-    return min(candidates, key=lambda endpoint: _key(endpoint, work, context))
+    """The candidate with the lowest load, and with what computing cached tokens again costs all others."""
+    waits = [wait_seconds(endpoint, work, context) for endpoint in candidates]
+    if work.cached:
+        again = _cost_of_computing(candidates, waits, work, context)
+        waits = [wait + more for wait, more in zip(waits, again, strict=True)]
+    keys = [
+        (round(wait / TIE_SECONDS), endpoint.held(), endpoint.last_turn)
+        for wait, endpoint in zip(waits, candidates, strict=True)
+    ]
+    return candidates[keys.index(min(keys))]
+
+
+def _cost_of_computing(
+    candidates: Sequence[Endpoint], waits: Sequence[float], work: Work, context: Context
+) -> list[float]:
+    """Seconds that the request's own prefill adds to the waits of others, on each candidate.
+
+    Who waits behind it waits for it: about as many as the shortest queue has prompts, if queues stay as long.
+    """
+    own = [work.uncached(each.address) / prefill_rate(each, context) for each in candidates]
+    queue = min(wait - mine for wait, mine in zip(waits, own, strict=True))
+    fastest = max(prefill_rate(each, context) for each in candidates)
+    behind = min(queue * fastest / context.typical.prompt, MOST_BEHIND)
+    return [behind * mine for mine in own]
 
 
 def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
@@ -73,8 +97,3 @@ def released_blocks_per_second(report: LoadReport, context: Context) -> float:
     tokens = rates.prompt + (rates.output if context.sal.kv_release == "Gross" else 0.0)
     per_step = max(report.running, 1) * tokens / rates.output
     return per_step / rates.step / (report.block_size or DEFAULT_BLOCK_SIZE)
-
-
-def _key(endpoint: Endpoint, work: Work, context: Context) -> tuple[int, int, int]:
-    wait = wait_seconds(endpoint, work, context)
-    return round(wait / TIE_SECONDS), endpoint.held(), endpoint.last_turn

@@ -1,0 +1,130 @@
+"""The fleet's event loop, with engines and gateways that are as simple as can be."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
+from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.workloads.arrival import Arrival
+
+HOP = 0.001
+
+
+class Counter:
+    """An engine that serves one request after another, a second each."""
+
+    def __init__(self, number):
+        self.number, self.queue, self.next_event_at, self.dead = number, [], inf, False
+
+    def add(self, arrival, now):
+        assert not self.dead
+        self.queue.append(Outcome(arrival, self.number))
+        if self.next_event_at == inf:
+            self.next_event_at = now + 1.0
+        return self.queue[-1]
+
+    def advance(self):
+        done = self.queue.pop(0)
+        done.first_token_at = done.last_token_at = done.finished_at = self.next_event_at
+        self.next_event_at = self.next_event_at + 1.0 if self.queue else inf
+        return [done]
+
+    def fail(self):
+        self.dead, self.next_event_at = True, inf
+        return self.queue
+
+
+class Turns:
+    """A gateway that takes turns, and writes down what it is told."""
+
+    def __init__(self, engines, refuse=()):
+        self.left, self.turn, self.refuse = list(range(engines)), 0, refuse
+        self.received, self.ended, self.looks = [], [], 0
+
+    def choose(self, arrival, now):
+        assert now == arrival.at
+        self.turn += 1
+        return None if self.turn in self.refuse else self.left[self.turn % len(self.left)]
+
+    def look(self, engine, now):
+        self.looks += 1
+        return (engine, now) if self.looks % 2 else None
+
+    def receive(self, engine, report, now):
+        assert report == (engine, pytest.approx(now - HOP))
+        self.received.append((engine, now))
+
+    def finished(self, engine, outcome, now):
+        assert (outcome.engine, outcome.finished_at) == (engine, now)
+        self.ended.append(outcome)
+
+    def gone(self, engine, now):
+        self.left.remove(engine)
+        self.gone_at = now
+
+
+def arrivals(*times):
+    return [Arrival(at, 10, 2) for at in times]
+
+
+def test_a_request_takes_a_hop_and_its_time():
+    gateway = Turns(1)
+    run = simulate_fleet(arrivals(0.5, 0.7), [Counter(0)], gateway)
+    assert [outcome.finished_at for outcome in run.outcomes] == pytest.approx([1.5 + HOP, 2.5 + HOP])
+    assert gateway.ended == run.outcomes
+    assert run.duration == pytest.approx(2.5 + HOP)
+
+
+def test_refused_requests_have_no_outcome():
+    run = simulate_fleet(arrivals(0.0, 0.1, 0.2), [Counter(0)], Turns(1, refuse=(2,)))
+    assert [outcome is None for outcome in run.outcomes] == [False, True, False]
+
+
+def test_sidecars_look_at_their_interval_and_reports_take_a_hop():
+    gateway = Turns(2)
+    run = simulate_fleet(arrivals(0.0), [Counter(0), Counter(1)], gateway, network=Network(looks=0.1))
+    assert 18 <= gateway.looks <= 22
+    assert run.reports == (gateway.looks + 1) // 2
+    assert len(gateway.received) in (run.reports, run.reports - 1)
+
+
+def test_what_a_lost_engine_held_is_lost_and_what_is_sent_to_it_before_the_gateway_knows():
+    gateway = Turns(2)
+    times = [0.1 * number for number in range(30)]
+    run = simulate_fleet(arrivals(*times), [Counter(0), Counter(1)], gateway, failures=[Failure(1.05, 0)])
+    lost = [outcome for outcome in run.outcomes if outcome.lost]
+    assert {outcome.engine for outcome in lost} == {0}
+    assert gateway.gone_at == pytest.approx(2.05)
+    assert max(outcome.arrival.at for outcome in lost) < 2.05
+    assert all(outcome.engine == 1 for outcome in run.outcomes if outcome.arrival.at > 2.05)
+    assert all(engine == 1 for engine, now in gateway.received if now > 1.06)
+
+
+@given(st.lists(st.floats(0, 20), max_size=30), st.integers(1, 4), st.integers(0, 3), st.booleans())
+def test_every_request_ends_once_and_the_same_seed_decides_the_same(times, engines, seed, fails):
+    failures = [Failure(5.0, 0)] if fails and engines > 1 else []
+
+    def run():
+        gateway = Turns(engines)
+        made = simulate_fleet(
+            arrivals(*sorted(times)),
+            [Counter(number) for number in range(engines)],
+            gateway,
+            failures=failures,
+            seed=seed,
+        )
+        return made, gateway
+
+    (first, gateway), (second, _) = run(), run()
+    assert first == second
+    assert len(first.outcomes) == len(times)
+    assert len(gateway.ended) == sum(not outcome.lost for outcome in first.outcomes)
+    assert all(not outcome.lost or outcome.engine == 0 for outcome in first.outcomes)
+
+
+def test_nothing_to_do():
+    run = simulate_fleet([], [Counter(0)], Turns(1))
+    assert (run.outcomes, run.duration, run.reports) == ([], 0.0, 0)
