@@ -9,7 +9,7 @@ import pytest
 import yaml
 from op_world import body
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]  # three processes import vLLM on however few cores
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]  # three processes import vLLM on however few cores
 
 
 def test_a_policy_is_recommended_where_long_prompts_hold_up_short_ones(tmp_path):

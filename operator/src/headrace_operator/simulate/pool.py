@@ -21,9 +21,8 @@ from headrace_operator.simulate.jobs import Job, Simulate, World
 PRELOADED = ["headrace_operator.simulate.quiet", "headrace_operator.simulate.worker"]
 MOST = 8  # processes; each takes about 1 GiB
 
-# For the workers, before anything is imported there. vLLM goes through sets: with one hash seed everywhere a
-# simulation comes out the same everywhere.
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+# For the workers, before anything is imported there.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 class Pool:

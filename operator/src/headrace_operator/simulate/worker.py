@@ -5,13 +5,12 @@ The only module of the command that imports vLLM.
 
 from __future__ import annotations
 
-import gc
-
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
 from headrace_engine.cost.model import sensitivity
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
+from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.metrics import Targets, summarise
 from headrace_engine.sim.outcome import Outcome
 from headrace_operator.simulate.figures import Figures, Spread
@@ -28,12 +27,8 @@ def run(world: World, job: Job) -> Figures:
     ]
     boards = [engine.link for engine in engines if engine.link is not None]
     gateway = SimulatedGateway(world.gateway, boards, world.seed)
-    gc.collect()
-    gc.freeze()  # engines and trace live as long as the simulation; looking through them costs a third of it
-    try:
+    with no_collector():
         done = simulate_fleet(world.arrivals, engines, gateway, seed=world.seed)
-    finally:
-        gc.unfreeze()
     served = [
         outcome or Outcome(arrival)  # refused: lost
         for arrival, outcome in zip(world.arrivals, done.outcomes, strict=True)
