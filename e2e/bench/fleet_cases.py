@@ -160,7 +160,5 @@ def gateway_of(case: FleetCase, engines: Sequence[Any]) -> SimulatedGateway:
     config = GatewayConfig("llm", "chat", ("chat",), "chat", sal=sal)
     if case.balancer in RIVALS:
         return RIVALS[case.balancer](config, boards, case.seed)
-    config = replace(config, balancer=PRODUCT[case.balancer])
-    return SimulatedGateway(
-        config, boards, case.seed, bookkeeping=case.bookkeeping, prefix_index=case.prefix_index
-    )
+    config = replace(config, balancer=PRODUCT[case.balancer], prefix_caching=case.prefix_index)
+    return SimulatedGateway(config, boards, case.seed, bookkeeping=case.bookkeeping)

@@ -68,8 +68,7 @@ class Setting:
 
 def base(workload: str, load: float, **changes: object) -> FleetCase:
     """SAL on a fleet of 16."""
-    requests = 120 if workload == "conversation" else 100
-    return replace(FleetCase(workload, "sal", load, requests=requests), **changes)  # type: ignore[arg-type]
+    return replace(FleetCase(workload, "sal", load, requests=100), **changes)  # type: ignore[arg-type]
 
 
 def settings(*, quick: bool) -> dict[str, list[Setting]]:
@@ -83,14 +82,18 @@ def settings(*, quick: bool) -> dict[str, list[Setting]]:
     few, pair = ("round_robin", "power_of_two", "least_request", "token_load"), (0, 1)
     both = [(workload, load) for workload in WORKLOADS for load in LOADS]
     return {
-        "even": [Setting(base(*each)) for each in both],
-        "slow": [Setting(base(workload, load, slow=1)) for workload, load in both if workload != "mixed"],
+        "even": [Setting(base(*each), seeds=pair if each[0] == "mixed" else SEEDS) for each in both],
+        "slow": [
+            Setting(base(workload, load, slow=1), [other for other in OTHERS if other != "token_load"])
+            for workload, load in both
+            if workload != "mixed"
+        ],
         "bursts": [Setting(base("code", load), few, pair) for load in LOADS],
         "sizes": [
             Setting(
-                base("conversation", load, engines=size, requests=max(40, min(400, 3200 // size))),
+                base("conversation", load, engines=size, requests=max(40, min(300, 1600 // size))),
                 few,
-                pair if size < 64 else (0,),
+                (0,),
             )
             for size in SIZES
             for load in LOADS
@@ -108,7 +111,7 @@ def settings(*, quick: bool) -> dict[str, list[Setting]]:
             )
             for looks in STALE
         ],
-        "lost": [Setting(base("conversation", 0.7, lost_at=4.0), few, pair)],
+        "lost": [Setting(base("conversation", 0.7, lost_at=4.0), few, (0,))],
     }
 
 
@@ -118,7 +121,7 @@ def variants(*, quick: bool) -> dict[str, Setting]:
         return {}
     kv = base("sharegpt-poisson", 0.9, engines=4, engine="llama-2-13b-a100", requests=150)
     return {
-        "without bookkeeping": Setting(base("conversation", 0.9, bookkeeping=False), (), (0, 1)),
+        "without bookkeeping": Setting(base("conversation", 0.9, bookkeeping=False), (), SEEDS),
         "KV release gross": Setting(replace(kv, release="Gross"), (), (0, 1)),
     }
 

@@ -47,6 +47,7 @@ DOCUMENTS = {
         slo=Slo(ttft_ms=500),
         port=8000,
         sidecar_port=9400,
+        prefix_caching=False,
     ),
     "load_report": LoadReport(
         boot="00c0ffee00c0ffee",

@@ -177,3 +177,20 @@ def test_a_lost_name_leaves_the_live_gateway_config_otherwise_alone():
     config = loads(GatewayConfig, without_models(service, live, ["chat"])["data"]["gateway.json"])
     assert config.models == ("llm/chat",)
     assert config.balancer == "Random"
+
+
+@pytest.mark.parametrize(
+    ("args", "accelerator", "cached"),
+    [
+        ([], "GPU", True),
+        (["--no-enable-prefix-caching"], "GPU", False),
+        (["--no-enable-prefix-caching", "--enable-prefix-caching"], "GPU", True),
+        ([], "None", False),
+    ],
+)
+def test_the_gateway_learns_whether_engines_cache_prefixes(args, accelerator, cached):
+    raw = body()
+    raw["spec"]["engine"]["args"] = args
+    raw["spec"]["accelerator"] = {"type": accelerator}
+    config = objects(raw)["ConfigMap", "chat-gateway"]["data"][names.GATEWAY_FILE]
+    assert loads(GatewayConfig, config).prefix_caching is cached

@@ -97,6 +97,13 @@ def test_the_same_prompt_as_text_or_ids_or_with_tools_begins_alike():
     assert with_tools[1].startswith(with_tools[0])
 
 
+def test_engines_that_cache_no_prefixes_are_sent_prompts_by_load_alone():
+    made = fleet()
+    made.configure(replace(made.config, prefix_caching=False))
+    made.choose(chat(FIRST), 0.0)
+    assert len(made.prefixes) == 0
+
+
 @pytest.mark.parametrize("body", [{"prompt": ["a", "b"]}, {"prompt": [1 << 40]}, {"prompt": [-1]}])
 def test_what_has_no_one_beginning_has_no_text(body):
     assert read_prompt(orjson.dumps(body)).text == b""

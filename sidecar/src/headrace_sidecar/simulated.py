@@ -80,12 +80,10 @@ class SimulatedGateway:
         *,
         pick: Pick | None = None,
         bookkeeping: bool = True,
-        prefix_index: bool = True,
     ) -> None:
         """`pick` stands in for the configured balancer."""
         self.fleet = Fleet.of(config, Random(seed))  # noqa: S311  (no secret)
         self.refused = 0
-        self._prefix_index = prefix_index
         self._texts = 0
         self._lengths = Random(seed)  # noqa: S311
         self._addresses = [str(number) for number in range(len(boards))]
@@ -111,7 +109,7 @@ class SimulatedGateway:
         if arrival.prefix:
             self._texts += 1
             text = text_of(arrival, self._texts)
-            return Prompt(1, len(text), 0, text if self._prefix_index else b"")
+            return Prompt(1, len(text), 0, text)
         ratio = BYTES_PER_TOKEN * self._lengths.lognormvariate(0.0, SPREAD)
         return Prompt(1, round(arrival.prompt_tokens * ratio), 0)
 

@@ -38,4 +38,5 @@ class GatewayConfig:
     slo: Slo = field(default_factory=Slo)
     port: int = 8000  # vLLM's port on each endpoint
     sidecar_port: int = 9400  # the sidecar's
+    prefix_caching: bool = True  # the engines keep what they computed for prompts that begin alike
     schema: int = 1

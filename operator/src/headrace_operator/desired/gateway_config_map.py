@@ -12,6 +12,8 @@ from headrace_operator.api import LLMService, slo_document
 from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.manifest import Manifest, manifest
 
+PREFIX_CACHING = {"--enable-prefix-caching": True, "--no-enable-prefix-caching": False}
+
 
 def gateway_config_map(service: LLMService, models: Iterable[str]) -> Manifest:
     """Routing of the service under the names `models` that it owns at the gateway."""
@@ -27,8 +29,15 @@ def gateway_config_map(service: LLMService, models: Iterable[str]) -> Manifest:
         slo=slo_document(service.spec.slo),
         port=names.HTTP_PORT,
         sidecar_port=names.SIDECAR_PORT,
+        prefix_caching=_prefix_caching(service),
     )
     return _config_map(service, config)
+
+
+def _prefix_caching(service: LLMService) -> bool:
+    """Whether vLLM keeps prefixes: unless told not to, the last argument counting; on a CPU it never does."""
+    given = [flag for flag in service.spec.engine.args if flag in PREFIX_CACHING]
+    return service.spec.accelerator.type == "GPU" and (not given or PREFIX_CACHING[given[-1]])
 
 
 def with_models(service: LLMService, live: Mapping[str, Any], models: Iterable[str]) -> Manifest:

@@ -105,7 +105,7 @@ class Fleet:
     def _work(self, prompt: Prompt) -> tuple[Work, Chunks]:
         """The prompt as work, and what of it engines may hold; only SAL asks what they do."""
         work = self.token_rate.work(prompt)
-        if self.config.balancer != "SAL" or not prompt.text:
+        if self.config.balancer != "SAL" or not self.config.prefix_caching or not prompt.text:
             return work, []
         chunks = chunks_of(prompt.text)
         cached = self.prefixes.cached(chunks)
