@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import connection
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -61,11 +63,7 @@ def pool(world: World) -> Iterator[Simulate]:
         TimeElapsedColumn(),
         console=Console(stderr=True),
     )
-    # Ctrl-C reaches the workers too: they end at once, without a traceback each.
-    executor = ProcessPoolExecutor(
-        at_once, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)
-    )
-    with executor, progress:
+    with ProcessPoolExecutor(at_once, context, initializer=_end_with_parent) as executor, progress:
         try:
             yield Pool(executor, world, progress, at_once)
         except BrokenProcessPool as error:
@@ -75,6 +73,19 @@ def pool(world: World) -> Iterator[Simulate]:
             ) from error
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when the command does, by Ctrl-C or however; a pool's processes would stay."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_and_exit, args=(parent.sentinel,), daemon=True).start()
+
+
+def _wait_and_exit(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
 
 
 def _run(world: World, job: Job) -> Figures:
