@@ -20,7 +20,7 @@ demo: env ## a real cluster, two services, a replayed trace, a live policy switc
 down: env ## stop the local cluster and leave the machine as it was
 	@$(py) -m e2e.cluster down
 
-test: unit real cluster-tests ## everything: lint, types, real parts, the whole cluster
+test: unit real bench-quick cluster-tests ## everything: lint, types, real parts, a quick simulation, the whole cluster
 
 unit: lint types ## lint, types and the fast tests (under a minute)
 	$(py) -m pytest -q -m "not (apiserver or envoy or vllm or cluster)" --durations=15

@@ -173,7 +173,7 @@ def _arrival(row: Mapping[str, Any], form: Form, longest: int) -> Arrival:
 def _length(row: Mapping[str, Any], column: str, least: int, most: int) -> int:
     value = _plain(row.get(column))
     try:
-        number = float(value)  # type: ignore[arg-type]  # what it can't take is the error
+        number = float(value)
     except (TypeError, ValueError):
         raise _BadField(column, f"{value!r} is no number") from None
     if not number.is_integer() or isinstance(value, bool):
