@@ -39,6 +39,9 @@ FLEET_SOURCES = (
 MIXED = "mixed"  # conversation and code, as many of each, at random times
 SLOW = 0.5  # speed of a slow engine
 SATURATION_REQUESTS = 1500
+WARM_UP = (
+    0.25  # share of the requests left out, beyond the edges that metrics.summarise leaves out: engines fill
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class FleetCase:
     load: float
     engines: int = 16
     seed: int = 0
-    requests: int = 120
+    requests: int = 300
     engine: str = "llama-3-8b-h100"
     policy: str = "FCFS"
     slow: int = 0  # how many engines run at half speed
@@ -144,7 +147,7 @@ def run_fleet(job: TimedFleet) -> Figures:
     )
     served = [outcome for outcome in run.outcomes if outcome is not None]
     return {
-        **metrics.summarise(served),
+        **metrics.summarise(served[int(WARM_UP * len(served)) :]),
         "rate": job.rate,
         "refused": len(run.outcomes) - len(served),
         "reports": run.reports,
