@@ -118,7 +118,7 @@ def ratios(
     with mpl.rc_context(STYLE):
         figure, (axis,) = _canvas(title, caption, 1, width=7.6, height=0.3 * rows + 0.3)
         colours = _colours([name for each in groups.values() for name in each])
-        row = 0
+        row = 0.0
         ticks: dict[float, str] = {}
         for heading, each in groups.items():
             axis.text(
