@@ -4,7 +4,7 @@ Stock vLLM is run with its default settings and with each that tuned stock may t
 workload and metric is `tuned`. Ratios are over seeds (segments of a recorded trace), paired.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from e2e.bench import intervals, results, study
@@ -84,7 +84,7 @@ def figures(found: Found) -> dict[str, float]:
 
 def runs_of(setting: Setting, load: float, kind: str = "stock") -> list[Case]:
     """One run for each seed of `kind`: stock, LARRY, paper, or either of the first two with `, 1,024`."""
-    made = {
+    made: Mapping[str, Callable[[Case], Case]] = {
         "stock": lambda case: case,
         "stock, 1,024": lambda case: replace(case, budget=runs.SMALL),
         "stock, 5 % watermark": lambda case: replace(case, watermark=0.05),
@@ -120,8 +120,8 @@ def ratio(
 
 def best_stock(found: Found, setting: Setting, load: float, figure: str) -> list[Case]:
     """Of the settings that tuned stock may take, the one with the lowest mean of this figure over seeds."""
-    choices = zip(*(runs.tuned(case) for case in runs_of(setting, load)), strict=True)
-    return list(min(choices, key=lambda cases: sum(values(found, cases, figure))))
+    choices = [list(each) for each in zip(*map(runs.tuned, runs_of(setting, load)), strict=True)]
+    return min(choices, key=lambda cases: sum(values(found, cases, figure)))
 
 
 def gain_kept(found: Found, setting: Setting, load: float) -> float:

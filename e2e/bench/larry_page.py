@@ -12,6 +12,7 @@ from e2e.bench.larry import Found
 from e2e.bench.larry_cases import Setting
 from e2e.bench.plots import Curve
 from e2e.bench.report import Cell
+from headrace_engine.sim.metrics import Goodput
 
 LEVEL = 0.9  # attainment that goodput asks for
 LATENCIES = (
@@ -110,7 +111,7 @@ def goodputs(found: Found) -> str:
     return f"{report.table(header, rows)}\n\n{note}"
 
 
-def _loads(points: Sequence[larry.Goodput]) -> str:
+def _loads(points: Sequence[Goodput]) -> str:
     bounds = {point.bound for point in points} - {"="}
     mark = bounds.pop() if len(bounds) == 1 else "~" if bounds else ""
     return f"{mark}{intervals.mean([point.load for point in points]).value:.3g}"
