@@ -3,22 +3,23 @@
 Loads are fractions of what the engines sustain together with stock settings; a slow one counts as its part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.bench import workloads
-from e2e.bench.cases import ENGINES, SOURCES, Case, cost_of, overload, sustained_rates
+from e2e.bench.cases import ENGINES, SOURCES, Case, Overload, cost_of, overload, sustained_rates
 from e2e.bench.pool import REPOSITORY, Figures, run_all
 from e2e.bench.rivals import RIVALS
 from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParameters
+from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim import metrics
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_sidecar.simulated import SimulatedGateway
 
-PRODUCT = {
+PRODUCT: dict[str, Balancer] = {
     "sal": "SAL",
     "least_request": "LeastRequest",
     "power_of_two": "PowerOfTwo",
@@ -103,7 +104,7 @@ def _parts(case: FleetCase) -> list[Case]:
     ]
 
 
-def _capacity(case: FleetCase, rates: Any) -> float:
+def _capacity(case: FleetCase, rates: Mapping[Overload, float]) -> float:
     """Requests/s that the whole fleet sustains; parts in equal numbers add their times."""
     parts = [rates[overload(part)] for part in _parts(case)]
     one = len(parts) / sum(1 / rate for rate in parts)

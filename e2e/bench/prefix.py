@@ -91,10 +91,10 @@ def run(options: study.Options) -> None:
         for load in LOADS:
             for kind in KINDS:
                 numbers = [values(workload, kind, load, f) for f in ("ttft_mean", "ttft_p95", "cached_share")]
-                mean, p95, hits = (sum(each) / len(each) for each in numbers)
+                mean, p95, share = (sum(each) / len(each) for each in numbers)
                 versus = ratio(workload, kind, load, "ttft_mean") if kind != "prefix" else None
                 rows.append(
-                    [f"{workload}, {load:g}, {names[kind]}", 1000 * mean, 1000 * p95, 100 * hits, versus]
+                    [f"{workload}, {load:g}, {names[kind]}", 1000 * mean, 1000 * p95, 100 * share, versus]
                 )
     header = ["", "mean TTFT, ms", "p95, ms", "prompt tokens from cache, %", "with index / this"]
     report.page(
