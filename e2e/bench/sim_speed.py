@@ -2,7 +2,7 @@
 
 One engine (Llama-3-8B on an H100, asynchronous scheduling) serves 2,000 requests of the Azure conversation
 trace at 12 requests/s, which takes about 14,000 steps of some 35 requests each; steps are counted per second
-of CPU time, so another process on the machine matters little. The `busy` figures are at 18.45 requests/s, nine
+of CPU time, so another process on the machine matters little. `busy` figures are at 18.45 requests/s, nine
 tenths of saturation: fewer steps, of some 90 requests. The fleet is 16 such engines behind the gateway's SAL
 with reports every 50 ms and 10,000 requests at 230/s, timed by the wall.
 """

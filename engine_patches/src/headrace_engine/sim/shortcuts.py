@@ -26,7 +26,7 @@ NO_PROFILER = nullcontext()
 RUNNING = RequestStatus.RUNNING  # looking it up in the enumeration takes as long as all else
 
 
-class TextRequest(Request):
+class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
     """A request that is only text, so vLLM need not look; `told` is what each token is told with."""
 
     num_encoder_inputs = 0
@@ -104,8 +104,8 @@ class Shortcuts:
             request.num_output_placeholders += new_placeholders
             if prefills:
                 prefills.discard(request)
-        self.finished_req_ids = set()
-        self.reset_preempted_req_ids = set()
+        self.finished_req_ids = set()  # type: ignore[var-annotated]
+        self.reset_preempted_req_ids = set()  # type: ignore[var-annotated]
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Tokens in the middle of a running request's output here, all others by vLLM."""
@@ -148,9 +148,9 @@ class Shortcuts:
         return results
 
 
-class QuickScheduler(Shortcuts, Scheduler):
+class QuickScheduler(Shortcuts, Scheduler):  # type: ignore[misc]
     """vLLM's scheduler with shortcuts."""
 
 
-class QuickAsyncScheduler(Shortcuts, AsyncScheduler):
+class QuickAsyncScheduler(Shortcuts, AsyncScheduler):  # type: ignore[misc]
     """vLLM's asynchronous scheduler with shortcuts."""
