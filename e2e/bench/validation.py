@@ -96,15 +96,20 @@ def draw(compared: dict[str, tuple[Times, Times]], folder: Path = results.RESULT
     return path
 
 
+def _spread(values: np.ndarray) -> list[float]:
+    """The mean, and each of `QUANTILES`."""
+    return [float(np.mean(values)), *(float(np.percentile(values, q)) for q in QUANTILES)]
+
+
 def _section(machine: Machine, ours: Times, theirs: Times) -> tuple[str, str]:
     header = ["seconds", "", "mean", *(f"p{q}" for q in QUANTILES), "single requests"]
     rows: list[list[report.Cell]] = []
     for key, name in WHAT.items():
         found, measured = getattr(ours, key), getattr(theirs, key)
-        at = [np.mean, *((lambda values, q=q: np.percentile(values, q)) for q in QUANTILES)]
-        rows.append([name, "measured", *(float(f(measured)) for f in at), None])
-        rows.append(["", "simulated", *(float(f(found)) for f in at), None])
-        off = [f"{100 * (float(f(found)) / float(f(measured)) - 1):+.1f} %" for f in at]
+        simulated_at, measured_at = _spread(found), _spread(measured)
+        rows.append([name, "measured", *measured_at, None])
+        rows.append(["", "simulated", *simulated_at, None])
+        off = [f"{100 * (a / b - 1):+.1f} %" for a, b in zip(simulated_at, measured_at, strict=True)]
         rows.append(["", "error", *off, f"{mape_percent(found, measured):.1f} %"])
     return f"## {machine.title}", report.table(header, rows)
 

@@ -32,7 +32,8 @@ class Knee:
         sharpness = self.sharpness
         compute = self.per_token * (batch.prefill_tokens + batch.decodes)
         dense = (self.floor**sharpness + compute**sharpness) ** (1 / sharpness)
-        return self.fixed + dense + self.per_decode * batch.decodes + self.attention_seconds(batch)
+        # mypy: a float to the power of a float might be complex
+        return self.fixed + dense + self.per_decode * batch.decodes + self.attention_seconds(batch)  # type: ignore[no-any-return]
 
     def attention_seconds(self, batch: Batch) -> float:
         """The share that grows with W and S."""
