@@ -59,6 +59,7 @@ CONVERSATION = Setting(
     (0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
     (0.3, 1.1),
     1.0,
+    (0, 1),
 )
 SHAREGPT = Setting(
     "sharegpt",
