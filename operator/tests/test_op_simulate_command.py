@@ -187,7 +187,7 @@ def test_nothing_to_change():
     assert "TTFT 1 s, TBT 50 ms (assumed: spec.slo sets none)" in text
     assert "refused" in text
     assert "kubectl" not in text
-    assert "2, as now, are the fewest" in printed(report(replicas=2))
+    assert "Replicas: 2, as now: the fewest" in printed(report(replicas=2))
 
 
 def test_json_has_everything_a_program_needs():

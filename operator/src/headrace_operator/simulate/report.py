@@ -126,9 +126,9 @@ def recommendation(report: Report) -> list[str]:
             f"{figures.met['all']:.0%}. --replicas-up-to tries more."
         )
     elif study.replicas == report.replicas:
-        lines.append(f"Replicas: {study.replicas}, as now, are the fewest {goal}.")
+        lines.append(f"Replicas: {study.replicas}, as now: the fewest {goal}.")
     else:
-        lines += [f"Replicas: {study.replicas} are the fewest {goal}.", "  " + scale]
+        lines += [f"Replicas: {study.replicas}, the fewest {goal}.", "  " + scale]
     return lines
 
 
