@@ -8,13 +8,13 @@ and docstrings are no part of the digest.
 
 import ast
 import dataclasses
-import functools
 import hashlib
 import importlib.util
 import json
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
@@ -60,15 +60,21 @@ def run_all(
 ) -> dict[Job, Figures]:
     """The figures of each job. Ctrl-C ends it at once; what is finished is kept.
 
-    Raises JobError when a job fails; the others that had finished are kept all the same.
+    Raises JobError when a job fails, or the source changes before the first has finished; those that had
+    finished are kept all the same.
     """
+    taken_at = time.time()
     digest = source_digest(sources)
     places = {job: cache / f"{_key(job, function, digest)}.json" for job in jobs}
     found = {job: kept for job, place in places.items() if (kept := _read(place)) is not None}
     missing = [job for job in places if job not in found]
+    measured = 0
     with _progress() as progress:
         task = progress.add_task(title, total=len(places), completed=len(found))
-        for job, figures in _results(missing, function, workers):
+        for job, figures in _results(missing, function, _processes_with(sources, workers)):
+            if _changed_at(sources) > taken_at and not measured:
+                raise JobError("the source changed while the processes started: start again")
+            measured += 1
             _keep(places[job], job, figures)
             found[job] = figures
             progress.advance(task)
@@ -78,14 +84,17 @@ def run_all(
 def source_digest(sources: Sequence[Path]) -> str:
     """Of all files in these places: Python by its syntax tree without docstrings, others by content."""
     digest = hashlib.sha256(_vllm_version())
-    for source in sources:
-        files = sorted(source.rglob("*")) if source.is_dir() else [source]
-        for file in files:
-            if not file.is_file() or "__pycache__" in file.parts or file.name in NO_SOURCE:
-                continue
-            content = _meaning(file) if file.suffix == ".py" else file.read_bytes()
-            digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    for file in _files(sources):
+        content = _meaning(file) if file.suffix == ".py" else file.read_bytes()
+        digest.update(f"{file.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
+
+
+def _files(sources: Sequence[Path]) -> Iterator[Path]:
+    for source in sources:
+        for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            if file.is_file() and "__pycache__" not in file.parts and file.name not in NO_SOURCE:
+                yield file
 
 
 def _vllm_version() -> bytes:
@@ -132,11 +141,11 @@ def _keep(place: Path, job: object, figures: Figures) -> None:
 
 
 def _results(
-    jobs: Sequence[Job], function: Callable[[Job], Figures], workers: int
+    jobs: Sequence[Job], function: Callable[[Job], Figures], processes: Callable[[], ProcessPoolExecutor]
 ) -> Iterator[tuple[Job, Figures]]:
     if not jobs:
         return
-    pool = _processes(workers)
+    pool = processes()
     running: dict[Future[Figures], Job] = {pool.submit(function, job): job for job in jobs}
     try:
         while running:
@@ -144,8 +153,7 @@ def _results(
             for future in done:
                 yield _outcome(running.pop(future), future)
     except BaseException:  # Ctrl-C above all: nothing keeps computing behind the user's back
-        _processes.cache_clear()
-        _end(pool)
+        _end()
         raise
 
 
@@ -156,9 +164,38 @@ def _outcome(job: Job, future: Future[Figures]) -> tuple[Job, Figures]:
         raise JobError(f"{job} failed: {type(error).__name__}: {error}") from error
 
 
-@functools.cache
-def _processes(workers: int) -> ProcessPoolExecutor:
+@dataclasses.dataclass(slots=True)
+class _Shared:
     """One pool for all calls: each of its processes imports vLLM, once."""
+
+    pool: ProcessPoolExecutor | None = None
+    workers: int = 0
+    started_at: float = 0.0
+
+
+_shared = _Shared()
+
+
+def _processes_with(sources: Sequence[Path], workers: int) -> Callable[[], ProcessPoolExecutor]:
+    """Gives the shared pool; a new one if the source changed since its processes started."""
+
+    def get() -> ProcessPoolExecutor:
+        if _shared.workers != workers or _changed_at(sources) > _shared.started_at:
+            _end()
+        if _shared.pool is None:
+            _shared.started_at, _shared.workers = time.time(), workers
+            _shared.pool = _start(workers)
+        return _shared.pool
+
+    return get
+
+
+def _changed_at(sources: Sequence[Path]) -> float:
+    """When the newest of these files changed, in unix seconds."""
+    return max(file.stat().st_mtime for file in _files(sources))
+
+
+def _start(workers: int) -> ProcessPoolExecutor:
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)  # a process started afresh reads its hash seed from there
     try:
@@ -171,7 +208,10 @@ def _processes(workers: int) -> ProcessPoolExecutor:
         os.environ.update(before)
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
+def _end() -> None:
+    pool, _shared.pool = _shared.pool, None
+    if pool is None:
+        return
     processes = list((pool._processes or {}).values())  # noqa: SLF001  (there is no public way)
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:

@@ -1,6 +1,8 @@
 """The pool keeps each result, measures again what its source changed, and ends when told."""
 
 import json
+import os
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -38,12 +40,8 @@ class Here:
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch):
     here = Here(2)
-
-    def processes(workers):
-        return here
-
-    processes.cache_clear = lambda: None
-    monkeypatch.setattr(pool, "_processes", processes)
+    monkeypatch.setattr(pool, "_start", lambda workers: here)
+    monkeypatch.setattr(pool, "_shared", pool._Shared())
     monkeypatch.setattr(pool, "_vllm_version", lambda: b"1")
     return here
 
@@ -111,6 +109,16 @@ def test_a_failing_job_is_named_and_the_finished_ones_stay(run, no_processes):
     done.clear()
     run(1)
     assert done == []
+
+
+def test_processes_start_again_when_the_source_has_changed(run, no_processes):
+    run(1)
+    run(2)
+    assert not no_processes.ended
+    os.utime(run.source / "a.py", (time.time() + 60, time.time() + 60))
+    with pytest.raises(pool.JobError, match="the source changed while the processes started"):
+        run(3)
+    assert no_processes.ended
 
 
 def test_the_sources_of_engine_runs_are_there():
