@@ -1,8 +1,8 @@
 """Does the sidecar's live fit predict steps it has not seen? `python -m e2e.bench.live_fit`, two minutes.
 
-A real vLLM engine on the CPU, with the plugin, serves prompts and answers of varied lengths at random times.
-The estimators of the sidecar learn from the engine's ring of step samples. Then comes another load, with
-other lengths and another rate, from which nothing is learned: each of its steps is predicted and compared.
+A real vLLM engine on the CPU, with the plugin, serves prompts and answers of varied lengths to few and many
+clients. The estimators of the sidecar learn from the engine's ring of step samples. Then comes another load,
+with other lengths and clients, from which nothing is learned: each of its steps is predicted and compared.
 Writes live_fit.json. The error is that of single steps, whose times vary with what else the machine does.
 """
 
@@ -40,24 +40,27 @@ WIDER = {  # than the demo's model, so that steps take milliseconds by what they
     "num_hidden_layers": 8,
 }
 START_WITHIN = 600.0  # a busy machine takes minutes to import vLLM
-ANSWER_WITHIN = 60.0
+ANSWER_WITHIN = 300.0
 POLL = 0.1  # seconds between two readings of the ring
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests at random times: `rate` a second for `seconds`; lengths are the means of exponentials."""
+    """So many clients at a time, each phase `seconds` long; lengths are the means of exponentials, in tokens.
+
+    A client asks again when it is answered, so that the engine is busy but never overrun, however fast it is.
+    """
 
     seed: int
+    clients: tuple[int, ...]
     seconds: float
-    rate: float
     prompt_tokens: float
     output_tokens: float
 
 
-WARM_UP = Load(seed=0, seconds=3, rate=4, prompt_tokens=200, output_tokens=20)
-LEARNED = Load(seed=1, seconds=30, rate=3, prompt_tokens=250, output_tokens=40)
-HELD_OUT = Load(seed=2, seconds=20, rate=4, prompt_tokens=150, output_tokens=60)
+WARM_UP = Load(seed=0, clients=(4,), seconds=3, prompt_tokens=200, output_tokens=20)
+LEARNED = Load(seed=1, clients=(2, 16, 6, 1), seconds=8, prompt_tokens=250, output_tokens=25)
+HELD_OUT = Load(seed=2, clients=(1, 4, 10), seconds=8, prompt_tokens=150, output_tokens=40)
 
 
 async def main() -> None:
@@ -114,33 +117,31 @@ def batch(sample: StepSample) -> Batch:
 async def steps_of(
     session: aiohttp.ClientSession, ring: RingReader[StepSample], load: Load
 ) -> list[StepSample]:
-    """Send a load and wait for its answers; the steps that the engine took for it."""
+    """Keep the clients asking and wait for the last answers; the steps that the engine took for them."""
     steps: list[StepSample] = []
     ring.drain()
     source = random.Random(load.seed)
-    async with asyncio.TaskGroup() as tasks:
-        pending = []
-        over = asyncio.get_running_loop().time() + load.seconds
-        at = asyncio.get_running_loop().time()
-        while (at := at + source.expovariate(load.rate)) < over:
-            prompt = min(1500, 2 + int(source.expovariate(1 / load.prompt_tokens)))
-            output = min(300, 1 + int(source.expovariate(1 / load.output_tokens)))
-            ids = [source.randrange(256) for _ in range(prompt)]
-            pending.append(tasks.create_task(complete(session, at, ids, output)))
-        while not all(task.done() for task in pending):
-            await asyncio.sleep(POLL)
-            steps += ring.drain()
+    for clients in load.clients:
+        until = asyncio.get_running_loop().time() + load.seconds
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(client(session, load, source, until)) for _ in range(clients)]
+            while not all(task.done() for task in tasks):
+                await asyncio.sleep(POLL)
+                steps += ring.drain()
     await asyncio.sleep(POLL)
     return steps + ring.drain()
 
 
-async def complete(session: aiohttp.ClientSession, at: float, prompt: Sequence[int], output: int) -> None:
-    """Ask for `output` tokens at loop time `at`."""
-    await asyncio.sleep(at - asyncio.get_running_loop().time())
-    body = {"model": "wide", "prompt": list(prompt), "max_tokens": output, "ignore_eos": True}
-    async with session.post("/v1/completions", json=body) as response:
-        response.raise_for_status()
-        await response.read()
+async def client(session: aiohttp.ClientSession, load: Load, source: random.Random, until: float) -> None:
+    """Ask and wait for the answer, over and over until loop time `until`."""
+    while asyncio.get_running_loop().time() < until:
+        tokens = min(1500, 2 + int(source.expovariate(1 / load.prompt_tokens)))
+        output = min(120, 1 + int(source.expovariate(1 / load.output_tokens)))
+        prompt = [source.randrange(256) for _ in range(tokens)]
+        body = {"model": "wide", "prompt": prompt, "max_tokens": output, "ignore_eos": True}
+        async with session.post("/v1/completions", json=body) as response:
+            response.raise_for_status()
+            await response.read()
 
 
 async def ready(session: aiohttp.ClientSession, log: Path) -> None:

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.vllm
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.filterwarnings("default"),  # torch's own, as it is imported
+]
 
 MEAN_E2E = MEAN_TPOT = 5.0  # percent
 MEAN_TTFT = 10.0
