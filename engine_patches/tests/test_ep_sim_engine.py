@@ -69,7 +69,7 @@ def test_patched_fcfs_is_stock(asynchronous, caching, watermark):
 @CACHING
 @pytest.mark.parametrize("policy", ["stock", "larry", "chaos"])
 def test_shortcuts_change_nothing(asynchronous, caching, policy):
-    arrivals = load(60)
+    arrivals = load(50)
     quick = simulate(arrivals, asynchronous, caching, policy)
     assert simulate(arrivals, asynchronous, caching, policy, quick=False) == quick
     assert quick.preemptions
