@@ -72,7 +72,7 @@ def run_all(
     with _progress() as progress:
         task = progress.add_task(title, total=len(places), completed=len(found))
         for job, figures in _results(missing, function, _processes_with(sources, workers)):
-            if _changed_at(sources) > taken_at and not measured:
+            if not measured and _changed_at(sources) > taken_at and source_digest(sources) != digest:
                 raise JobError("the source changed while the processes started: start again")
             measured += 1
             _keep(places[job], job, figures)

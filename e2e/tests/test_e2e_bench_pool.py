@@ -116,9 +116,17 @@ def test_processes_start_again_when_the_source_has_changed(run, no_processes):
     run(2)
     assert not no_processes.ended
     os.utime(run.source / "a.py", (time.time() + 60, time.time() + 60))
-    with pytest.raises(pool.JobError, match="the source changed while the processes started"):
-        run(3)
+    run(3)
     assert no_processes.ended
+
+
+def test_results_of_source_that_is_being_edited_are_not_kept(run, monkeypatch):
+    digests = iter(["before", "after"])
+    monkeypatch.setattr(pool, "source_digest", lambda _: next(digests))
+    os.utime(run.source / "a.py", (time.time() + 60, time.time() + 60))
+    with pytest.raises(pool.JobError, match="the source changed while the processes started"):
+        run(1)
+    assert not run.cache.exists()
 
 
 def test_the_sources_of_engine_runs_are_there():
