@@ -5,8 +5,9 @@ to start the work that waits when the queue is deepest. So a request is overdue 
 more than `patience` percent of that since the request joined. The bound is in work and needs no estimate
 of the engine's speed, and since work is what waits, one value suits every load.
 
-A request's work is the KV that it is expected to hold: its blocks as it joins, and the output that a running
-request holds on average. The latter is sampled, one running request at each look.
+A request's work is what it takes of what is scarce. While there are free slots that is KV: its blocks as it
+joins, and the output that a running request holds on average. While all slots are taken every start is alike,
+and counts as the average start does. Both are sampled at each look, the output from one running request.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Ageing:
         self._blocks = 0  # waiting
         self._deepest = 0.0  # most work that waited since the queue was empty, in blocks
         self._output = 0.0  # blocks beyond the prompt that a running request holds on average
+        self._full = 0.0  # share of the looks at which all slots were taken
         self._looks = 0
 
     def joined(self, request: RequestView, blocks: int) -> None:
@@ -54,14 +56,19 @@ class Ageing:
         if not self._patience:
             return
         self._sample(view)
-        output = self._output
-        self._deepest = max(self._deepest, self._blocks + len(self._marks) * output)
+        each, scale = self._work()
+        self._deepest = max(self._deepest, self._blocks * scale + len(self._marks) * each)
         allowed = self._patience * self._deepest
         for request, (started, blocks_started) in self._marks.items():
-            passed = self._blocks_started - blocks_started + (self._started - started) * output
+            passed = (self._blocks_started - blocks_started) * scale + (self._started - started) * each
             if passed <= allowed:
                 return
             yield request
+
+    def _work(self) -> tuple[float, float]:
+        """Work of a request: so much for itself, and so much for each of its blocks."""
+        average = self._blocks_started / self._started if self._started else 0.0
+        return self._output + self._full * average, 1 - self._full
 
     def _sample(self, view: EngineView) -> None:
         running = view.running
@@ -69,5 +76,7 @@ class Ageing:
             return
         request = running[self._looks % len(running)]
         self._looks += 1
+        weight = 1 / min(self._looks, SAMPLES)
         output = (request.num_tokens - request.num_prompt_tokens) / self._limits.block_size
-        self._output += (output * self._limits.kv_groups - self._output) / min(self._looks, SAMPLES)
+        self._output += (output * self._limits.kv_groups - self._output) * weight
+        self._full += ((len(running) >= self._limits.max_running) - self._full) * weight
