@@ -14,6 +14,7 @@ import json
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import uvloop
 
@@ -50,7 +51,7 @@ def main() -> int:
             predicted = gateway_predict.predict(rate, min(chosen.runs, SIMULATED_RUNS), chosen.seconds)
             figures |= {"engine_requests_per_second": round(rate, 2)} | gateway_waits.figures(waits)
             figures |= {f"simulated_{k}": v for k, v in gateway_waits.figures(predicted).items()}
-            _draw(waits, predicted)
+            draw(waits, predicted)
     except RigError as error:
         _say(f"✗ {error}")
         return 1
@@ -59,11 +60,11 @@ def main() -> int:
         return 130
     path = results.write("gateway", COMMAND, figures, keep_other_figures=chosen.only is not None)
     _say(str(path))
-    _page(json.loads(path.read_text())["figures"])
+    page(json.loads(path.read_text())["figures"])
     return 0
 
 
-def _draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits]) -> None:
+def draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits], folder: Path = results.RESULTS) -> None:
     """Measured ratios with their intervals beside the simulated ones."""
     groups: dict[str, dict[str, Estimate]] = {
         f"load {load}, {kind}": {other: found[name].ratio(other) for other in KEYS}
@@ -71,7 +72,7 @@ def _draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits]) -> None:
         for kind, found in (("measured", waits), ("simulated", predicted))
     }
     plots.ratios(
-        results.RESULTS / "gateway.svg",
+        folder / "gateway.svg",
         TITLE,
         f"Real Envoy and picker; {ENGINES} stand-in engines each ({COST.profile.model}, {COST.profile.gpu})"
         f" with a real-time queue; {WORKLOAD}. Dots: ratio of mean waits; lines: 95 % over runs.",
@@ -80,7 +81,7 @@ def _draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits]) -> None:
     )
 
 
-def _page(figures: Mapping[str, float]) -> None:
+def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
     """The Markdown page of all figures."""
     cost_rows = [
         [label, *(figures.get(key + suffix) for suffix in gateway_cost.BODIES)]
@@ -124,8 +125,9 @@ def _page(figures: Mapping[str, float]) -> None:
         f" {COST.profile.gpu} says, load told through the sidecar's own report and stream. Requests:"
         f" {WORKLOAD}. Load is a share of what the engines were measured to do.",
         report.table(["balancer", *wait_header], wait_rows),
-        report.picture(results.RESULTS / "gateway.svg", TITLE),
+        report.picture(folder / "gateway.svg", TITLE),
         simulated=False,
+        folder=folder,
     )
 
 

@@ -64,17 +64,18 @@ class Running:
         self.arrived.set()
 
     async def run(self) -> None:
-        """Step for ever. A step ends when the cost model says, however late the machine woke us for it."""
-        now = time.monotonic()
+        """Step for ever. Steps that end late, since the machine woke us late, are made up for by the next."""
+        due = time.monotonic()
         while True:
             while not self.engine.busy:
                 self.arrived.clear()
                 await self.arrived.wait()
-                now = time.monotonic()
-            now += self.engine.begin(now)
-            await asyncio.sleep(max(0.0, now - time.monotonic()))
-            for request in self.engine.end(now):
-                answer = {"wait": request.wait, "ttft": request.first_token_at - request.arrived_at}
+                due = time.monotonic()
+            due += self.engine.begin(time.monotonic())
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            late = time.monotonic() - due
+            for request in self.engine.end(time.monotonic()):
+                answer = {"wait": request.wait, "late": late}
                 self.clients.pop(request.index).answer(orjson.dumps(answer))
 
     async def look(self) -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from e2e.bench import gateway_load, gateway_rig, gateway_settings, gateway_waits
+from e2e.bench import gateway, gateway_load, gateway_rig, gateway_settings, gateway_waits
 from e2e.bench.gateway_engine import Limits, Request, StandIn, sidecar_report
 from e2e.bench.gateway_http import Pool, Target, chat_request, completion_request, content_length, listen
 from e2e.bench.gateway_load import Sent, Side
@@ -151,6 +151,23 @@ def test_ratios_are_paired_by_run():
     assert figures["wait_ratio_power_of_two_07"] == 0.25
     assert figures["wait_ratio_round_robin_07"] == 1.0
     assert figures["wait_mean_ms_sal_07"] == 1500.0
+
+
+def test_the_page_and_the_picture(tmp_path):
+    waits = {load: Waits() for load in gateway_waits.LOADS}
+    for each in waits.values():
+        for place, balancer in enumerate(each.runs, 1):
+            each.runs[balancer] = [[0.01 * place], [0.011 * place]]
+    figures = gateway_waits.figures(waits)
+    found = {**figures, **{f"simulated_{key}": value for key, value in figures.items()}, "added_p50_ms": 0.5}
+    gateway.draw(waits, waits, tmp_path)
+    gateway.page(found, tmp_path)
+    text = (tmp_path / "gateway.md").read_text()
+    assert (tmp_path / "gateway.svg").exists()
+    assert "gateway.svg" in text
+    row = next(line for line in text.splitlines() if line.startswith("| RoundRobin"))
+    assert [cell.strip() for cell in row.split("|")[2:5]] == ["42", "0.25", "0.25"]
+    assert "stand-ins" in text
 
 
 def test_every_balancer_visits_every_service():
