@@ -2,8 +2,9 @@
 """Fill the generated parts of docs/: generate.py [--check].
 
 A page keeps such a part between `<!-- generated: NAME -->` and `<!-- end -->`. The API reference comes from
-the CRD, the parameters of the policies from their `Params`, the metrics from their collectors. With --check
-nothing is written and the exit status says whether the pages are current.
+the CRD, the parameters of the policies from their `Params`, the metrics from their collectors, the figures
+that headlines.json chooses from e2e/bench/results. With --check nothing is written and the exit status says
+whether the pages are current.
 """
 
 import json
@@ -27,7 +28,9 @@ from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.gateway import metrics as gateway_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("docs/api.md", "docs/policies.md", "docs/metrics.md")
+PAGES = ("docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md")
+RESULTS = ROOT / "e2e/bench/results"
+HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
 
 Schema = dict[str, Any]
@@ -107,6 +110,18 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
             yield from tables(f"{path}.{name}{'[]' if item is not field else ''}", item)
 
 
+def headlines(study: str) -> str:
+    """The chosen figures of one benchmark; `-` for one that its results do not have."""
+    path = RESULTS / f"{study}.json"
+    figures = json.loads(path.read_text())["figures"] if path.exists() else {}
+    title = "simulated" if HEADLINES[study]["simulated"] else "measured"
+    lines = [f"| what | {title} |\n", "| --- | --: |\n"]
+    for label, key, unit in HEADLINES[study]["rows"]:
+        value = f"{figures[key]:.3g} {unit}".strip() if key in figures else "-"
+        lines.append(f"| {label} | {value} |\n")
+    return "".join(lines)
+
+
 def table(rows: list[tuple[str, ...]]) -> str:
     """A Markdown table of fields, without the columns that no field fills."""
     titles = ("field", "type", "default", "a change", "meaning")
@@ -157,6 +172,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "metrics of the engine sidecar": sidecar_metrics,
     "metrics of the picker": lambda: module_metrics(gateway_metrics),
     "metrics of the operator": lambda: module_metrics(operator_metrics),
+    **{f"figures of {study}": lambda study=study: headlines(study) for study in HEADLINES},
     **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
 }
 
