@@ -1,11 +1,12 @@
 """The simulator's baselines against what they are said to do, on the real scheduler under KV pressure."""
 
 import pytest
+from ep_adapter_trial import MARKS
 
 from headrace_engine.cost import catalog
 from headrace_engine.sim.workloads.arrival import Arrival
 
-pytestmark = pytest.mark.vllm
+pytestmark = MARKS
 
 COST = catalog.find("llama-3-8b", "H100")
 LENGTHS = [(200 + 37 * place % 700, 30 + 53 * place % 300) for place in range(60)]
