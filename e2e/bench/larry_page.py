@@ -310,6 +310,10 @@ def limits(found: Found) -> str:
         for load in sorted({*setting.loads, *setting.others})
         if load >= 0.1 and larry.ratio(found, setting, load).value > 0.95
     ]
+    kept = [
+        f"{setting.name} {larry.gain_kept(found, setting, setting.point):.0%} at load {setting.point:g}"
+        for setting in runs.SETTINGS
+    ]
     worst = {figure: larry.worst_at_low_load(found, figure) for figure in ("ttft_mean", "jct_mean")}
     long = [
         f"{setting.name}: {larry.ratio(found, setting, setting.point, 'wait_max').value:.2f}x at load "
@@ -322,6 +326,12 @@ def limits(found: Found) -> str:
                 f"- Mean TTFT gains less than 5 % (or nothing) here: {'; '.join(none) or 'nowhere'}. Where "
                 f"no queue "
                 "forms there is nothing to reorder."
+            ),
+            (
+                f"- Of the gain of the paper's form the default keeps: {'; '.join(kept)}. Where slots or "
+                f"KV held by "
+                "outputs run out, a short prompt is no short job: most of that gain is bought from those "
+                "who starve."
             ),
             f"- The longest wait, of stock's: {'; '.join(long)}.",
             (
