@@ -8,8 +8,8 @@ from headrace_engine.policies.larry import Params
 
 SMALL = 1024  # tokens of the small step budget
 DEFAULTS = Params()
-PATIENCES = (50, 80, 100, 115, 130, 150, 200, 400, 0)  # percent; 0 is the paper's form
-ALPHAS = (0, 1, 10, 100, 1000, 10_000)
+PATIENCES = (50, 100, 115, 130, 150, 200, 0)  # percent; 0 is the paper's form
+ALPHAS = (0, 10, 100, 1000)
 BASELINES = ("NoPreempt", "SPF", "SRPT", "TRAIL")
 
 
@@ -38,7 +38,7 @@ CODE = Setting(
     "Azure code as recorded, Llama-3-8B on H100",
     "code",
     H100,
-    (0.02, 0.035, 0.05, 0.1, 0.15, 0.2, 0.3, 0.7, 0.9),
+    (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.7, 0.9),
     (0.5, 0.8, 1.0, 1.1),
     0.7,
 )
@@ -56,7 +56,7 @@ CONVERSATION = Setting(
     "Azure conversation as recorded, Llama-3-8B on H100",
     "conversation",
     H100,
-    (0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
+    (0.7, 0.8, 0.9, 0.95, 1.0),
     (0.3, 1.1),
     1.0,
     (0, 1),
