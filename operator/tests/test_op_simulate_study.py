@@ -80,6 +80,7 @@ def test_the_patch_asks_for_the_candidate_and_nothing_else():
         ([figures(met=0.795, jct=7)], 1),
         ([figures(met=0.7, jct=5)], 0),
         ([figures(met=0.9, jct=9), figures(met=0.895, jct=8)], 2),
+        ([figures(met=0.807, jct=9.8), figures(met=0.815, jct=9.9)], 2),  # the first is not worth it
         ([figures(met=0.99, wait=9)], 0),  # someone starves
         ([figures(met=0.99, wait=7)], 1),
         ([dataclasses.replace(BASE, jct=None, met={"all": 0.0})], 0),

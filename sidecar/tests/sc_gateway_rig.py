@@ -91,7 +91,14 @@ class Engine:
         engine.router.add_route("*", "/{path:.*}", self._answer)
         sidecar.router.add_get("/load/stream", self._load)
         for app, port in ((engine, self.port), (sidecar, self.sidecar_port)):
-            runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+            runner = web.AppRunner(
+                app,
+                access_log=None,
+                handler_cancellation=True,
+                shutdown_timeout=0.1,
+                max_line_size=1 << 16,
+                max_field_size=1 << 16,
+            )
             await runner.setup()
             await web.TCPSite(runner, self.address, port).start()
             self.runners.append(runner)

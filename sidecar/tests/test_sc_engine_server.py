@@ -11,12 +11,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from sc_engine_fake import FakeEngine, finished
 
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode, dumps, loads
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode
+from headrace_sidecar.engine.request_log import RequestLog
 from headrace_sidecar.engine.serve import running
+from headrace_sidecar.engine.server import _finished_requests
 from headrace_sidecar.engine.settings import settings
 
 GOLDEN = Path(__file__).parents[2] / "engine_patches" / "tests" / "golden"
@@ -180,6 +183,13 @@ async def test_finished_requests_can_be_had(sidecar, engine):
         return '"prompt_tokens": 123, ' in (await sidecar.get("/requests"))[1]
 
     await sidecar.until(told)
+
+
+async def test_single_requests_are_told_only_inside_the_pod(sidecar):
+    request = make_mocked_request("GET", "/requests").clone(remote="10.1.2.3")
+    answer = await _finished_requests(RequestLog(), request)
+    assert answer.status == 403
+    assert "kubectl port-forward" in answer.text
 
 
 async def test_an_engine_that_restarts_is_followed(sidecar, engine):

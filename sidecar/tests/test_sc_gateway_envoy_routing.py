@@ -51,6 +51,16 @@ async def test_model_path_and_header_reach_their_service(rig, session, picker):
     assert listed == ["code", "coder", "llm/code"]
 
 
+async def test_long_headers_and_paths_pass_the_picker(rig, session):
+    engine = await rig.engine(1)
+    await rig.apply(session, {rig.config("chat"): [engine]})
+    before = await rig.metric(session, "headrace_gateway_picks_total")
+    key = {"authorization": "Bearer " + "k" * 9000, "x-other": "z" * 9000}
+    status, _ = await posted(session, rig.url + CHAT + "?x=" + "y" * 9000, chat("chat"), key)
+    assert status == 200
+    assert await rig.metric(session, "headrace_gateway_picks_total") == before + 1
+
+
 async def test_refusals(rig, session):
     engine = await rig.engine(1)
     await rig.apply(session, {rig.config("chat"): [engine], rig.config("empty"): []})

@@ -97,6 +97,24 @@ def test_the_same_prompt_as_text_or_ids_or_with_tools_begins_alike():
     assert with_tools[1].startswith(with_tools[0])
 
 
+def text_of(content, **extra):
+    return read_prompt(orjson.dumps({"messages": [{"role": "user", "content": content}], **extra})).text
+
+
+def test_nothing_after_a_picture_is_taken_for_the_same_beginning():
+    words = {"type": "text", "text": "What is this? " * 50}
+    first, second = (text_of([{"type": "image_url", "image_url": {"url": f"data:{n}"}}, words]) for n in "ab")
+    assert first == second
+    assert b"What" not in first
+    assert text_of([words]) == text_of(words["text"])
+
+
+def test_requests_of_different_cache_salt_begin_differently():
+    assert text_of("hello", cache_salt="a")[:1] != text_of("hello", cache_salt="b")[:1]
+    prompts = [read_prompt(orjson.dumps({"prompt": "hello", "cache_salt": salt})).text for salt in "ab"]
+    assert prompts[0][:1] != prompts[1][:1]
+
+
 def test_engines_that_cache_no_prefixes_are_sent_prompts_by_load_alone():
     made = fleet()
     made.configure(replace(made.config, prefix_caching=False))

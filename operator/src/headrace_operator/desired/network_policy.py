@@ -13,8 +13,9 @@ from headrace_operator.settings import Settings
 def network_policy(service: LLMService, settings: Settings) -> Manifest:
     """Engine and sidecar ports open to Headrace's own pods; the sidecar's also to all, for metrics scrapers.
 
-    The sidecar's port only answers questions about load and status, so reading it is harmless. What the pods
-    themselves reach (hub, DNS) is not restricted.
+    What the sidecar's port answers to others is load and status, so reading it is harmless; of single
+    requests it tells only whoever connects from inside the pod. What the pods themselves reach (hub, DNS) is
+    not restricted.
     """
     headrace = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.system_namespace}},

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -61,7 +62,7 @@ def simulate(options: argparse.Namespace) -> Report:
         arrivals=stretch.arrivals,
         settings=derived.settings,
         profile=(profile.model, profile.gpu, profile.tensor_parallel),
-        gateway=_gateway(service),
+        gateway=replace(_gateway(service), prefix_caching=derived.settings.prefix_caching),
         slo=slo,
         seed=options.seed,
     )
@@ -85,7 +86,7 @@ def simulate(options: argparse.Namespace) -> Report:
 
 
 def _gateway(service: LLMService) -> GatewayConfig:
-    """What the operator would tell the gateway."""
+    """What the operator would tell the gateway of this service."""
     written = gateway_config_map(service, (service.served_name,))
     return loads(GatewayConfig, written["data"][names.GATEWAY_FILE])
 

@@ -63,15 +63,16 @@ def starves(new: Figures, old: Figures) -> bool:
 def best(figures: Sequence[Figures], current: int) -> int:
     """Index of the setting to recommend; `current` unless another is worth a change and starves nobody.
 
-    Of the settings whose share of met targets is within a point of the highest, the one with the lowest mean
-    JCT.
+    Of those worth it whose share of met targets is within a point of the highest, the one with the lowest
+    mean JCT.
     """
     old = figures[current]
-    fair = [number for number, each in enumerate(figures) if number == current or not starves(each, old)]
-    highest = max(figures[number].met["all"] for number in fair)
-    close = [number for number in fair if figures[number].met["all"] >= highest - SAME_SHARE]
-    winner = min(close, key=lambda number: mean_jct(figures[number]))
-    return winner if better(figures[winner], old) else current
+    worth = [number for number, each in enumerate(figures) if better(each, old) and not starves(each, old)]
+    if not worth:
+        return current
+    highest = max(figures[number].met["all"] for number in worth)
+    close = [number for number in worth if figures[number].met["all"] >= highest - SAME_SHARE]
+    return min(close, key=lambda number: mean_jct(figures[number]))
 
 
 def mean_jct(figures: Figures) -> float:

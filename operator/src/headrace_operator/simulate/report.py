@@ -83,6 +83,13 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
+def fit_error(percent: float | None) -> str:
+    """How far the fit is from the operator times that it was made from, in words."""
+    if percent is None:
+        return "the fit's error is unknown"
+    return f"fitted within {percent:g} % of composed operator times, not of a run on that GPU"
+
+
 def notes(report: Report) -> list[str]:
     """What is not as in the service, or not known."""
     arrivals, settings = report.stretch.arrivals, report.engine.settings
@@ -155,7 +162,7 @@ def about(report: Report) -> list[str]:
         ),
         (
             f"Step times: {profile.model} on {profile.tensor_parallel} x {profile.gpu}, {profile.engine}, "
-            f"{profile.source}."
+            f"{profile.source}; {fit_error(profile.error_percent)}."
         ),
         f"Targets: {targets.shown(report.slo)}"
         + (" (assumed: spec.slo sets none)." if report.slo_assumed else " (spec.slo)."),

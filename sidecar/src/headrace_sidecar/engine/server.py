@@ -1,6 +1,7 @@
 """The sidecar's HTTP side: load for the picker, status for the operator, metrics, finished requests, probes.
 
-Only GET, no parameters, nothing that changes anything. Every answer comes from memory.
+Only GET, no parameters, nothing that changes anything. Every answer comes from memory. Finished requests are
+for readers inside the pod alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from headrace_sidecar.engine.stream import Broadcast
 
 POLICY_SCHEMA = PolicyDocument(policy="").schema
 JUDGED_AFTER = 1.0  # seconds; an engine looks for a new document ten times a second
+LOG_PATIENCE = 60.0  # seconds for a reader to take the log of finished requests, some MiB
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 RUNTIME_VERSION = metadata.version("headrace-engine")
 
 
@@ -106,11 +109,18 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
 
 
 async def _finished_requests(log: RequestLog, request: web.Request) -> web.StreamResponse:
+    """For whoever may open a port of the pod: when somebody asked how much is not for everybody to know."""
+    if request.remote not in LOOPBACK:
+        return web.Response(
+            status=403,
+            text="only from inside the pod: use kubectl port-forward, which needs its permission\n",
+        )
     response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
-    await response.prepare(request)
-    for portion in log.portions():
-        await response.write(portion.encode())
-        await asyncio.sleep(0)  # a write that does not wait lets nobody else run
+    async with asyncio.timeout(LOG_PATIENCE):
+        await response.prepare(request)
+        for portion in log.portions():
+            await response.write(portion.encode())
+            await asyncio.sleep(0)  # a write that does not wait lets nobody else run
     return response
 
 

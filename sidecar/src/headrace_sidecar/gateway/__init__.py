@@ -2,7 +2,7 @@
 
 ```
   watch (ConfigMaps, EndpointSlices) ──► catalog ──► xds ──► ads ──► Envoy's routes, clusters, endpoints
-  load_client (sidecars' /load/stream) ──► fleet of each service ◄── ext_proc ◄── Envoy, one call per request
+  load_client (sidecars' /load/stream) ──► fleet of each service ◄── picks ◄── Envoy, one HTTP request each
                                               └── balancers: pure functions, no clock, no I/O
 ```
 

@@ -77,6 +77,7 @@ def picker_filter(max_body_bytes: int | str) -> dict[str, Any]:
             },
         },
         failure_mode_allow=True,
+        disallowed_headers=_exactly("authorization"),  # the picker has no use for a client's key
         with_request_body={"max_request_bytes": max_body_bytes, "pack_as_bytes": True},
     )
 

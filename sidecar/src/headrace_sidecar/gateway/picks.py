@@ -21,7 +21,10 @@ from headrace_sidecar.gateway import metrics, names
 from headrace_sidecar.gateway.picker import Choice, Picker
 from headrace_sidecar.gateway.replies import STAND_IN, Reply
 
-KEEP_ALIVE = 3600.0  # seconds; Envoy's connections stay, so that none ends just when it is used
+KEEP_ALIVE = (
+    7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends just when it is used
+)
+LONGEST_LINE = 65_536  # bytes; Envoy lets through paths and headers of 60 KiB together
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 
 
@@ -44,7 +47,14 @@ def server(picker: Picker, healthy: Callable[[], bool], max_body_bytes: int) -> 
     ) -> web.BaseRequest:
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
 
-    return web.Server(answer, request_factory=received, access_log=None, keepalive_timeout=KEEP_ALIVE)
+    return web.Server(
+        answer,
+        request_factory=received,
+        access_log=None,
+        keepalive_timeout=KEEP_ALIVE,
+        max_line_size=LONGEST_LINE,
+        max_field_size=LONGEST_LINE,
+    )
 
 
 def _decide(picker: Picker, service: str, body: bytes) -> web.Response:

@@ -30,7 +30,8 @@ class Prompt:
     """The size of a request: bytes of text, and tokens where they came as ids; over all its `requests`.
 
     `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
-    one after the other, or token ids as four bytes each; empty where a request has several prompts.
+    one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
+    request has several prompts. vLLM shares no KV between requests of different `cache_salt`: that is first.
     """
 
     requests: int
@@ -92,12 +93,16 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
     messages = request[key]
     if not isinstance(messages, list) or not messages or not _are(dict, messages):
         raise BadRequestError(f"`{key}` is not a list of messages")
-    texts = [_text(request.get("instructions"))]
-    text = [_tools(request.get("tools")), texts[0]]
+    tools, texts = _tools(request.get("tools")), [_text(request.get("instructions"))]
+    text = [_salt(request), tools, texts[0]]
+    known = True  # what came before is text, all of it in `text`
     for message in messages:
-        texts.append(_text(message.get("content")))
-        text += (_role(message.get("role")), texts[-1])
-    size = len(text[0]) + sum(map(len, texts))
+        content = message.get("content")
+        texts.append(_text(content))
+        known = known and _only_text(content)
+        if known:
+            text += (_bytes(message.get("role")), texts[-1])
+    size = len(tools) + sum(map(len, texts))
     choices = _choices(request)
     return Prompt(choices, size * choices, 0, b"\0".join(text))
 
@@ -108,11 +113,22 @@ def _text(content: Any) -> bytes:
         content = "".join(
             part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
-    return content.encode("utf-8", "surrogatepass") if isinstance(content, str) else b""
+    return _bytes(content)
 
 
-def _role(role: Any) -> bytes:
-    return role.encode("utf-8", "surrogatepass") if isinstance(role, str) else b""
+def _only_text(content: Any) -> bool:
+    """Whether a message has no pictures, sounds or files."""
+    return not isinstance(content, list) or all(
+        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
+    )
+
+
+def _salt(request: dict[str, Any]) -> bytes:
+    return _bytes(request.get("cache_salt"))
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
 
 
 def _tools(tools: Any) -> bytes:
@@ -135,7 +151,7 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
     text = b""
     for prompt in given:
         if isinstance(prompt, str):
-            text = _text(prompt)
+            text = _bytes(prompt)
             text_bytes += len(text)
         elif isinstance(prompt, list) and _are(int, prompt):
             counted += len(prompt)
@@ -143,7 +159,8 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
         else:
             raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
     requests = min(len(given) * choices, MAX_REQUESTS)
-    return Prompt(requests, text_bytes * choices, counted * choices, text if len(given) == 1 else b"")
+    beginning = b"\0".join((_salt(request), text)) if len(given) == 1 and text else b""
+    return Prompt(requests, text_bytes * choices, counted * choices, beginning)
 
 
 def _ids(prompt: list[int]) -> bytes:
