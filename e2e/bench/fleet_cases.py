@@ -1,6 +1,7 @@
 """One simulated run of a fleet, as a value: the engines are vLLM's scheduler, the gateway is the product's.
 
-Loads are fractions of what the engines sustain together with stock settings; a slow one counts as its part.
+Loads are fractions of what the engines sustain together with stock settings on the very requests that are
+served, so that a load means the same with each seed, workload and size; a slow engine counts as its part.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.bench import workloads
-from e2e.bench.cases import ENGINES, SOURCES, Case, Overload, cost_of, overload, sustained_rates
+from e2e.bench.cases import ENGINES, SOURCES, cost_of, settings_of
 from e2e.bench.pool import REPOSITORY, Figures, run_all
 from e2e.bench.rivals import RIVALS
 from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParameters
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim import metrics
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
-from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_sidecar.simulated import SimulatedGateway
 
@@ -28,21 +29,22 @@ PRODUCT: dict[str, Balancer] = {
 }
 BALANCERS = (*PRODUCT, *RIVALS)
 SIDECAR = REPOSITORY / "sidecar/src/headrace_sidecar"
+SATURATION_SOURCES = (*SOURCES, REPOSITORY / "e2e/bench/fleet_cases.py")
 FLEET_SOURCES = (
-    *SOURCES,
+    *SATURATION_SOURCES,
     SIDECAR / "simulated.py",
     SIDECAR / "gateway/balancers",
     *(SIDECAR / "gateway" / name for name in ("fleet.py", "endpoint.py", "tokens.py", "prefix_index.py")),
     *(SIDECAR / "engine" / name for name in ("estimates.py", "reports.py", "stream.py")),
-    REPOSITORY / "e2e/bench/fleet_cases.py",
     REPOSITORY / "e2e/bench/rivals.py",
 )
 MIXED = "mixed"  # conversation and code, as many of each, at random times
+CHATS_RATE = 1.0  # requests/s of users for each engine; then all times shrink to the load
+PIECE = 16  # engines
 SLOW = 0.5  # speed of a slow engine
-SATURATION_REQUESTS = 1500
-WARM_UP = (
-    0.25  # share of the requests left out, beyond the edges that metrics.summarise leaves out: engines fill
-)
+# Share of the requests left out, beyond the edges that metrics.summarise leaves out: engines start empty, and
+# are full only after about as long as a request takes (5 s of 15 s with conversation at 0.9).
+WARM_UP = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,19 @@ class FleetCase:
 
 
 @dataclass(frozen=True, slots=True)
+class Saturation:
+    """All requests of a fleet wait from the start, before one engine; what tells them apart."""
+
+    workload: str
+    engine: str
+    engines: int
+    requests: int  # for each engine
+    seed: int
+    mixed: float
+    overhead_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimedFleet:
     """A case with its arrival rate in requests/s."""
 
@@ -78,46 +93,55 @@ class TimedFleet:
 
 def measure(cases: Sequence[FleetCase], title: str, workers: int) -> dict[FleetCase, Figures]:
     """Figures of each case as `metrics.summarise` names them, and `rate`, `refused`, `reports`, `choices`."""
-    rates = sustained_rates(
-        [part for case in cases for part in _parts(case)], f"{title}: saturation", workers
-    )
-    timed = {case: TimedFleet(case, case.load * _capacity(case, rates)) for case in cases}
-    found = run_all(list(timed.values()), run_fleet, title, sources=FLEET_SOURCES, workers=workers)
-    return {case: found[job] for case, job in timed.items()}
+    jobs = list(dict.fromkeys(job for case in cases for job in saturations(case)))
+    found = run_all(jobs, run_saturation, f"{title}: saturation", sources=SATURATION_SOURCES, workers=workers)
+    rates = {job: float(figures["rate"]) for job, figures in found.items()}
+    timed = {case: TimedFleet(case, case.load * sustained(case, rates)) for case in cases}
+    figures = run_all(list(timed.values()), run_fleet, title, sources=FLEET_SOURCES, workers=workers)
+    return {case: figures[job] for case, job in timed.items()}
 
 
-def _parts(case: FleetCase) -> list[Case]:
-    """One engine with each of the workload's parts."""
-    recorded = case.workload.partition("-")[0]
-    name = recorded if recorded in workloads.RECORDED else case.workload
-    names = ["conversation", "code"] if case.workload == MIXED else [name]
+def saturations(case: FleetCase) -> list[Saturation]:
+    """What tells the meaning of the case's load: its requests, in pieces that smaller fleets serve too.
+
+    A recorded trace gives a segment of it; that of n times `PIECE` engines is n such segments in a row.
+    """
+    pieces, rest = divmod(case.engines, PIECE)
+    if case.workload not in workloads.RECORDED or rest:
+        pieces, engines = 1, case.engines
+    else:
+        engines = PIECE
     return [
-        Case(
-            name,
-            case.engine,
-            1.0,
-            requests=SATURATION_REQUESTS,
-            mixed=case.mixed,
-            overhead_ms=case.overhead_ms,
-        )
-        for name in names
+        Saturation(case.workload, case.engine, engines, case.requests, seed, case.mixed, case.overhead_ms)
+        for seed in range(case.seed * pieces, (case.seed + 1) * pieces)
     ]
 
 
-def _capacity(case: FleetCase, rates: Mapping[Overload, float]) -> float:
-    """Requests/s that the whole fleet sustains; parts in equal numbers add their times."""
-    parts = [rates[overload(part)] for part in _parts(case)]
-    one = len(parts) / sum(1 / rate for rate in parts)
+def sustained(case: FleetCase, rates: Mapping[Saturation, float]) -> float:
+    """Requests/s that the whole fleet sustains; pieces of equal size add their times."""
+    jobs = saturations(case)
+    one = len(jobs) / sum(1 / rates[job] for job in jobs)
     return one * (case.engines - case.slow * (1 - SLOW))
 
 
-def arrivals_of(case: FleetCase, rate: float, settings: EngineSettings) -> list[Arrival]:
-    """The case's requests."""
-    count, longest = case.requests * case.engines, settings.max_model_len
+def run_saturation(job: Saturation) -> Figures:
+    """Requests/s that one engine sustains, stock and without prefix caching."""
+    from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
+
+    settings = settings_of(job.engine, sync=False)
+    waiting = [replace(arrival, at=0.0) for arrival in requests_of(job, settings.max_model_len)]
+    run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
+    return {"rate": metrics.sustained_rate(run.outcomes)}
+
+
+def requests_of(case: FleetCase | Saturation, longest: int) -> list[Arrival]:
+    """The case's requests, whatever its load is; their times are still to be stretched to it."""
+    count = case.requests * case.engines
     if case.workload != MIXED:
+        rate = CHATS_RATE * case.engines if case.workload == "chats" else 1.0
         return workloads.make(case.workload, count, rate, case.seed, longest)
     parts = [
-        workloads.make(name, count // 2, rate / 2, case.seed, longest)
+        workloads.make(name, count // 2, 1.0, case.seed, longest)
         for name in ("conversation-poisson", "code-poisson")
     ]
     return sorted((each for part in parts for each in part), key=lambda arrival: arrival.at)
@@ -139,7 +163,7 @@ def run_fleet(job: TimedFleet) -> Figures:
         engine.slow(1 / SLOW)
     gateway = gateway_of(case, engines)
     run = simulate_fleet(
-        arrivals_of(case, job.rate, settings),
+        shape.at_rate(requests_of(case, settings.max_model_len), job.rate),
         engines,
         gateway,
         network=Network(looks=case.looks),

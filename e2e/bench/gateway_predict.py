@@ -16,8 +16,7 @@ HERE = pool.REPOSITORY / "e2e/bench"
 SOURCES = (
     *pool.ENGINE_SOURCES,
     pool.REPOSITORY / "sidecar/src/headrace_sidecar",
-    HERE / "gateway_predict.py",
-    HERE / "gateway_settings.py",
+    *(HERE / f"gateway_{name}.py" for name in ("predict", "settings", "engine", "waits")),
 )
 
 
