@@ -28,7 +28,7 @@ from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.gateway import metrics as gateway_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md")
+PAGES = ("README.md", "docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md")
 RESULTS = ROOT / "e2e/bench/results"
 HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
@@ -111,13 +111,18 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
 
 
 def headlines(study: str) -> str:
-    """The chosen figures of one benchmark; `-` for one that its results do not have."""
+    """The chosen figures of one benchmark; `-` for one that its results do not have.
+
+    `KEY_bound` above 0 says that the figure is at least KEY, below 0 that it is at most KEY.
+    """
     path = RESULTS / f"{study}.json"
     figures = json.loads(path.read_text())["figures"] if path.exists() else {}
     title = "simulated" if HEADLINES[study]["simulated"] else "measured"
     lines = [f"| what | {title} |\n", "| --- | --: |\n"]
     for label, key, unit in HEADLINES[study]["rows"]:
-        value = f"{figures[key]:.3g} {unit}".strip() if key in figures else "-"
+        bound = figures.get(f"{key}_bound", 0)
+        sign = "> " if bound > 0 else "< " if bound < 0 else ""
+        value = f"{sign}{figures[key]:.3g} {unit}".strip() if key in figures else "-"
         lines.append(f"| {label} | {value} |\n")
     return "".join(lines)
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom.
 STUDENT = (
@@ -20,9 +20,12 @@ class Estimate:
     value: float
     low: float
     high: float
+    seeds: int = field(default=0, compare=False)  # how many it is over; 0 where that was not told
 
     def __str__(self) -> str:
-        """`0.42 (0.38 to 0.47)`, or the value alone."""
+        """`0.42 (0.38 to 0.47)`, `0.42 (one seed)`, or the value alone."""
+        if self.seeds == 1:
+            return f"{self.value:.2f} (one seed)"
         if self.low == self.high:
             return f"{self.value:.2f}"
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
@@ -34,11 +37,11 @@ def mean(values: Sequence[float]) -> Estimate:
         raise ValueError("no values to take a mean of")
     middle = statistics.fmean(values)
     if len(values) == 1:
-        return Estimate(middle, middle, middle)
+        return Estimate(middle, middle, middle, 1)
     degrees = len(values) - 1
     t = STUDENT[degrees - 1] if degrees <= len(STUDENT) else NORMAL
     half = t * statistics.stdev(values) / math.sqrt(len(values))
-    return Estimate(middle, middle - half, middle + half)
+    return Estimate(middle, middle - half, middle + half, len(values))
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
@@ -49,7 +52,16 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     if len(ours) != len(theirs) or min((*ours, *theirs), default=0) <= 0:
         raise ValueError("a ratio needs pairs of values above zero")
     logs = mean([math.log(our / their) for our, their in zip(ours, theirs, strict=True)])
-    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high))
+    return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.seeds)
+
+
+def verdict(found: Estimate, *, lower_is_better: bool = True) -> str:
+    """Of a ratio: `better`, `worse`, or why neither is said: `not distinguishable` (from 1), `one seed`."""
+    if found.seeds == 1:
+        return "one seed"
+    if found.low <= 1 <= found.high:
+        return "not distinguishable"
+    return "better" if (found.value < 1) == lower_is_better else "worse"
 
 
 def wins_everywhere(ratios: Iterable[float], *, lower_is_better: bool = True) -> bool:

@@ -1,9 +1,11 @@
 """LARRY against stock vLLM, default and tuned, on one simulated engine: latencies, goodput, longest waits.
 
 Stock vLLM is run with its default settings and with each that tuned stock may take; the best of those for a
-workload and metric is `tuned`. Ratios are over seeds (segments of a recorded trace), paired.
+workload and metric is `tuned`. Where KV is short, only the watermark was tuned. Ratios are over seeds
+(segments of a recorded trace), paired.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,7 +20,8 @@ from headrace_engine.sim.metrics import Goodput
 
 COMMAND = "python -m e2e.bench.larry"
 Found = Mapping[Case, Figures]
-TARGETS = ("ttft", "jct")  # of `cases.TARGETS`: TTFT within 1 s; JCT within 5x the time alone
+TARGETS = ("ttft", "jct", "tbt")  # of `cases.TARGETS`: TTFT within 1 s; JCT within 5x alone; TBT 50 ms
+BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none
 QUICK = replace(
     runs.CODE, loads=(0.1, 0.7), others=(), seeds=(0,), requests=150, name="a tiny piece of Azure code"
 )
@@ -44,42 +47,60 @@ def run(options: study.Options) -> None:
 
 def figures(found: Found) -> dict[str, float]:
     """What `larry.json` holds; ratios rounded to what the simulation can tell."""
-    made: dict[str, float] = {}
-    for setting in (runs.CONVERSATION, runs.CODE):
-        for load in (0.8, 0.9, 1.0):
-            made[f"ttft_mean_ratio_{setting.key}_{load * 10:02.0f}"] = ratio(found, setting, load).value
-        made[f"wait_max_ratio_{setting.key}_09"] = ratio(found, setting, 0.9, "wait_max").value
-        made[f"wait_max_ratio_paper_{setting.key}_09"] = ratio(
-            found, setting, 0.9, "wait_max", kind="paper"
-        ).value
-        made[f"gain_kept_{setting.key}_09"] = gain_kept(found, setting, 0.9)
-    for load in (0.1, 0.3, 0.5, 0.7):
-        made[f"ttft_mean_ratio_code_{load * 10:02.0f}"] = ratio(found, runs.CODE, load).value
-        made[f"ttft_mean_ratio_code_{load * 10:02.0f}_1024"] = ratio(
-            found, runs.CODE, load, kind="LARRY, 1,024"
-        ).value
-    for setting in runs.SWEPT:
-        for target in TARGETS:
-            for against in ("", "_tuned"):
-                key = f"{setting.key}_{target}{against}"
-                for kind, suffix in (("LARRY, 1,024", ""), ("LARRY", "_engine_budget")):
-                    value, _ = goodput_ratio(found, setting, target, kind, tuned=bool(against))
-                    made[f"goodput_ratio_{key}{suffix}"] = value.value
-        for load in {0.7, 0.8, 0.9, 1.0} & {*setting.loads}:
-            key = f"ttft_mean_ratio_{setting.key}_{load * 10:02.0f}_tuned"
-            made[key] = ratio(found, setting, load, tuned=True).value
-    for setting in (runs.SHAREGPT, runs.LLAMA13):
-        made[f"ttft_mean_ratio_{setting.key}_10"] = ratio(found, setting, 1.0).value
-        made[f"wait_max_ratio_{setting.key}_10"] = ratio(found, setting, 1.0, "wait_max").value
-        made[f"wait_max_ratio_paper_{setting.key}_10"] = ratio(
-            found, setting, 1.0, "wait_max", kind="paper"
-        ).value
-        made[f"gain_kept_{setting.key}_10"] = gain_kept(found, setting, 1.0)
-    made["worst_ttft_mean_ratio_to_07"] = worst_at_low_load(found, "ttft_mean")[0]
-    made["worst_jct_mean_ratio_to_07"] = worst_at_low_load(found, "jct_mean")[0]
-    for name, values in doubts(found).items():
-        made[f"grid_worst_{name}"] = max(values)
+    made = {**_latencies(found), **_waits(found), **_goodputs(found)}
+    for setting in runs.SETTINGS:
+        load = 0.9 if setting in (runs.CODE, runs.CONVERSATION) else 1.0
+        made[f"gain_kept_{setting.at(load)}"] = gain_kept(found, setting, load)
+    for figure in ("ttft_mean", "jct_mean"):
+        made[f"worst_{figure}_ratio_to_07"] = worst_at_low_load(found, figure)[0].value
+    for name, ratios in doubts(found).items():
+        made[f"grid_worst_{name}"] = max(ratios)
     return {key: round(value, 3) for key, value in made.items()}
+
+
+def _latencies(found: Found) -> dict[str, float]:
+    """Mean TTFT against default and tuned stock, with the engine's step budget and the small one."""
+    made = {}
+    for setting in runs.SETTINGS:
+        for load in setting.all_loads():
+            name = f"ttft_mean_ratio_{setting.at(load)}"
+            made[name] = ratio(found, setting, load).value
+            if setting in runs.SWEPT:
+                made[f"{name}_1024"] = ratio(found, setting, load, kind="LARRY, 1,024").value
+            if has_tuned(setting, load):
+                which = "tuned" if setting in runs.SWEPT else "tuned_watermark"
+                made[f"{name}_{which}"] = ratio(found, setting, load, against="tuned").value
+    return made
+
+
+def _waits(found: Found) -> dict[str, float]:
+    """The longest wait: of the default, of the paper's form, and of LARRY with the small budget."""
+    made = {}
+    for setting in runs.SETTINGS:
+        for load in setting.all_loads():
+            end = setting.at(load)
+            for name, kind, against in (
+                (f"wait_max_ratio_{end}", "LARRY", "stock"),
+                (f"wait_max_ratio_paper_{end}", "paper", "stock"),
+                (f"wait_max_ratio_{end}_1024", "LARRY, 1,024", "stock"),
+                (f"wait_max_ratio_{end}_1024_of_stock_1024", "LARRY, 1,024", "stock, 1,024"),
+            ):
+                if setting in runs.SWEPT or kind != "LARRY, 1,024":
+                    made[name] = ratio(found, setting, load, "wait_max", kind=kind, against=against).value
+    return made
+
+
+def _goodputs(found: Found) -> dict[str, float]:
+    """Each ratio with `_bound`: 0 exact, 1 it is at least this, -1 at most; none that could be either."""
+    made: dict[str, float] = {}
+    for setting, target in itertools.product(runs.SWEPT, TARGETS):
+        for against, end in (("stock", ""), ("tuned", "_tuned")):
+            for kind, budget in (("LARRY, 1,024", ""), ("LARRY", "_engine_budget")):
+                estimate, bound = goodput_ratio(found, setting, target, kind, against)
+                name = f"goodput_ratio_{setting.key}_{target}{end}{budget}"
+                if bound in BOUNDS:
+                    made |= {name: estimate.value, f"{name}_bound": BOUNDS[bound]}
+    return made
 
 
 def runs_of(setting: Setting, load: float, kind: str = "stock") -> list[Case]:
@@ -108,10 +129,11 @@ def ratio(
     figure: str = "ttft_mean",
     *,
     kind: str = "LARRY",
-    tuned: bool = False,
+    against: str = "stock",
 ) -> Estimate:
-    """`kind` / stock, or / the tuned stock that is best in this figure, of a latency."""
-    stock = best_stock(found, setting, load, figure) if tuned else runs_of(setting, load)
+    """`kind` / `against` of a latency; "tuned" is the tuned stock that is best in this figure."""
+    tuned = against == "tuned"
+    stock = best_stock(found, setting, load, figure) if tuned else runs_of(setting, load, against)
     return intervals.ratio(
         _positive(values(found, runs_of(setting, load, kind), figure)),
         _positive(values(found, stock, figure)),
@@ -120,8 +142,16 @@ def ratio(
 
 def best_stock(found: Found, setting: Setting, load: float, figure: str) -> list[Case]:
     """Of the settings that tuned stock may take, the one with the lowest mean of this figure over seeds."""
-    choices = [list(each) for each in zip(*map(runs.tuned, runs_of(setting, load)), strict=True)]
+    if setting in runs.SWEPT:
+        choices = [list(each) for each in zip(*map(runs.tuned, runs_of(setting, load)), strict=True)]
+    else:
+        choices = [runs_of(setting, load, kind) for kind in ("stock", "stock, 5 % watermark")]
     return min(choices, key=lambda cases: sum(values(found, cases, figure)))
+
+
+def has_tuned(setting: Setting, load: float) -> bool:
+    """Whether tuned stock was simulated there."""
+    return load in setting.loads or setting not in runs.SWEPT
 
 
 def gain_kept(found: Found, setting: Setting, load: float) -> float:
@@ -157,32 +187,30 @@ def tuned_goodput(found: Found, setting: Setting, target: str) -> list[Goodput]:
 
 
 def goodput_ratio(
-    found: Found, setting: Setting, target: str, kind: str, *, tuned: bool
+    found: Found, setting: Setting, target: str, kind: str, against: str = "stock"
 ) -> tuple[Estimate, str]:
-    """`kind` / stock, and `>` or `<` where the sweep's ends bound it, `~` where they do either way."""
+    """`kind` / `against`, and `>` or `<` where the sweep's ends bound it, `~` where they do either way."""
     ours = goodput_of(found, setting, target, kind)
-    stock = tuned_goodput(found, setting, target) if tuned else goodput_of(found, setting, target, "stock")
+    tuned = against == "tuned"
+    stock = tuned_goodput(found, setting, target) if tuned else goodput_of(found, setting, target, against)
     up = any(each.bound == ">" for each in ours) or any(each.bound == "<" for each in stock)
     down = any(each.bound == "<" for each in ours) or any(each.bound == ">" for each in stock)
     bound = {(True, True): "~", (True, False): ">", (False, True): "<", (False, False): ""}[up, down]
     return intervals.ratio([each.load for each in ours], [each.load for each in stock]), bound
 
 
-def worst_at_low_load(found: Found, figure: str) -> tuple[float, str]:
+def worst_at_low_load(found: Found, figure: str) -> tuple[Estimate, str]:
     """The highest LARRY / stock with the same budget and watermark at loads up to 0.7, and where."""
-    return max(_at_low_load(found, figure))
+    return max(_at_low_load(found, figure), key=lambda each: each[0].value)
 
 
-def _at_low_load(found: Found, figure: str) -> Iterator[tuple[float, str]]:
+def _at_low_load(found: Found, figure: str) -> Iterator[tuple[Estimate, str]]:
     for setting in runs.SETTINGS:
-        for load in (each for each in {*setting.loads, *setting.others} if each <= 0.7):
-            yield ratio(found, setting, load, figure).value, f"{setting.name}, load {load:g}"
-            if setting in runs.SWEPT:
-                small = intervals.ratio(
-                    values(found, runs_of(setting, load, "LARRY, 1,024"), figure),
-                    values(found, runs_of(setting, load, "stock, 1,024"), figure),
-                )
-                yield small.value, f"{setting.name}, load {load:g}, 1,024 tokens a step"
+        other = ", 1,024" if setting in runs.SWEPT else ", 5 % watermark"
+        for load in (each for each in setting.all_loads() if each <= 0.7):
+            for same in ("", other):
+                found_here = ratio(found, setting, load, figure, kind=f"LARRY{same}", against=f"stock{same}")
+                yield found_here, f"{setting.name}, load {load:g}{same}"
 
 
 def doubts(found: Found) -> dict[str, list[float]]:
@@ -193,16 +221,21 @@ def doubts(found: Found) -> dict[str, list[float]]:
     made: dict[str, list[float]] = {}
     for setting, load in runs.CLAIMS:
         pairs = [(case, runs.larry(case)) for case in _gridded(setting, load)]
-        made[f"ttft_mean_{setting.key}_{load * 10:02.0f}"] = [
+        made[f"ttft_mean_{setting.at(load)}"] = [
             float(found[ours]["ttft_mean"]) / float(found[stock]["ttft_mean"]) for stock, ours in pairs
         ]
     setting, load = runs.GOODPUT_CLAIM
-    made[f"missed_jct_{setting.key}_{load * 10:02.0f}_1024"] = [
+    made[f"missed_jct_{setting.at(load)}_1024"] = [
         _missed(found, runs.larry(case, runs.SMALL))
         / min(_missed(found, case), _missed(found, replace(case, budget=runs.SMALL)))
         for case in _gridded(setting, load)
     ]
     return made
+
+
+def holds_everywhere(found: Found) -> dict[str, bool]:
+    """For each claim of `doubts`, whether LARRY is better at every point of the grid."""
+    return {name: intervals.wins_everywhere(ratios) for name, ratios in doubts(found).items()}
 
 
 def _gridded(setting: Setting, load: float) -> list[Case]:

@@ -27,6 +27,15 @@ class Setting:
     seeds: tuple[int, ...] = (0, 1, 2)
     requests: int = 2000
 
+    def at(self, load: float) -> str:
+        """The key with the load in tenths, or in hundredths where it takes three digits: `code_07`."""
+        tenths = round(load * 10, 6)
+        return f"{self.key}_{tenths:02.0f}" if tenths.is_integer() else f"{self.key}_{load * 100:03.0f}"
+
+    def all_loads(self) -> list[float]:
+        """Every load at which stock and LARRY are run, the lowest first."""
+        return sorted({*self.loads, *self.others})
+
     def case(self, load: float, seed: int) -> Case:
         """Stock vLLM there."""
         return Case(self.workload, self.engine, load, seed, requests=self.requests)
@@ -83,7 +92,8 @@ LLAMA13 = Setting(
     (0,),
 )
 SWEPT = (CODE, POISSON, CONVERSATION)  # with goodput and tuned stock
-SETTINGS = (*SWEPT, SHAREGPT, LLAMA13)
+SHORT_OF_KV = (SHAREGPT, LLAMA13)  # stock and LARRY are run with a watermark too, but with one budget
+SETTINGS = (*SWEPT, *SHORT_OF_KV)
 
 
 def larry(case: Case, step_budget: int = 0, patience: int | None = None, alpha: int | None = None) -> Case:
@@ -105,7 +115,7 @@ def tuned(case: Case) -> list[Case]:
 
 def points(setting: Setting, loads: Iterable[float] | None = None) -> list[Case]:
     """Stock at these loads, by default all, with each seed."""
-    chosen = sorted({*setting.loads, *setting.others}) if loads is None else loads
+    chosen = setting.all_loads() if loads is None else loads
     return [setting.case(load, seed) for load in chosen for seed in setting.seeds]
 
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter
 
 from e2e.bench.intervals import Estimate
 
+SUFFIXES = (".svg", ".png")
 INK, FAINT, GRID = "#222222", "#6b6b6b", "#e4e4e4"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#5E3C99")
 FIXED = {
@@ -366,7 +367,7 @@ def _note(axis: Any, text: str, height: float) -> None:
 
 def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    for suffix in (".svg", ".png"):
+    for suffix in SUFFIXES:
         figure.savefig(
             path.with_suffix(suffix),
             dpi=130,

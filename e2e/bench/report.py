@@ -6,6 +6,7 @@ from pathlib import Path
 
 from e2e.bench.intervals import Estimate
 from e2e.bench.results import RESULTS
+from headrace_engine.cost import catalog
 
 Cell = str | float | int | Estimate | None
 
@@ -54,7 +55,7 @@ def page(name: str, title: str, *parts: str, simulated: bool = True, folder: Pat
 
 
 def known_error(folder: Path = RESULTS) -> str:
-    """One sentence: how far the simulator was from a measured run, as `validation.json` says."""
+    """How far the simulator was from a measured run, as `validation.json` says, and what that leaves open."""
     try:
         figures = json.loads((folder / "validation.json").read_text())["figures"]
         ttft, tpot, e2e = (figures[f"pro6000_8b_{key}_error_percent"] for key in ("ttft", "tpot", "e2e"))
@@ -62,7 +63,18 @@ def known_error(folder: Path = RESULTS) -> str:
         return "`python -m e2e.bench.validation` measures the simulator's error, which is not known here."
     return (
         "Against a measured vLLM run (8B model, RTX PRO 6000) the simulator's mean TTFT is off by "
-        f"{ttft:+.1f} %, TPOT by {tpot:+.1f} %, end to end by {e2e:+.1f} %."
+        f"{ttft:+.1f} %, TPOT by {tpot:+.1f} %, end to end by {e2e:+.1f} %. {_other_gpus()}"
+    )
+
+
+def _other_gpus(gpus: Sequence[str] = ("A100", "H100")) -> str:
+    """What is known of the step times of the GPUs that the studies use, and were not measured."""
+    profiles = [profile for profile in catalog.profiles() if profile.gpu in gpus]
+    errors = [profile.error_percent for profile in profiles if profile.error_percent is not None]
+    return (
+        f"Step times of {' and '.join(gpus)} come from other cost models: fits to operator tables, "
+        f"{min(errors)} to {max(errors)} % from those tables on average, and for OPT-13B a published fit. "
+        "They were not validated against a run on such a GPU."
     )
 
 

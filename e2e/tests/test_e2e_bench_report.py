@@ -23,7 +23,18 @@ def test_a_ratio_is_paired_by_seed():
 
 
 def test_one_seed_gives_no_interval():
-    assert intervals.ratio([3.0], [2.0]) == Estimate(1.5, 1.5, 1.5)
+    found = intervals.ratio([3.0], [2.0])
+    assert found == Estimate(1.5, 1.5, 1.5)
+    assert str(found) == "1.50 (one seed)"
+    assert intervals.ratio([3.0, 4.0], [2.0, 2.0]).seeds == 2
+
+
+def test_a_verdict_needs_an_interval_on_one_side_of_1():
+    assert intervals.verdict(Estimate(0.5, 0.4, 0.9)) == "better"
+    assert intervals.verdict(Estimate(0.5, 0.4, 0.9), lower_is_better=False) == "worse"
+    assert intervals.verdict(Estimate(1.5, 1.1, 1.9)) == "worse"
+    assert intervals.verdict(Estimate(0.9, 0.4, 1.9)) == "not distinguishable"
+    assert intervals.verdict(intervals.ratio([1.0], [2.0])) == "one seed"
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([1.0], [-1.0])])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from e2e.bench import larry, larry_page
+from e2e.bench import larry, larry_limits, larry_page, plots
 from e2e.bench import larry_cases as runs
 
 FIGURES = (
@@ -18,6 +18,7 @@ FIGURES = (
     "wait_max",
     "met_jct",
     "met_ttft",
+    "met_tbt",
 )
 
 
@@ -37,8 +38,56 @@ def test_figures_have_the_promised_names(found):
         assert {f"ttft_mean_ratio_{service}_{load}" for load in ("08", "09", "10")} <= names.keys()
         assert {f"wait_max_ratio_{service}_09", f"gain_kept_{service}_09"} <= names.keys()
     for service in ("conv", "code", "codepoisson"):
-        for target in ("ttft", "jct"):
-            assert {f"goodput_ratio_{service}_{target}{end}" for end in ("", "_tuned")} <= names.keys()
+        setting = next(each for each in runs.SETTINGS if each.key == service)
+        for load in setting.all_loads():
+            key = f"wait_max_ratio_{setting.at(load)}_1024"
+            assert {key, f"{key}_of_stock_1024"} <= names.keys()
+
+
+def attained(found, shares):
+    """The runs with attainment of all targets by load; `shares`: stock's and LARRY's."""
+    return {
+        case: figures
+        | {name: shares[case.policy == "LARRY"](case.load) for name in figures if "met_" in name}
+        for case, figures in found.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("stock", "ours", "bound"),
+    [
+        (lambda load: 1 - 0.4 * load, lambda load: 1 - 0.2 * load, 0),
+        (lambda load: 1 - 0.4 * load, lambda load: 1.0, 1),
+        (lambda load: 0.5, lambda load: 1 - 0.2 * load, 1),
+        (lambda load: 1.0, lambda load: 1 - 0.4 * load, -1),
+        (lambda load: 1 - 0.4 * load, lambda load: 0.5, -1),
+        (lambda load: 1.0, lambda load: 1.0, None),
+        (lambda load: 0.5, lambda load: 0.5, None),
+    ],
+)
+def test_goodput_ratios_say_whether_they_are_bounds(found, stock, ours, bound):
+    names = larry.figures(attained(found, (stock, ours)))
+    for target in ("ttft", "jct", "tbt"):
+        for end in ("", "_tuned"):
+            name = f"goodput_ratio_code_{target}{end}"
+            assert names.get(f"{name}_bound") == bound
+            assert (name in names) == (bound is not None)
+
+
+def test_loads_in_names_are_told_apart():
+    names = [setting.at(load) for setting in runs.SETTINGS for load in setting.all_loads()]
+    assert len({*names}) == len(names)
+    assert {"code_07", "code_002", "code_02", "code_11", "conv_095", "conv_10"} <= {*names}
+
+
+def test_low_loads_are_compared_with_the_same_watermark(found):
+    for setting in runs.SHORT_OF_KV:
+        worse = dict(found)
+        for case in larry.runs_of(setting, 0.7, "LARRY, 5 % watermark"):
+            worse[case] = worse[case] | {"ttft_mean": 1000.0}
+        estimate, where = larry.worst_at_low_load(worse, "ttft_mean")
+        assert estimate.value > 100
+        assert where == f"{setting.name}, load 0.7, 5 % watermark"
 
 
 def test_tuned_stock_is_the_best_of_its_settings(found):
@@ -56,10 +105,38 @@ def test_tuned_stock_is_the_best_of_its_settings(found):
     assert loads[0] >= loads[1]
 
 
-def test_the_page_says_that_it_is_simulated_and_where_larry_does_not_help(found, tmp_path):
+def test_where_kv_is_short_stock_is_tuned_by_its_watermark(found):
+    stock = larry.runs_of(runs.SHAREGPT, 1.0)
+    with_room = larry.runs_of(runs.SHAREGPT, 1.0, "stock, 5 % watermark")
+    for better in (stock, with_room):
+        changed = found | {case: found[case] | {"ttft_mean": 0.001} for case in better}
+        assert larry.best_stock(changed, runs.SHAREGPT, 1.0, "ttft_mean") == better
+
+
+def test_what_misses_its_aim_is_named(found):
+    def missed(text):
+        return text.rpartition("Missed: ")[2]
+
+    cases = {
+        case: figures | {"ttft_mean": 0.1 if case.policy == "LARRY" else 1.0}
+        for case, figures in found.items()
+    }
+    assert "mean TTFT / default" not in missed(larry_limits.aims(cases))
+    slow = larry.runs_of(runs.CODE, 0.1, "LARRY")
+    cases |= {case: cases[case] | {"ttft_mean": 0.75} for case in slow}
+    assert missed(larry_limits.aims(cases)).count("mean TTFT / default") == 1
+    assert "load 0.1, 8,192 tokens a step" in missed(larry_limits.aims(cases))
+
+
+def test_the_page_says_that_it_is_simulated_and_where_larry_does_not_help(found, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "SUFFIXES", (".svg",))
     page = larry_page.write(found, tmp_path).read_text()
     assert "Simulated" in page
     assert "Where LARRY does not help" in page
+    assert "not validated against a run on such a GPU" in page
+    assert "SRPT, no preemption" in page
+    assert "(one seed)" in page
+    assert "three seeds" not in page
     for picture in ("larry", "larry_goodput"):
         assert f"({picture}.svg)" in page
         assert (tmp_path / f"{picture}.svg").exists()
