@@ -8,6 +8,7 @@ from e2e.bench import larry_cases as runs
 from e2e.bench.cases import GRID
 from e2e.bench.intervals import Estimate
 from e2e.bench.larry import Found
+from e2e.bench.larry_cases import Setting
 from e2e.bench.report import Cell
 
 HALF = 0.5  # mean TTFT of stock's, code as recorded at loads 0.1 to 0.7
@@ -29,7 +30,7 @@ def _ttfts(found: Found) -> Iterator[tuple[str, str, str, str]]:
     for load in (each for each in runs.CODE.all_loads() if 0.1 <= each <= 0.7):
         for kind, name in (("LARRY", "8,192 tokens a step"), ("LARRY, 1,024", "step budget 1,024")):
             estimate = larry.ratio(found, runs.CODE, load, kind=kind)
-            what = f"mean TTFT / default stock, {runs.CODE.name}, load {load:g}, {name}"
+            what = f"mean TTFT / default stock, {_short(runs.CODE)}, load {load:g}, {name}"
             yield what, f"at most {HALF}", str(estimate), _reached(estimate.value <= HALF)
 
 
@@ -40,7 +41,12 @@ def _carried(found: Found) -> Iterator[tuple[str, str, str, str]]:
         told = bound == "" or (bound == ">" and enough) or (bound == "<" and not enough)
         what = f"goodput (JCT 5x) with 1,024 / {'default stock' if against == 'stock' else 'tuned stock'}"
         value = f"{bound} {estimate}".strip()
-        yield f"{what}, {setting.name}", f"at least {least}", value, _reached(enough) if told else "not told"
+        yield (
+            f"{what}, {_short(setting)}",
+            f"at least {least}",
+            value,
+            _reached(enough) if told else "not told",
+        )
 
 
 def _aged(found: Found) -> Iterator[tuple[str, str, str, str]]:
@@ -49,7 +55,7 @@ def _aged(found: Found) -> Iterator[tuple[str, str, str, str]]:
         wait = larry.ratio(found, setting, setting.point, "wait_max")
         reached = _reached(kept >= KEPT and wait.value <= WAIT)
         value = f"{kept:.0%} at {wait.value:.2f}x"
-        what = f"gain kept at longest wait / stock's, {setting.name}, load {setting.point:g}"
+        what = f"gain kept at longest wait / stock's, {_short(setting)}, load {setting.point:g}"
         yield what, f"{KEPT:.0%} at {WAIT}x or less", value, reached
 
 
@@ -95,15 +101,15 @@ def doubts(found: Found) -> str:
 def limits(found: Found) -> str:
     """What the figures say against it."""
     kept = [
-        f"{setting.name} {larry.gain_kept(found, setting, setting.point):.0%} at load {setting.point:g}"
+        f"{_short(setting)} {larry.gain_kept(found, setting, setting.point):.0%} at load {setting.point:g}"
         for setting in runs.SETTINGS
     ]
     long = [
-        f"{setting.name}: {larry.ratio(found, setting, setting.point, 'wait_max')} at load {setting.point:g}"
+        f"{_short(setting)}: {larry.ratio(found, setting, setting.point, 'wait_max')} at load {setting.point:g}"
         for setting in runs.SETTINGS
     ]
     carried = [
-        f"{setting.name} {_bounded(*larry.goodput_ratio(found, setting, 'jct', 'LARRY'))}"
+        f"{_short(setting)} {_bounded(*larry.goodput_ratio(found, setting, 'jct', 'LARRY'))}"
         for setting in runs.SWEPT
     ]
     worse, alike, hardly, single = (
@@ -137,10 +143,15 @@ def _bounded(found: Estimate, bound: str) -> str:
 
 def _where(found: Found, wanted: Callable[[Estimate], bool]) -> str:
     """Where mean TTFT / default stock's is as wanted."""
-    places = [
-        f"{setting.name}, load {load:g} ({larry.ratio(found, setting, load).value:.2f})"
-        for setting in runs.SETTINGS
-        for load in setting.all_loads()
-        if load >= 0.1 and wanted(larry.ratio(found, setting, load))
-    ]
+    places = []
+    for setting in runs.SETTINGS:
+        ratios = {load: larry.ratio(found, setting, load) for load in setting.all_loads() if load >= 0.1}
+        loads = [f"{load:g} ({each.value:.2f})" for load, each in ratios.items() if wanted(each)]
+        if loads:
+            places.append(f"{_short(setting)}, at load {', '.join(loads)}")
     return "; ".join(places) or "nowhere"
+
+
+def _short(setting: Setting) -> str:
+    """Workload and model."""
+    return setting.name.partition(" on ")[0]
