@@ -105,7 +105,7 @@ def limits(found: Found) -> str:
         for setting in runs.SETTINGS
     ]
     long = [
-        f"{_short(setting)}: {larry.ratio(found, setting, setting.point, 'wait_max')} at load {setting.point:g}"
+        f"{_short(setting)} {larry.ratio(found, setting, setting.point, 'wait_max')} at {setting.point:g}"
         for setting in runs.SETTINGS
     ]
     carried = [
