@@ -49,7 +49,7 @@ def figures(found: Found) -> dict[str, float]:
     """What `larry.json` holds; ratios rounded to what the simulation can tell."""
     made = {**_latencies(found), **_waits(found), **_goodputs(found)}
     for setting in runs.SETTINGS:
-        load = 0.9 if setting in (runs.CODE, runs.CONVERSATION) else 1.0
+        load = 0.9 if 0.9 in setting.all_loads() and setting not in runs.SHORT_OF_KV else 1.0
         made[f"gain_kept_{setting.at(load)}"] = gain_kept(found, setting, load)
     for figure in ("ttft_mean", "jct_mean"):
         made[f"worst_{figure}_ratio_to_07"] = worst_at_low_load(found, figure)[0].value
@@ -104,7 +104,7 @@ def _goodputs(found: Found) -> dict[str, float]:
 
 
 def runs_of(setting: Setting, load: float, kind: str = "stock") -> list[Case]:
-    """One run for each seed of `kind`: stock, LARRY, paper, or either of the first two with `, 1,024`."""
+    """One run for each seed of `kind`, one of the names below."""
     made: Mapping[str, Callable[[Case], Case]] = {
         "stock": lambda case: case,
         "stock, 1,024": lambda case: replace(case, budget=runs.SMALL),
@@ -113,6 +113,9 @@ def runs_of(setting: Setting, load: float, kind: str = "stock") -> list[Case]:
         "LARRY, 1,024": lambda case: runs.larry(case, runs.SMALL),
         "LARRY, 5 % watermark": lambda case: replace(runs.larry(case), watermark=0.05),
         "paper": runs.paper,
+        "paper, 1,024": lambda case: runs.paper(case, runs.SMALL),
+        "SRPT": runs.srpt,
+        "SRPT, 1,024": lambda case: runs.srpt(case, runs.SMALL),
     }
     return [made[kind](setting.case(load, seed)) for seed in setting.seeds]
 
@@ -151,7 +154,7 @@ def best_stock(found: Found, setting: Setting, load: float, figure: str) -> list
 
 def has_tuned(setting: Setting, load: float) -> bool:
     """Whether tuned stock was simulated there."""
-    return load in setting.loads or setting not in runs.SWEPT
+    return load in setting.loads or setting in runs.SHORT_OF_KV
 
 
 def gain_kept(found: Found, setting: Setting, load: float) -> float:
@@ -206,9 +209,9 @@ def worst_at_low_load(found: Found, figure: str) -> tuple[Estimate, str]:
 
 def _at_low_load(found: Found, figure: str) -> Iterator[tuple[Estimate, str]]:
     for setting in runs.SETTINGS:
-        other = ", 1,024" if setting in runs.SWEPT else ", 5 % watermark"
+        others = [", 1,024"] * (setting in runs.SWEPT) + [", 5 % watermark"] * (setting in runs.SHORT_OF_KV)
         for load in (each for each in setting.all_loads() if each <= 0.7):
-            for same in ("", other):
+            for same in ("", *others):
                 found_here = ratio(found, setting, load, figure, kind=f"LARRY{same}", against=f"stock{same}")
                 yield found_here, f"{setting.name}, load {load:g}{same}"
 

@@ -68,7 +68,6 @@ CONVERSATION = Setting(
     (0.7, 0.8, 0.9, 0.95, 1.0),
     (0.3, 1.1),
     1.0,
-    (0, 1),
 )
 SHAREGPT = Setting(
     "sharegpt",
@@ -91,21 +90,39 @@ LLAMA13 = Setting(
     1.0,
     (0,),
 )
+CODE_A100 = Setting(
+    "codea100",
+    "Azure code as recorded, Llama-3-8B on A100",
+    "code",
+    "llama-3-8b-a100",
+    (),
+    (0.1, 0.3, 0.7, 0.9),
+    0.7,
+    (0, 1),
+)
 SWEPT = (CODE, POISSON, CONVERSATION)  # with goodput and tuned stock
 SHORT_OF_KV = (SHAREGPT, LLAMA13)  # stock and LARRY are run with a watermark too, but with one budget
-SETTINGS = (*SWEPT, *SHORT_OF_KV)
+SETTINGS = (*SWEPT, CODE_A100, *SHORT_OF_KV)
+BOUNDED = (CODE, POISSON)  # where aims are held against LARRY without ageing, and against foresight
 
 
 def larry(case: Case, step_budget: int = 0, patience: int | None = None, alpha: int | None = None) -> Case:
     """`case` with LARRY; parameters that are not given stay at their defaults."""
     given = {"patience": patience, "alpha": alpha}
-    parameters = tuple((key, value) for key, value in given.items() if value is not None)
+    parameters = tuple(
+        (key, value) for key, value in given.items() if value not in (None, getattr(DEFAULTS, key))
+    )
     return replace(case, policy="LARRY", parameters=parameters, step_budget=step_budget)
 
 
 def paper(case: Case, step_budget: int = 0) -> Case:
     """`case` with LARRY as its paper has it."""
     return larry(case, step_budget, patience=0)
+
+
+def srpt(case: Case, step_budget: int = 0) -> Case:
+    """`case` with the shortest remaining time first, true lengths known."""
+    return replace(case, policy="SRPT", step_budget=step_budget)
 
 
 def tuned(case: Case) -> list[Case]:
@@ -126,11 +143,22 @@ def sweep(setting: Setting) -> list[Case]:
         cases += [case, larry(case), paper(case)]
         if setting in SWEPT:
             cases += [larry(case, SMALL), replace(case, budget=SMALL)]
-        else:
+        elif setting in SHORT_OF_KV:
             cases += [replace(each, watermark=0.05) for each in (case, larry(case))]
         if case.load in setting.loads:
             cases += tuned(case)
     return list(dict.fromkeys(cases))
+
+
+def bounds(setting: Setting) -> list[Case]:
+    """What LARRY without ageing and what foresight reach, with both budgets, at loads up to 0.9."""
+    return [
+        make(case, budget)
+        for case in points(setting)
+        if case.load <= 0.9
+        for make in (paper, srpt)
+        for budget in (0, SMALL)
+    ]
 
 
 def ageing(setting: Setting) -> list[Case]:
@@ -187,6 +215,8 @@ def everything() -> list[Case]:
     cases = [*doubted(), *synchronous()]
     for setting in SETTINGS:
         cases += [*sweep(setting), *ageing(setting)]
+    for setting in BOUNDED:
+        cases += bounds(setting)
     for setting in (CODE, POISSON, CONVERSATION, SHAREGPT):
         cases += [*alphas(setting), *rivals(setting)]
     return list(dict.fromkeys(cases))

@@ -26,7 +26,6 @@ LATENCIES = (
     ("p99 TBT", "tbt_p99"),
     ("longest wait", "wait_max"),
 )
-POLICY_NAMES = {"SRPT": "SRPT, no preemption for the queue"}
 TARGET_NAMES = {"ttft": "TTFT within 1 s", "jct": "JCT within 5x alone", "tbt": "mean TBT within 50 ms"}
 
 
@@ -317,7 +316,7 @@ def rivals(found: Found) -> str:
             rows.append(
                 (
                     f"{setting.name}: {setting.point:g}",
-                    f"{POLICY_NAMES.get(case.policy, case.policy)}{', 1,024' if small_budget else ''}",
+                    f"{case.policy}{', 1,024' if small_budget else ''}",
                     *(
                         float(ours[figure]) / max(float(stock[figure]), 1e-3)
                         for figure in ("ttft_mean", "ttft_p95", "jct_mean", "normalized_mean", "wait_max")
@@ -331,10 +330,10 @@ def rivals(found: Found) -> str:
         *("JCT within 5x", "preemptions"),
     )
     note = (
-        "Of default stock, one seed. SPF: shortest prompt first. SRPT orders the queue by true work left "
-        "and preempts only when KV runs out, never for a shorter request that waits, so it is no bound; "
-        "TRAIL has a prediction of it (true length times a lognormal factor, sigma 0.5) and NoPreempt "
-        "reserves the true length; only SPF could be run as it is."
+        "Of default stock, one seed. SPF: shortest prompt first. SRPT serves the least true work left, and "
+        "whoever has more pauses for it or gives its KV away; TRAIL has a prediction of it (true length "
+        "times a lognormal factor, sigma 0.5) and NoPreempt reserves the true length; only SPF could be run "
+        "as it is."
     )
     return f"{report.table(header, rows)}\n\n{note}"
 

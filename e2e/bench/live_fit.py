@@ -181,6 +181,7 @@ def engine(folder: Path) -> Iterator[tuple[str, Path]]:
         "HEADRACE_DIR": str(root),
         "PYTHONPATH": str(root / "plugin"),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",  # several would wait for each other whenever clients need a core
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
     with (folder / "vllm.log").open("wb") as log:

@@ -7,7 +7,7 @@ A simulated request's `max_tokens` is the output it will produce. Each entry of 
 |-----------|-------------------------------------|-----------------------------------------------------|
 | NoPreempt | order of arrival, output reserved   | nobody: KV for all that runs is there               |
 | SPF       | fewest prompt tokens                | the latest started, as in vLLM                      |
-| SRPT      | least work left, true lengths       | whoever has most work left                          |
+| SRPT      | least work left, true lengths       | whoever has most work left, also for a shorter one  |
 | TRAIL     | fewest predicted output tokens left | most left, while little of its output is made       |
 """
 
@@ -87,17 +87,33 @@ def shortest_prompt_first(step_budget: int = 0) -> Compose:
 
 
 def srpt(step_budget: int = 0) -> Compose:
-    """Shortest remaining processing time with true lengths: no policy without foresight can know them."""
+    """Shortest remaining processing time with true lengths: no policy without foresight can know them.
+
+    A waiting request with less left than running ones gets their room: a longer prefill pauses and keeps its
+    KV; where a slot or KV is missing, the one with most left loses its own.
+    """
 
     def left(request: RequestView) -> float:
         return request.num_tokens - request.num_computed_tokens + DECODE_WORK * _output_left(request)
 
-    def yielder(view: EngineView) -> Yielding:
-        return Yielding(running=sorted(view.running, key=left)) if view.running else NOTHING
+    def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
+        order = SortedOrder(left)
 
-    return lambda limits: Policy(  # noqa: ARG005
-        order=SortedOrder(left), step_budget=_budget(step_budget), yielder=yielder
-    )
+        def yielder(view: EngineView) -> Yielding:
+            if not view.running:
+                return NOTHING
+            running = sorted(view.running, key=left)
+            first, last = order.best(), running[-1]
+            if first is None or left(last) <= left(first):
+                return Yielding(running=running)
+            if not _fits(first, view):
+                return Yielding(running=running, preempted=(last,))
+            longer = [each for each in running if _in_prefill(each) and left(each) > left(first)]
+            return Yielding(running=running, hidden=longer)
+
+        return Policy(order=order, step_budget=_budget(step_budget), yielder=yielder)
+
+    return compose
 
 
 def trail(step_budget: int = 0) -> Compose:
@@ -119,7 +135,7 @@ def trail(step_budget: int = 0) -> Compose:
         predicted = request.max_tokens * factor(request.request_id)
         return _output(request) < PREEMPTIBLE_SHARE * predicted
 
-    def compose(limits: EngineLimits) -> Policy:
+    def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
         order = SortedOrder(left)
 
         def yielder(view: EngineView) -> Yielding:
@@ -129,8 +145,7 @@ def trail(step_budget: int = 0) -> Compose:
             first, last = order.best(), running[-1]
             if first is None or not early(last) or left(last) <= left(first):
                 return Yielding(running=running)
-            fits = limits.blocks(first.num_tokens) <= view.free_blocks - view.promised_blocks
-            if fits and len(running) < limits.max_running:
+            if _fits(first, view):
                 return Yielding(running=running)
             return Yielding(running=running, preempted=(last,))
 
@@ -153,6 +168,16 @@ def _output(request: RequestView) -> int:
 
 def _output_left(request: RequestView) -> int:
     return request.max_tokens - _output(request)
+
+
+def _fits(request: RequestView, view: EngineView) -> bool:
+    """Whether a waiting request has a slot, and KV beside what the running ones still need."""
+    room = view.free_blocks - view.promised_blocks
+    return view.limits.blocks(request.num_tokens) <= room and len(view.running) < view.limits.max_running
+
+
+def _in_prefill(request: RequestView) -> bool:
+    return request.num_tokens - request.num_computed_tokens > 1
 
 
 def _final_blocks(request: Any, limits: EngineLimits) -> int:

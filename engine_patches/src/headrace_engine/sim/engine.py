@@ -143,7 +143,7 @@ class SimulatedEngine:
                 self.next_event_at = inf
                 return
             self._blocked = True
-            self.next_event_at = in_flight[0][2]
+            self.next_event_at = max(self.clock.now, in_flight[0][2])  # it may have ended in a nap
             return
 
     def _nap(self) -> None:
