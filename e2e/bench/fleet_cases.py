@@ -16,6 +16,7 @@ from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParamete
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim import metrics
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
+from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_sidecar.simulated import SimulatedGateway
@@ -162,14 +163,15 @@ def run_fleet(job: TimedFleet) -> Figures:
     for engine in engines[: case.slow]:
         engine.slow(1 / SLOW)
     gateway = gateway_of(case, engines)
-    run = simulate_fleet(
-        shape.at_rate(requests_of(case, settings.max_model_len), job.rate),
-        engines,
-        gateway,
-        network=Network(looks=case.looks),
-        failures=[Failure(case.lost_at, 0)] if case.lost_at else [],
-        seed=case.seed,
-    )
+    with no_collector():
+        run = simulate_fleet(
+            shape.at_rate(requests_of(case, settings.max_model_len), job.rate),
+            engines,
+            gateway,
+            network=Network(looks=case.looks),
+            failures=[Failure(case.lost_at, 0)] if case.lost_at else [],
+            seed=case.seed,
+        )
     served = [outcome for outcome in run.outcomes if outcome is not None]
     return {
         **metrics.summarise(served[int(WARM_UP * len(served)) :]),

@@ -134,7 +134,8 @@ def test_the_page_says_that_it_is_simulated_and_where_larry_does_not_help(found,
     assert "Simulated" in page
     assert "Where LARRY does not help" in page
     assert "not validated against a run on such a GPU" in page
-    assert "SRPT, no preemption" in page
+    assert "without ageing" in page
+    assert "SRPT" in page
     assert "(one seed)" in page
     assert "three seeds" not in page
     for picture in ("larry", "larry_goodput"):

@@ -27,7 +27,7 @@ GOLDEN = {  # synchronous, asynchronous; sets of vLLM's that strings are hashed 
     ),
     "chaos": (
         "41a55ea7f2f30bc83da91080841bf02751c3e86edbde507e9925a806c7090ea3",
-        "d8c41f2c3f7beb80f01e7e3e92a2ad06fe17f9cc4e9e736dddffce3492648ddd",
+        "6373a85a58ec88b43e863cd8f89dbae5a628aef1dc6d87cf1d276398c8850308",
     ),
 }
 

@@ -17,7 +17,6 @@ from math import inf
 from random import Random
 from typing import Any, Protocol
 
-from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -133,10 +132,9 @@ class _Loop:
         if self.arrivals:
             self.push(self.arrivals[0].at, self.arrive, 0)
             self.unfinished = len(self.arrivals)
-        with no_collector():
-            while self.unfinished:
-                self.now, _, act, what = heapq.heappop(self.heap)
-                act(what)
+        while self.unfinished:
+            self.now, _, act, what = heapq.heappop(self.heap)
+            act(what)
         digest = hashlib.sha256(",".join(map(str, self.choices)).encode()).hexdigest()
         return FleetRun(self.outcomes, self.now, self.reports, digest)
 
