@@ -1,10 +1,12 @@
 """What the picker answers when Envoy asks."""
 
+import asyncio
 from random import Random
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from sc_gateway_reports import IDLE
 
 from headrace_engine.contracts import GatewayConfig
@@ -78,6 +80,37 @@ async def test_refusals(ask, picker):
 
 async def test_a_body_over_the_limit_is_refused(ask):
     assert (await ask("llm/chat", b" " * (LIMIT + 2000)))[0] == 413
+
+
+async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, monkeypatch):
+    monkeypatch.setattr(picks, "MOST_BYTES", 5000)
+    reading = asyncio.Event()
+
+    async def slowly():
+        yield b" " * 3000
+        await reading.wait()
+        yield BODY
+
+    first = asyncio.create_task(ask("llm/chat", slowly()))
+    while (await ask("llm/chat"))[0] != 503:  # until the first body is on its way
+        pass
+    reading.set()
+    assert (await first)[0] == 200
+    assert (await ask("llm/chat"))[0] == 200
+
+
+async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(picker):
+    handle = picks.server(picker, lambda: True, LIMIT).request_handler
+    headers = {names.ROUTE_HEADER: "llm/chat"}
+    request = make_mocked_request("POST", names.PICK_PATH, headers)
+    request._read_bytes = BODY
+    (endpoint,) = picker.fleets["llm/chat"].endpoints.values()
+    request._protocol.transport = None
+    assert (await handle(request)).status == 503
+    assert not endpoint.booked_requests
+    request._protocol.transport = object()
+    assert (await handle(request)).status == 200
+    assert endpoint.booked_requests
 
 
 async def test_envoys_health_check(ask):

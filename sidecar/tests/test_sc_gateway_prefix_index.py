@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_sidecar.gateway import prefix_index
 from headrace_sidecar.gateway.prefix_index import PrefixIndex, chunks_of
 
 LARGE = 1e9
@@ -104,9 +103,9 @@ def test_an_engine_of_unknown_size_is_not_remembered():
     assert len(made) == 0
 
 
-def test_memory_is_bounded_however_large_the_engines(monkeypatch):
-    monkeypatch.setattr(prefix_index, "MOST_CHUNKS", 64)
+def test_memory_is_bounded_however_large_the_engines():
     made = index("x", "y")
+    made.most = 64
     for number in range(200):
         made.record("x", chunks_of(bytes([number]) * 1024))
         made.record("y", chunks_of(bytes([number]) * 1024))

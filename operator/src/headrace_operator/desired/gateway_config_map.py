@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace_engine.contracts import ContractError, GatewayConfig, SalParameters, dumps, loads
-from headrace_operator import names
+from headrace_operator import engine_arguments, names
 from headrace_operator.api import LLMService, slo_document
 from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.manifest import Manifest, manifest
-
-PREFIX_CACHING = {"--enable-prefix-caching": True, "--no-enable-prefix-caching": False}
 
 
 def gateway_config_map(service: LLMService, models: Iterable[str]) -> Manifest:
@@ -36,8 +34,9 @@ def gateway_config_map(service: LLMService, models: Iterable[str]) -> Manifest:
 
 def _prefix_caching(service: LLMService) -> bool:
     """Whether vLLM keeps prefixes: unless told not to, the last argument counting; on a CPU it never does."""
-    given = [flag for flag in service.spec.engine.args if flag in PREFIX_CACHING]
-    return service.spec.accelerator.type == "GPU" and (not given or PREFIX_CACHING[given[-1]])
+    options = engine_arguments.read(service.spec.engine.args)
+    wanted = engine_arguments.switch(options, "enable-prefix-caching", otherwise=True)
+    return wanted and service.spec.accelerator.type == "GPU"
 
 
 def with_models(service: LLMService, live: Mapping[str, Any], models: Iterable[str]) -> Manifest:

@@ -1,31 +1,13 @@
-"""vLLM's command line, as far as its scheduler and its KV cache are concerned."""
+"""Numbers on vLLM's command line, as far as its scheduler and its KV cache are concerned."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 
+from headrace_operator.engine_arguments import Options
 from headrace_operator.simulate.errors import UsageError
 
 _MULTIPLIERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}  # vLLM: 1k is 1,000 and 1K is 1,024
-
-Options = Mapping[str, str | None]
-"""By name without dashes; None for a switch that is on, `no-NAME` for one that is off."""
-
-
-def read(arguments: Iterable[str]) -> Options:
-    """The options in `spec.engine.args`, the last of equal ones; both `--a=b` and `--a b`."""
-    options: dict[str, str | None] = {}
-    last: str | None = None
-    for argument in arguments:
-        if argument.startswith("--"):
-            name, equals, value = argument[2:].partition("=")
-            last = name.replace("_", "-")
-            options.pop(last, None)  # the place in the order is the last one too
-            options[last] = value if equals else None
-        elif last is not None and options[last] is None:
-            options[last] = argument
-    return options
 
 
 def whole(options: Options, name: str, least: int = 1) -> int | None:
@@ -59,12 +41,6 @@ def fraction(options: Options, name: str, otherwise: float) -> float:
     if not 0 <= value < 1:
         raise _wrong(name, options[name], "a number from 0 to below 1")
     return value
-
-
-def switch(options: Options, name: str, *, otherwise: bool) -> bool:
-    """Whether `--NAME` or `--no-NAME` was given last."""
-    given = [option for option in options if option in (name, f"no-{name}")]
-    return given[-1] == name if given else otherwise
 
 
 def _wrong(name: str, given: str | None, wanted: str) -> UsageError:

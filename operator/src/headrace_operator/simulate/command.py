@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rich.console import Console
 
+from headrace_engine.adapter.seams import version_mismatch
 from headrace_engine.contracts import GatewayConfig, loads
 from headrace_operator import names
 from headrace_operator.api import LLMService
@@ -53,11 +54,7 @@ def simulate(options: argparse.Namespace) -> Report:
     derived = engine(service, served, profile)
     stretch = trace.load(options.trace, derived.settings, options.window, skip=options.skip_bad_rows)
     slo, assumed = targets.targets(service)
-    if importlib.util.find_spec("vllm") is None:
-        raise UsageError(
-            f"vLLM is not installed for {sys.executable}; the simulator runs vLLM's own scheduler (no GPU "
-            "needed): pip install 'vllm>=0.30,<0.33'"
-        )
+    _require_vllm()
     world = World(
         arrivals=stretch.arrivals,
         settings=derived.settings,
@@ -83,6 +80,16 @@ def simulate(options: argparse.Namespace) -> Report:
         most=most,
         study=result,
     )
+
+
+def _require_vllm() -> None:
+    wanted = "the simulator runs vLLM's own scheduler (no GPU needed): pip install 'vllm>=0.30,<0.33'"
+    try:
+        mismatch = version_mismatch(version("vllm"))
+    except PackageNotFoundError:
+        mismatch = f"vLLM is not installed for {sys.executable}"
+    if mismatch is not None:
+        raise UsageError(f"{mismatch}; {wanted}")
 
 
 def _gateway(service: LLMService) -> GatewayConfig:

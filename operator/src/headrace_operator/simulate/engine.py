@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from headrace_engine.cost import catalog
 from headrace_engine.cost.model import Profile
 from headrace_engine.sim.settings import EngineSettings
+from headrace_operator import engine_arguments
 from headrace_operator.api import LLMService
+from headrace_operator.engine_arguments import Options
 from headrace_operator.simulate import arguments
-from headrace_operator.simulate.arguments import Options
 from headrace_operator.simulate.errors import UsageError
 from headrace_operator.simulate.models import Served
 
@@ -59,7 +60,7 @@ class Engine:
 def engine(service: LLMService, served: Served, profile: Profile) -> Engine:
     """The engine that vLLM would start for `service` on the profile's GPUs; raises UsageError."""
     spec = service.spec.engine
-    options = arguments.read(spec.args)
+    options = engine_arguments.read(spec.args)
     notes = _notes(service, served, profile, options)
     budget, seqs = _LARGE_STEPS if profile.gpu.lower() in _LARGE_GPUS else _SMALL_STEPS
     budget = arguments.whole(options, "max-num-batched-tokens") or budget
@@ -73,10 +74,10 @@ def engine(service: LLMService, served: Served, profile: Profile) -> Engine:
         block_size=block_size,
         max_num_seqs=arguments.whole(options, "max-num-seqs") or min(seqs, budget),
         max_num_batched_tokens=budget,
-        async_scheduling=arguments.switch(options, "async-scheduling", otherwise=True),
+        async_scheduling=engine_arguments.switch(options, "async-scheduling", otherwise=True),
         max_model_len=longest,
         watermark=arguments.fraction(options, "watermark", 0.0),
-        prefix_caching=arguments.switch(options, "enable-prefix-caching", otherwise=True),
+        prefix_caching=engine_arguments.switch(options, "enable-prefix-caching", otherwise=True),
     )
     if settings.max_num_seqs > settings.max_num_batched_tokens:
         raise UsageError(

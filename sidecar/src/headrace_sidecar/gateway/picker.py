@@ -11,8 +11,11 @@ from random import Random
 from headrace_engine.contracts import LoadReport
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey, authority
 from headrace_sidecar.gateway.fleet import Fleet, NoEngineError, OverloadedError
+from headrace_sidecar.gateway.prefix_index import MOST_CHUNKS
 from headrace_sidecar.gateway.replies import Reply
 from headrace_sidecar.gateway.tokens import BadRequestError, read_prompt
+
+PREFIX_CHUNKS = 524_288  # of all services together; some 300 bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,11 @@ class Picker:
     def set_catalog(self, catalog: Catalog) -> None:
         """Follow the catalog; fleets of services that stay keep what they know."""
         fleets: dict[str, Fleet] = {}
+        share = PREFIX_CHUNKS // max(len(catalog.services), 1)
         for key, service in catalog.services.items():
             fleet = self.fleets.get(str(key)) or Fleet.of(service.config, self.random)
             fleet.configure(service.config)
+            fleet.prefixes.most = min(share, MOST_CHUNKS)
             fleet.set_addresses(service.addresses)
             fleets[str(key)] = fleet
         self.fleets = fleets

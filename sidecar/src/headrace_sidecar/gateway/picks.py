@@ -25,18 +25,37 @@ KEEP_ALIVE = (
     7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends just when it is used
 )
 LONGEST_LINE = 65_536  # bytes; Envoy lets through paths and headers of 60 KiB together
+MOST_BYTES = (
+    64 << 20
+)  # of bodies that are held at once; a few times that is a small part of the picker's memory
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 
 
 def server(picker: Picker, healthy: Callable[[], bool], max_body_bytes: int) -> web.Server:
-    """Answers picks, and Envoy's health check at `names.HEALTH_PATH`."""
+    """Answers picks, and Envoy's health check at `names.HEALTH_PATH`.
+
+    Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
+    """
+    loop, limit = asyncio.get_running_loop(), max_body_bytes + OVERHEAD_BYTES
+    held = 0
 
     async def answer(request: web.BaseRequest) -> web.Response:
+        nonlocal held
         if request.path == names.HEALTH_PATH:
             return web.Response(status=200 if healthy() else 503)
-        return _decide(picker, request.headers.get(names.ROUTE_HEADER, ""), await request.read())
-
-    loop, limit = asyncio.get_running_loop(), max_body_bytes + OVERHEAD_BYTES
+        size = limit if request.content_length is None else request.content_length
+        if held and held + size > MOST_BYTES:
+            return web.Response(status=503)
+        held += size
+        try:
+            body = await request.read()
+        except ConnectionResetError:
+            return web.Response(status=503)  # for nobody
+        finally:
+            held -= size
+        if request.transport is None:  # Envoy waits no more: what is booked now would go nowhere
+            return web.Response(status=503)
+        return _decide(picker, request.headers.get(names.ROUTE_HEADER, ""), body)
 
     def received(
         message: RawRequestMessage,

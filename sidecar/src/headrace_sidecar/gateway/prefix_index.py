@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 SIZES = ((256, 4096), (1024, 32_768), (4096, 1 << 40))  # bytes of a chunk, and up to which offset
-MOST_CHUNKS = 131_072  # of all engines of one service together; some 300 bytes each
+MOST_CHUNKS = 131_072  # of all engines of one service together, unless told less; some 300 bytes each
 
 Chunks = list[tuple[int, int]]
 """A text's whole chunks from its start: (hash of the text up to the chunk's end, bytes of the chunk)."""
@@ -46,8 +46,9 @@ class _Cache:
 
 @dataclass(slots=True)
 class PrefixIndex:
-    """What the engines of one service hold, by address."""
+    """What the engines of one service hold, by address; `most` chunks of all of them together."""
 
+    most: int = MOST_CHUNKS
     _caches: dict[str, _Cache] = field(default_factory=dict)
     _holders: dict[int, int] = field(default_factory=dict)  # hash → set of engines, a bit each
 
@@ -118,7 +119,7 @@ class PrefixIndex:
         return sum(len(cache.chunks) for cache in self._caches.values())
 
     def _trim(self, cache: _Cache) -> None:
-        most = MOST_CHUNKS // len(self._caches)
+        most = self.most // len(self._caches)
         while cache.chunks and (cache.bytes > cache.capacity or len(cache.chunks) > most):
             chain, size = cache.chunks.popitem(last=False)
             cache.bytes -= size
