@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parents[2]
 LONGEST_MODULE = 400  # lines; a longer one is two ideas in one room
@@ -31,6 +32,14 @@ def test_the_operator_folder_does_not_shadow_the_standard_library():
 def test_test_modules_have_unique_names():
     names = [path.name for path in tracked("**/tests/test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("package", ["engine_patches", "operator", "sidecar"])
+def test_wheels_hold_the_data_that_their_packages_read(package):
+    source = ROOT / package / "src"
+    data = [path for path in tracked(f"{package}/src/**") if path.suffix != ".py"]
+    held = {each.distribution_path for each in WheelBuilder(str(ROOT / package)).recurse_included_files()}
+    assert {str(path.relative_to(source)) for path in data} <= held
 
 
 @pytest.mark.parametrize("pattern", ["*.py", "*.sh", "*.md", "*.yaml", "*.toml", "Makefile", "*Dockerfile"])
