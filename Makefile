@@ -23,7 +23,7 @@ down: env ## stop the local cluster and leave the machine as it was
 test: unit real bench-quick cluster-tests ## everything: lint, types, real parts, a quick simulation, the whole cluster
 
 unit: lint types ## lint, types and the fast tests (under a minute)
-	$(py) -m pytest -q -m "not (apiserver or envoy or vllm or cluster)" --durations=15
+	$(py) -m pytest -q -n 2 --dist worksteal -m "not (apiserver or envoy or vllm or cluster)" --durations=15
 
 lint: env
 	@.venv/bin/ruff check $(sources)
