@@ -68,6 +68,7 @@ CONVERSATION = Setting(
     (0.7, 0.8, 0.9, 0.95, 1.0),
     (0.3, 1.1),
     1.0,
+    requests=1200,
 )
 SHAREGPT = Setting(
     "sharegpt",
