@@ -163,5 +163,7 @@ def _where(found: Found, wanted: Callable[[Estimate], bool]) -> str:
 
 
 def _short(setting: Setting) -> str:
-    """Workload and model."""
-    return setting.name.partition(" on ")[0]
+    """Workload and model, and the GPU where another one has the same."""
+    name = setting.name.partition(" on ")[0]
+    alike = [each for each in runs.SETTINGS if each.name.startswith(f"{name} on ")]
+    return name if setting == alike[0] else setting.name
