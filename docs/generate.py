@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md")
 RESULTS = ROOT / "e2e/bench/results"
 HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())
+FIRST = 6  # rows of a study in README
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
 
 Schema = dict[str, Any]
@@ -110,7 +111,7 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
             yield from tables(f"{path}.{name}{'[]' if item is not field else ''}", item)
 
 
-def headlines(study: str) -> str:
+def headlines(study: str, most: int | None = None) -> str:
     """The chosen figures of one benchmark; `-` for one that its results do not have.
 
     `KEY_bound` above 0 says that the figure is at least KEY, below 0 that it is at most KEY.
@@ -119,12 +120,17 @@ def headlines(study: str) -> str:
     figures = json.loads(path.read_text())["figures"] if path.exists() else {}
     title = "simulated" if HEADLINES[study]["simulated"] else "measured"
     lines = [f"| what | {title} |\n", "| --- | --: |\n"]
-    for label, key, unit in HEADLINES[study]["rows"]:
+    for label, key, unit in HEADLINES[study]["rows"][:most]:
         bound = figures.get(f"{key}_bound", 0)
         sign = "> " if bound > 0 else "< " if bound < 0 else ""
-        value = f"{sign}{figures[key]:.3g} {unit}".strip() if key in figures else "-"
+        value = f"{sign}{shown_number(figures[key])} {unit}".strip() if key in figures else "-"
         lines.append(f"| {label} | {value} |\n")
     return "".join(lines)
+
+
+def shown_number(value: float) -> str:
+    """Three digits, all of them before the point if there are more."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
@@ -178,6 +184,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "metrics of the picker": lambda: module_metrics(gateway_metrics),
     "metrics of the operator": lambda: module_metrics(operator_metrics),
     **{f"figures of {study}": lambda study=study: headlines(study) for study in HEADLINES},
+    **{f"first figures of {study}": lambda study=study: headlines(study, FIRST) for study in HEADLINES},
     **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
 }
 
