@@ -15,7 +15,7 @@ from headrace_engine.contracts.codec import ContractError, decode, dumps, encode
 from headrace_engine.contracts.engine_status import AppliedPolicy, EngineInfo, EngineStatus
 from headrace_engine.contracts.gateway_config import GatewayConfig, SalParameters
 from headrace_engine.contracts.load_report import LoadReport
-from headrace_engine.contracts.policy_document import PolicyDocument, Slo, StepBudget
+from headrace_engine.contracts.policy_document import PerRequest, PolicyDocument, Prediction, Slo, StepBudget
 
 __all__ = [
     "AppliedPolicy",
@@ -24,7 +24,9 @@ __all__ = [
     "EngineStatus",
     "GatewayConfig",
     "LoadReport",
+    "PerRequest",
     "PolicyDocument",
+    "Prediction",
     "SalParameters",
     "Slo",
     "StepBudget",

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace_engine.cost.model import CostModel
+
 
 class RequestView(Protocol):
     """One request; vLLM's own `Request` is one. Compared and hashed by identity."""
@@ -33,6 +35,10 @@ class RequestView(Protocol):
     @property
     def num_tokens(self) -> int:
         """Prompt and output so far: what a preempted request has to prefill again."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Output so far."""
 
     @property
     def num_computed_tokens(self) -> int:
@@ -63,6 +69,18 @@ class EngineLimits:
         return -(-tokens // self.block_size) * self.kv_groups
 
 
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What one request shall meet, in seconds from its arrival; `None`: no target."""
+
+    ttft: float | None = None
+    tbt: float | None = None  # mean time between two tokens
+    jct: float | None = None
+
+
+NO_TARGETS = Targets()
+
+
 class EngineView(Protocol):
     """One engine at the start of a step, and on as the step is filled."""
 
@@ -89,3 +107,23 @@ class EngineView(Protocol):
     @property
     def promised_blocks(self) -> int:
         """KV blocks that running requests still need to finish their prefill."""
+
+    @property
+    def cost(self) -> CostModel | None:
+        """How long this engine's steps take, as learned from them; None until enough were seen.
+
+        The same object until it is renewed, so what is derived from it can be kept by identity.
+        """
+
+    def targets(self, request: RequestView) -> Targets:
+        """What `request` shall meet: the service's targets, or its own within what the service allows.
+
+        Constant while the request lives and the policy document stays.
+        """
+
+    def predicted_output(self, request: RequestView) -> float:
+        """Output tokens that `request` is expected to produce in all, without padding.
+
+        At least one more than it has, unless it is at `max_tokens`, which it never exceeds. Constant unless
+        the request outgrew it.
+        """
