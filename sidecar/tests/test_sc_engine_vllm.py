@@ -18,7 +18,7 @@ import pytest
 
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
 from headrace_engine.control.policy_file import write_policy
-from headrace_sidecar.engine.estimates import MIN_PREFILLS
+from headrace_engine.cost.fit import MIN_PREFILLS
 from headrace_sidecar.engine.stock import stock_load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
