@@ -51,6 +51,9 @@ class FakeView:
     def predicted_output(self, request: FakeRequest) -> float:
         return self.outputs.get(request.request_id, request.max_tokens)
 
+    def most_output(self, request: FakeRequest) -> int:
+        return request.max_tokens
+
     def admit(self, request: FakeRequest) -> None:
         self.waiting.remove(request)
         self.running.append(request)

@@ -75,6 +75,14 @@ class Guard:
             except Exception as error:
                 self._fail(error)
 
+    def finished(self, request: RequestView, predicted: float) -> None:
+        """`request` ran to its end; `predicted` is the output that was expected when it arrived."""
+        if self._policy is not None:
+            try:
+                self._policy.finished(request, predicted)
+            except Exception as error:
+                self._fail(error)
+
     def plan(self) -> Plan:
         """A plan that can be carried out. What it admits must be asked of `admitted`."""
         self._plan = None

@@ -23,6 +23,15 @@ class ErrorCode(enum.IntEnum):
     OVERRAN = 5  # the policy took too long to plan
 
 
+class PredictorCode(enum.IntEnum):
+    """Who predicts output lengths."""
+
+    MEAN = 0  # the mean of recent outputs, as asked for
+    QUANTILE = 1
+    LEARNED = 2
+    GIVEN_UP = 3  # the predictor asked for failed too often; the mean of recent outputs stands in
+
+
 class Target(enum.IntFlag):
     """Targets of a request, as bit sets in `FinishedRequest`."""
 
@@ -54,6 +63,10 @@ class BoardRecord:
     applied_hash: int  # of the policy document in force; 0 before the first
     disabled: bool  # the circuit breaker replaced the policy by FCFS
     max_step_tokens: int  # the engine's own --max-num-batched-tokens
+    predictor: int = 0  # a PredictorCode
+    prediction_failures: int = 0  # since boot; for each the mean of recent outputs stood in
+    predictions_learned: int = 0  # requests since boot whose output was learned from
+    ignored_wishes: int = 0  # since boot: targets and hints of clients that were not followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,11 @@ class FinishedRequest:
     targets: int  # set of Target that the request had
     met: int  # subset of `targets` that it met
     preemptions: int
+    asked: int = 0  # set of Target that its client set
+    impossible: int = 0  # subset of `targets` that it would have missed alone on the engine
+    predicted_tokens: float = 0.0  # output that was expected when it arrived; 0 if nothing was
 
 
-BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 1, BoardRecord, "dQIIQQQIIIQQQQQIQ?I")
+BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 2, BoardRecord, "dQIIQQQIIIQQQQQIQ?IIQQQ")
 STEPS: Layout[StepSample] = layout(b"HRSTEPS\0", 1, StepSample, "IQIQd")
-FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 1, FinishedRequest, "dIIdddIddIII")
+FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 2, FinishedRequest, "dIIdddIddIIIIId")

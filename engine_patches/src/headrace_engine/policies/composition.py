@@ -30,6 +30,9 @@ class Order(Protocol):
 Admission = Callable[[Iterable[RequestView], EngineView], Iterator[RequestView]]
 """Who fits: passes on those of the ranked requests that may start in this step."""
 
+Observer = Callable[[RequestView, float], None]
+"""Hears of each request that ran to its end, with the output that was predicted when it arrived."""
+
 Yielder = Callable[[EngineView], Yielding]
 """Who gives way among the running requests."""
 
@@ -42,6 +45,7 @@ class Policy:
     admission: Admission | None = None
     step_budget: StepBudget = engine_budget
     yielder: Yielder | None = None
+    observer: Observer | None = None
 
     def add(self, request: RequestView) -> None:
         """`request` joined the queue."""
@@ -52,6 +56,11 @@ class Policy:
         """`request` left the queue."""
         if self.order is not None:
             self.order.discard(request)
+
+    def finished(self, request: RequestView, predicted: float) -> None:
+        """`request` ran to its end and is about to be freed."""
+        if self.observer is not None:
+            self.observer(request, predicted)
 
     def plan(self, view: EngineView) -> Plan:
         """Decide one step."""

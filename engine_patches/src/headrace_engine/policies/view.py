@@ -50,7 +50,10 @@ class RequestView(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Most output tokens that it may produce."""
+        """Most output tokens that it may produce; a policy asks `EngineView.most_output` instead.
+
+        In the simulator it is what the request will produce, which only baselines with foresight may know.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,9 @@ class EngineView(Protocol):
     def predicted_output(self, request: RequestView) -> float:
         """Output tokens that `request` is expected to produce in all, without padding.
 
-        At least one more than it has, unless it is at `max_tokens`, which it never exceeds. Constant unless
+        At least one more than it has, unless it is at `most_output`, which it never exceeds. Constant unless
         the request outgrew it.
         """
+
+    def most_output(self, request: RequestView) -> int:
+        """Most output tokens that `request` may produce."""
