@@ -1,30 +1,128 @@
-"""SLO: the step budget that the tightest TBT target of the running requests leaves time for."""
+"""SLO: as many tokens as the targets of the requests that are generating leave time for.
+
+AccelGen's token budget [section 4.2]. Its equation 6 scales the pivot forward size, from which the GPU is
+busy, by the tightest SLO over that size's time. Step times are no such line: a step costs something even
+when empty, decodes pay for their context, prefills for theirs. So the live cost model is inverted instead:
+the budget is the largest whose predicted time is within what `pace` allows. Both are in tokens and seconds.
+
+Who has neither a TBT nor a JCT target leaves the choice to us. Then a step is as large as the pivot: from
+there on more tokens make no step worth mentioning cheaper by the token, and all requests wait for longer.
+"""
 
 from __future__ import annotations
 
-from headrace_engine.cost.model import Batch
-from headrace_engine.policies.step_budget import StepBudget, engine_budget
+from collections.abc import Callable
+from math import inf
+
+from headrace_engine.cost.model import Batch, CostModel
+from headrace_engine.policies.pace import Pace
 from headrace_engine.policies.view import EngineView
 
+SATURATED = 0.9  # of the most tokens per second: the pivot
+LEAST = 0.6  # likewise: JCT targets press no step below this
+FLOOR = 8  # a step prefills at least the pivot over this, or waiting would never end
+CLOSE = 0.01  # of the allowed time may remain unused
+PROBES = 8  # most looks at the cost model for one budget
 
-def slo_budget() -> StepBudget:
-    """A new budget; the engine's own limit while the cost is unknown or nobody has a TBT target."""
 
-    def budget(view: EngineView) -> int:
-        targets = (view.targets(request).tbt for request in view.running)
-        tightest = min((tbt for tbt in targets if tbt is not None), default=None)
-        cost, decodes = view.cost, len(view.running)
-        if cost is None or tightest is None:
-            return engine_budget(view)
-        least = max(decodes, view.limits.min_step_tokens)
-        low, high = min(least, view.limits.max_step_tokens), view.limits.max_step_tokens
-        while low < high:
-            tokens = (low + high + 1) // 2
-            batch = Batch(prefill_tokens=tokens - decodes, decodes=decodes)
-            if cost.step_seconds(batch) <= tightest:
-                low = tokens
-            else:
-                high = tokens - 1
+class SloBudget:
+    """A step budget with its own state; `pace` may be used by the rest of a policy after it was called."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.tokens = 0  # of the last step, for whoever wants to know
+        self._cost: CostModel | None = None
+        self._pivot = self._least = 0  # prefill tokens
+
+    def __call__(self, view: EngineView) -> int:
+        """Tokens of the step; the engine's own limit while its cost is unknown."""
+        cost, limits, pace = view.cost, view.limits, self.pace
+        if cost is None:
+            pace.look(view)
+            self.tokens = limits.max_step_tokens
+            return self.tokens
+        if cost is not self._cost:
+            self._cost = cost
+            self._pivot = saturation(cost, limits.max_step_tokens, SATURATED)
+            self._least = saturation(cost, limits.max_step_tokens, LEAST)
+        seconds = self._seconds(cost)
+        pace.shortest, pace.balanced = seconds(0), seconds(self._least)
+        pace.look(view)
+        seconds = self._seconds(cost)
+        decodes = pace.decodes
+        most = limits.max_step_tokens - decodes
+        floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
+        if pace.limit is None:
+            prefill = max(min(self._pivot, most), floor)
+        else:
+            prefill = most_tokens(seconds, pace.limit, floor, most)
+        busy = bool(view.waiting) or len(view.running) > decodes
+        pace.planned = seconds(prefill if busy else 0)
+        self.tokens = min(max(prefill + decodes, len(view.running), 1), limits.max_step_tokens)
+        return self.tokens
+
+    def _seconds(self, cost: CostModel) -> Callable[[int], float]:
+        """Seconds of a step that prefills so many tokens beside the decodes that there are."""
+        decodes, context, typical = self.pace.decodes, self.pace.context, self.pace.prompt
+        first = next(self.pace.prefills(), None)
+        done = 0 if first is None else first.num_computed_tokens
+        left = 0 if first is None else max(first.num_tokens - done, 0)
+
+        def seconds(prefill: int) -> float:
+            of_first = min(prefill, left)
+            rest = prefill - of_first
+            work = of_first * (done + of_first / 2) + rest * min(rest, typical) / 2
+            return cost.step_seconds(Batch(prefill, work, decodes, context, 1))
+
+        return seconds
+
+
+def slo_budget() -> SloBudget:
+    """A new budget; the factory that the registry knows."""
+    return SloBudget()
+
+
+def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high: int) -> int:
+    """The most tokens from `low` to `high` whose step takes no longer than allowed; `low` if none does.
+
+    Short of the most by what takes `CLOSE` of the time, at most. Where seconds bend upwards, as they do,
+    the chord lies above them, so interpolation closes in from below.
+    """
+    at_low = seconds(low)
+    if low >= high or at_low >= allowed:
         return low
+    at_high = seconds(high)
+    if at_high <= allowed:
+        return high
+    for probe in range(PROBES):
+        if high - low <= 1 or allowed - at_low <= CLOSE * allowed:
+            break
+        share = (allowed - at_low) / (at_high - at_low) if probe < PROBES // 2 else 0.5
+        middle = min(max(low + int((high - low) * share), low + 1), high - 1)
+        at_middle = seconds(middle)
+        if at_middle <= allowed:
+            low, at_low = middle, at_middle
+        else:
+            high, at_high = middle, at_middle
+    return low
 
-    return budget
+
+def saturation(cost: CostModel, most: int, share: float) -> int:
+    """The pivot: fewest prefill tokens per step that reach `share` of the tokens per second of `most`.
+
+    Attention is left out: a token costs it however steps are cut. The paper measures the pivot on each GPU.
+    """
+
+    def rate(tokens: int) -> float:
+        seconds = cost.step_seconds(Batch(prefill_tokens=tokens))
+        return tokens / seconds if seconds > 0 else inf
+
+    wanted = share * rate(most)
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if rate(middle) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return high
