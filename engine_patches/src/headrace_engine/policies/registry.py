@@ -7,11 +7,11 @@ from types import ModuleType
 from typing import Any, cast
 
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
-from headrace_engine.policies import fcfs, larry, parameters, slo_budget, step_budget
+from headrace_engine.policies import econoserve, fcfs, larry, parameters, slo_budget, step_budget
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
 
-POLICIES: Mapping[str, ModuleType] = {"FCFS": fcfs, "LARRY": larry}
+POLICIES: Mapping[str, ModuleType] = {"FCFS": fcfs, "LARRY": larry, "EconoServe": econoserve}
 """Each module has a docstring for people, a dataclass `Params` and `compose(params, limits, step_budget)`.
 
 A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`.
@@ -53,7 +53,8 @@ def build(document: PolicyDocument, limits: EngineLimits) -> Policy:
 
 
 def _budget(document: PolicyDocument) -> step_budget.StepBudget:
-    mode, tokens = document.step_budget.mode, document.step_budget.tokens
+    tokens = document.step_budget.tokens
+    mode: str = document.step_budget.mode
     if mode == "Fixed":
         if tokens is None or tokens < 1:
             raise ContractError("PolicyDocument.stepBudget.tokens: mode Fixed needs a number of at least 1")
