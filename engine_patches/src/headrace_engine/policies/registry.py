@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
 from headrace_engine.policies import econoserve, fcfs, larry, parameters, slo_budget, step_budget
@@ -17,7 +17,6 @@ POLICIES: Mapping[str, ModuleType] = {"FCFS": fcfs, "LARRY": larry, "EconoServe"
 A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`.
 """
 
-LONGEST_MS = 24 * 3600 * 1000  # of a target
 LARGEST_SCALE_PERCENT = 1_000_000
 
 
@@ -39,9 +38,10 @@ def validate(document: PolicyDocument) -> None:
     _check_prediction(document.prediction)
 
 
-def default_budget(policy: str) -> str:
+def default_budget(policy: str) -> Literal["Engine", "SLO"]:
     """The step budget's mode that `policy` is made for; raises ContractError if there is no such policy."""
-    return getattr(_module(policy), "STEP_BUDGET", "Engine")
+    mode: Literal["Engine", "SLO"] = getattr(_module(policy), "STEP_BUDGET", "Engine")
+    return mode
 
 
 def build(document: PolicyDocument, limits: EngineLimits) -> Policy:
@@ -69,9 +69,9 @@ def _budget(document: PolicyDocument) -> step_budget.StepBudget:
 def _check_slo(slo: Slo) -> None:
     where = "PolicyDocument.slo"
     for key in ("ttft", "tbt", "jct"):
-        _bounded(getattr(slo, f"{key}_ms"), 1, LONGEST_MS, f"{where}.{key}Ms")
+        _bounded(getattr(slo, f"{key}_ms"), 1, None, f"{where}.{key}Ms")
         if slo.per_request is not None:
-            _bounded(getattr(slo.per_request, f"{key}_ms"), 1, LONGEST_MS, f"{where}.perRequest.{key}Ms")
+            _bounded(getattr(slo.per_request, f"{key}_ms"), 1, None, f"{where}.perRequest.{key}Ms")
     if slo.jct_scale_percent is not None:
         _bounded(slo.jct_scale_percent, 100, LARGEST_SCALE_PERCENT, f"{where}.jctScalePercent")
         if slo.jct_ms is not None:
@@ -82,10 +82,10 @@ def _check_prediction(prediction: Prediction) -> None:
     _bounded(prediction.quantile_percent, 1, 99, "PolicyDocument.prediction.quantilePercent")
 
 
-def _bounded(value: int | None, low: int, high: int, where: str) -> None:
+def _bounded(value: int | None, low: int, high: int | None, where: str) -> None:
     if value is not None and value < low:
         raise ContractError(f"{where}: {value} is below {low}")
-    if value is not None and value > high:
+    if value is not None and high is not None and value > high:
         raise ContractError(f"{where}: {value} is above {high}")
 
 
