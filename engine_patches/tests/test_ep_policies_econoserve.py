@@ -16,6 +16,7 @@ ROOM = SMALL.total_blocks * SMALL.block_size
 
 parameters = st.fixed_dictionaries(
     {
+        "variant": st.sampled_from(["General", "Full", "SDO", "SD", "D"]),
         "order": st.sampled_from(["Footprint", "ThreeKeys"]),
         "paddingPercent": st.sampled_from([0, 15, 300]),
         "underPercent": st.sampled_from([0, 20]),

@@ -12,15 +12,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.econoserve.ledger import Ledger
 from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
 from headrace_engine.policies.econoserve.queue import (
     Deadlines,
     Pace,
+    Ranking,
     TaskQueue,
+    by_arrival,
     by_footprint,
     by_three_keys,
 )
+from headrace_engine.policies.econoserve.tasks import Methods, Tasks
 from headrace_engine.policies.parameters import choice, doc
 from headrace_engine.policies.plan import NOTHING, Yielding
 from headrace_engine.policies.step_budget import StepBudget
@@ -31,11 +35,26 @@ from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 class Params:
     """How predictions are padded, what is kept in reserve, and who goes first."""
 
+    variant: str = field(
+        default="General",
+        metadata=choice(
+            "How KV is shared out. General: a request starts if the predicted KV of all that run stays within"
+            " the cache. Full: the paper's, with KV allotted for predicted lengths, groups of the same length"
+            " that start and end together, and hosts that lend their second half. SDO: without hosts. SD:"
+            " also in order of arrival. D: also without groups.",
+            "General",
+            "Full",
+            "SDO",
+            "SD",
+            "D",
+        ),
+    )
     order: str = field(
         default="Footprint",
         metadata=choice(
             "Who goes first among those that can meet their deadline. Footprint: least predicted KV times"
-            " duration. ThreeKeys: nearest range of deadlines, then longest (the paper's form).",
+            " duration. ThreeKeys: nearest range of deadlines, then longest (the paper's form). SD and D go"
+            " by arrival.",
             "Footprint",
             "ThreeKeys",
         ),
@@ -69,6 +88,15 @@ class Params:
             maximum=50,
         ),
     )
+    buffer_percent: int = field(
+        default=15,
+        metadata=doc(
+            "Full only: how much of a lent room stays empty, in case that its guest outgrows its prediction.",
+            unit="percent",
+            minimum=0,
+            maximum=100,
+        ),
+    )
     patience: int = field(
         default=200,
         metadata=doc(
@@ -83,13 +111,40 @@ class Params:
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
-    """EconoServe's order and admission, within `step_budget`."""
+    """EconoServe's order, admission and yielding, within `step_budget`."""
     lengths, pace = Lengths(params.padding_percent, params.under_percent), Pace()
-    ranking = {"Footprint": by_footprint, "ThreeKeys": by_three_keys}[params.order](lengths)
-    order = TaskQueue(ranking, Deadlines(pace, lengths), params.patience, limits)
-    peak = FuturePeak(limits, params.reserved_percent, lengths)
+    deadlines = Deadlines(pace, lengths)
+    queue = TaskQueue(_ranking(params, lengths), deadlines, params.patience, limits)
+    if params.variant == "General":
+        return _general(
+            FuturePeak(limits, params.reserved_percent, lengths), queue, pace, lengths, step_budget
+        )
+    methods = Methods(
+        synced=params.variant != "D",
+        ordered=params.variant in ("SDO", "Full"),
+        searched=params.variant in ("SDO", "Full") and params.order == "ThreeKeys",
+        pipelined=params.variant == "Full",
+        buffer_percent=params.buffer_percent,
+    )
+    tasks = Tasks(limits, methods, lengths, Ledger(limits, params.reserved_percent), queue, deadlines)
 
-    def begin(view: EngineView) -> Yielding:
+    def give_way(view: EngineView) -> Yielding:
+        pace.step(view)
+        return tasks.give_way(view)
+
+    return Policy(queue, tasks.admit, step_budget, yielder=give_way, observer=lengths.finished)
+
+
+def _ranking(params: Params, lengths: Lengths) -> Ranking:
+    if params.variant in ("SD", "D"):
+        return by_arrival(lengths)
+    return by_three_keys(lengths) if params.order == "ThreeKeys" else by_footprint(lengths)
+
+
+def _general(
+    peak: FuturePeak, queue: TaskQueue, pace: Pace, lengths: Lengths, step_budget: StepBudget
+) -> Policy:
+    def follow(view: EngineView) -> Yielding:
         pace.step(view)
         peak.follow(view)
         return NOTHING
@@ -97,11 +152,11 @@ def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Po
     def admission(ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
         for request in ranked:
             if view.running:
-                if limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
+                if view.limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
                     return
                 if not peak.fits(request.num_tokens, lengths.left(request, view)):
                     return
             peak.enter(request, view)
             yield request
 
-    return Policy(order, admission, step_budget, yielder=begin, observer=lengths.finished)
+    return Policy(queue, admission, step_budget, yielder=follow, observer=lengths.finished)

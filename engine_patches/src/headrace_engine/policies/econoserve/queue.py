@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from math import inf
 
 from headrace_engine.policies.ageing import Ageing
@@ -84,17 +84,28 @@ def by_three_keys(lengths: Lengths) -> Ranking:  # noqa: ARG001
     """The paper's order for prompts: deadline range, KV held (waiting requests hold none), longest first."""
 
     def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, Rank]:
-        rank = (-(request.num_tokens // LENGTH_RANGE),)
-        if view.now > latest:
-            return LOST, inf, rank
+        place, rank = time_range(request, view, latest), (-float(request.num_tokens),)
         jct = view.targets(request).jct
-        if jct is None:
-            return len(RANGES), latest, rank
-        deadline = request.arrival_time + jct
-        place = bisect_left(RANGES, deadline - view.now)
-        return place, min(latest, deadline - RANGES[place - 1]) if place else latest, rank
+        if place == LOST:
+            return place, inf, rank
+        if jct is None or not place:
+            return place, latest, rank
+        return place, min(latest, request.arrival_time + jct - RANGES[place - 1]), rank
 
     return ranking
+
+
+def by_arrival(lengths: Lengths) -> Ranking:  # noqa: ARG001
+    """Order of joining."""
+    return lambda request, view, latest: (0, inf, ())  # noqa: ARG005
+
+
+def time_range(request: RequestView, view: EngineView, latest: float) -> int:
+    """Range of the time to the deadline, 0 the nearest; LOST once `latest`, its last start, is past."""
+    if view.now > latest:
+        return LOST
+    jct = view.targets(request).jct
+    return len(RANGES) if jct is None else bisect_left(RANGES, request.arrival_time + jct - view.now)
 
 
 class TaskQueue:
@@ -110,6 +121,7 @@ class TaskQueue:
         self._entries: dict[RequestView, tuple[Entry, int]] = {}  # with its blocks
         self._sorted: list[Entry] = []
         self._look_again: list[tuple[float, int, RequestView]] = []
+        self.overdue: set[RequestView] = set()  # at the step under way, as far as they were asked for
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self._entries)
@@ -131,12 +143,21 @@ class TaskQueue:
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Yield the overdue, then the others by class and rank, equals in order of joining."""
         self._sort_in(view)
-        overdue = set()
+        overdue = self.overdue
+        overdue.clear()
         for request in self._ageing.overdue(view):
             overdue.add(request)
             yield request
         for entry in self._sorted:
             if entry[3] not in overdue:
+                yield entry[3]
+
+    def longest_within(self, tokens: int) -> Iterator[RequestView]:
+        """Those of at most `tokens` tokens, by class and rank, found by bisection; for `by_three_keys`."""
+        for place in range(LOST + 1):
+            for entry in islice(self._sorted, bisect_left(self._sorted, (place, (-float(tokens),))), None):
+                if entry[0] != place:
+                    break
                 yield entry[3]
 
     def _sort_in(self, view: EngineView) -> None:
