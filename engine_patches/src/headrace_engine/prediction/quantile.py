@@ -15,6 +15,7 @@ there too.
 from __future__ import annotations
 
 from headrace_engine.prediction.predictor import STRETCH, UNKNOWN, Features
+from headrace_engine.prediction.steps import step_of
 from headrace_engine.prediction.window import Window
 
 WINDOW = 256  # lengths of a cell
@@ -39,13 +40,6 @@ def kinds(features: Features) -> tuple[Key, ...]:
         (4, 0, prefix),
         (5, prompt, prefix),
     )
-
-
-def step_of(tokens: int, fineness: int) -> int:
-    """A length on a scale of 2**fineness steps for each doubling; with 2, 64 to 79 are one."""
-    tokens = max(tokens, 0)
-    drop = tokens.bit_length() - fineness - 1
-    return tokens if drop <= 0 else (drop << fineness + 1) + (tokens >> drop)
 
 
 class Quantile:
