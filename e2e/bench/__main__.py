@@ -27,6 +27,7 @@ STUDIES = (
     "live_fit",
     "sim_speed",
     "plan_cost",
+    "prediction",
     "gateway",
     "switch",
 )
