@@ -21,6 +21,7 @@ AIM = 0.96  # of a TBT target is what steps are planned for: costs are estimates
 SPEND = 1.0  # most of its target that a request spends of its savings in one step
 CATCH_UP = 0.5  # of its tokens to come, over which a request that is behind catches up
 TIGHTEST, IN_TURN = 6, 12  # requests looked at in each step
+FAR = 3.0  # times a step before the next token is due: it can skip one
 SAMPLES = 64  # about so many make an average
 
 
@@ -67,6 +68,7 @@ class Pace:
         self.prompt = 0.0
         self.step = 0.0
         self.planned = 0.0  # seconds of the step planned last, as its planner predicts them
+        self._ahead: list[tuple[RequestView, float]] = []  # looked at in this step, with what they allow
         self.limit: float | None = None  # seconds that the step may take; None: no running request says
 
     @property
@@ -87,6 +89,13 @@ class Pace:
         """What is known of a running request."""
         return self._paced.get(request)
 
+    def far_ahead(self, step: float) -> list[RequestView]:
+        """Those of the requests looked at that could as well skip a step of so many seconds.
+
+        A request is looked at in its turn, so whatever its target it skips a step only now and then.
+        """
+        return [request for request, allowed in self._ahead if allowed >= FAR * step]
+
     def look(self, view: EngineView) -> None:
         """A step is being planned."""
         now, running = view.now, view.running
@@ -99,6 +108,7 @@ class Pace:
         window = [self._paced[request] for request in running[place : place + IN_TURN]]
         self._place = place + IN_TURN
         seen: dict[Paced, float] = {}
+        self._ahead = []
         for paced in (*self._tight, *fresh, *window):
             if paced.since is not None and paced not in seen:
                 seen[paced] = self._allows(paced, now, view)
@@ -152,14 +162,19 @@ class Pace:
         tokens = request.num_tokens
         self._base += tokens - self._steps - paced.computed + paced.turn
         paced.computed, paced.turn = tokens, self._steps
-        allowed = inf
+        allowed = room = inf
         if paced.tbt is not None:
-            allowed = self._next_gap(paced, paced.saved(now), view)
+            saved = paced.saved(now)
+            allowed = self._next_gap(paced, saved, view)
+            room = paced.tbt + saved
         if paced.deadline is not None:
             left = view.predicted_output(request) - request.num_output_tokens
             share = (paced.deadline - now) / max(left, 1.0)
+            room = min(room, share)
             if share > self.shortest:
                 allowed = min(allowed, max(share, self.balanced))
+        if room < inf:
+            self._ahead.append((request, room))
         return allowed
 
     shortest = 0.0  # seconds of a step that only decodes: who needs less can't be helped

@@ -16,7 +16,7 @@ from math import inf
 
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_engine.policies.pace import Pace
-from headrace_engine.policies.view import EngineView
+from headrace_engine.policies.view import EngineView, RequestView
 
 SATURATED = 0.9  # of the most tokens per second: the pivot
 LEAST = 0.6  # likewise: JCT targets press no step below this
@@ -30,17 +30,18 @@ class SloBudget:
 
     def __init__(self) -> None:
         self.pace = Pace()
-        self.tokens = 0  # of the last step, for whoever wants to know
+        self.skipping = False  # may decodes that are far ahead of their targets skip steps that others need
+        self.hidden: list[RequestView] = []  # those that skip the step planned last
         self._cost: CostModel | None = None
         self._pivot = self._least = 0  # prefill tokens
 
     def __call__(self, view: EngineView) -> int:
         """Tokens of the step; the engine's own limit while its cost is unknown."""
         cost, limits, pace = view.cost, view.limits, self.pace
+        self.hidden = []
         if cost is None:
             pace.look(view)
-            self.tokens = limits.max_step_tokens
-            return self.tokens
+            return limits.max_step_tokens
         if cost is not self._cost:
             self._cost = cost
             self._pivot = saturation(cost, limits.max_step_tokens, SATURATED)
@@ -48,22 +49,26 @@ class SloBudget:
         seconds = self._seconds(cost)
         pace.shortest, pace.balanced = seconds(0), seconds(self._least)
         pace.look(view)
+        busy = bool(view.waiting) or len(view.running) > pace.decodes
+        if self.skipping and busy and pace.limit is not None:
+            self.hidden = pace.far_ahead(pace.limit)
         seconds = self._seconds(cost)
-        decodes = pace.decodes
+        decodes = pace.decodes - len(self.hidden)
         most = limits.max_step_tokens - decodes
         floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
         if pace.limit is None:
             prefill = max(min(self._pivot, most), floor)
         else:
             prefill = most_tokens(seconds, pace.limit, floor, most)
-        busy = bool(view.waiting) or len(view.running) > decodes
         pace.planned = seconds(prefill if busy else 0)
-        self.tokens = min(max(prefill + decodes, len(view.running), 1), limits.max_step_tokens)
-        return self.tokens
+        return min(max(prefill + decodes, len(view.running), 1), limits.max_step_tokens)
 
     def _seconds(self, cost: CostModel) -> Callable[[int], float]:
         """Seconds of a step that prefills so many tokens beside the decodes that there are."""
         decodes, context, typical = self.pace.decodes, self.pace.context, self.pace.prompt
+        if self.hidden:
+            decodes -= len(self.hidden)
+            context = max(context - sum(request.num_tokens for request in self.hidden), 0)
         first = next(self.pace.prefills(), None)
         done = 0 if first is None else first.num_computed_tokens
         left = 0 if first is None else max(first.num_tokens - done, 0)
