@@ -9,7 +9,7 @@ from headrace_engine.policies import registry
 
 
 def test_names():
-    assert registry.names() == ("FCFS", "LARRY", "EconoServe")
+    assert registry.names() == ("FCFS", "LARRY", "EconoServe", "AccelGen")
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -40,7 +40,10 @@ def test_every_policy_explains_itself(name):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (PolicyDocument("SJF"), "PolicyDocument.policy: 'SJF' is not one of FCFS, LARRY, EconoServe"),
+        (
+            PolicyDocument("SJF"),
+            "PolicyDocument.policy: 'SJF' is not one of FCFS, LARRY, EconoServe, AccelGen",
+        ),
         (PolicyDocument("LARRY", {"alpha": -1}), "parameters.alpha: -1 is outside 0 to 100000"),
         (PolicyDocument("LARRY", {"alpha": 100_001}), "parameters.alpha: 100001 is outside 0 to 100000"),
         (PolicyDocument("LARRY", {"alpha": 1.5}), "parameters.alpha: expected an integer, got 1.5"),

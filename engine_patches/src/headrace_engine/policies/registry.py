@@ -7,16 +7,23 @@ from types import ModuleType
 from typing import Any, Literal, cast
 
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
-from headrace_engine.policies import econoserve, fcfs, larry, parameters, slo_budget, step_budget
+from headrace_engine.policies import accelgen, econoserve, fcfs, larry, parameters, slo_budget, step_budget
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
 
-POLICIES: Mapping[str, ModuleType] = {"FCFS": fcfs, "LARRY": larry, "EconoServe": econoserve}
+POLICIES: Mapping[str, ModuleType] = {
+    "FCFS": fcfs,
+    "LARRY": larry,
+    "EconoServe": econoserve,
+    "AccelGen": accelgen,
+}
 """Each module has a docstring for people, a dataclass `Params` and `compose(params, limits, step_budget)`.
 
-A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`.
+A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`. One
+that shows its inner state names its numbers in `GAUGES`, a dict from name to meaning, at most MOST_GAUGES.
 """
 
+MOST_GAUGES = 6
 LARGEST_SCALE_PERCENT = 1_000_000
 
 
@@ -42,6 +49,12 @@ def default_budget(policy: str) -> Literal["Engine", "SLO"]:
     """The step budget's mode that `policy` is made for; raises ContractError if there is no such policy."""
     mode: Literal["Engine", "SLO"] = getattr(_module(policy), "STEP_BUDGET", "Engine")
     return mode
+
+
+def gauges(policy: str) -> Mapping[str, str]:
+    """Names and meanings of the numbers that `policy` shows; none if there is no such policy."""
+    found: Mapping[str, str] = getattr(POLICIES.get(policy), "GAUGES", {})
+    return found
 
 
 def build(document: PolicyDocument, limits: EngineLimits) -> Policy:
