@@ -8,7 +8,6 @@ lengths come from the engine, see `view.EngineView.predicted_output`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace_engine.policies.composition import Policy
@@ -26,9 +25,9 @@ from headrace_engine.policies.econoserve.queue import (
 )
 from headrace_engine.policies.econoserve.tasks import Methods, Tasks
 from headrace_engine.policies.parameters import choice, doc
-from headrace_engine.policies.plan import NOTHING, Yielding
+from headrace_engine.policies.plan import Yielding
 from headrace_engine.policies.step_budget import StepBudget
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.view import EngineLimits, EngineView
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,47 +115,25 @@ def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Po
     deadlines = Deadlines(pace, lengths)
     queue = TaskQueue(_ranking(params, lengths), deadlines, params.patience, limits)
     if params.variant == "General":
-        return _general(
-            FuturePeak(limits, params.reserved_percent, lengths), queue, pace, lengths, step_budget
+        form: FuturePeak | Tasks = FuturePeak(limits, params.reserved_percent, lengths)
+    else:
+        methods = Methods(
+            synced=params.variant != "D",
+            ordered=params.variant in ("SDO", "Full"),
+            searched=params.variant in ("SDO", "Full") and params.order == "ThreeKeys",
+            pipelined=params.variant == "Full",
+            buffer_percent=params.buffer_percent,
         )
-    methods = Methods(
-        synced=params.variant != "D",
-        ordered=params.variant in ("SDO", "Full"),
-        searched=params.variant in ("SDO", "Full") and params.order == "ThreeKeys",
-        pipelined=params.variant == "Full",
-        buffer_percent=params.buffer_percent,
-    )
-    tasks = Tasks(limits, methods, lengths, Ledger(limits, params.reserved_percent), queue, deadlines)
+        form = Tasks(limits, methods, lengths, Ledger(limits, params.reserved_percent), queue, deadlines)
 
     def give_way(view: EngineView) -> Yielding:
         pace.step(view)
-        return tasks.give_way(view)
+        return form.give_way(view)
 
-    return Policy(queue, tasks.admit, step_budget, yielder=give_way, observer=lengths.finished)
+    return Policy(queue, form.admit, step_budget, yielder=give_way, observer=lengths.finished)
 
 
 def _ranking(params: Params, lengths: Lengths) -> Ranking:
     if params.variant in ("SD", "D"):
         return by_arrival(lengths)
     return by_three_keys(lengths) if params.order == "ThreeKeys" else by_footprint(lengths)
-
-
-def _general(
-    peak: FuturePeak, queue: TaskQueue, pace: Pace, lengths: Lengths, step_budget: StepBudget
-) -> Policy:
-    def follow(view: EngineView) -> Yielding:
-        pace.step(view)
-        peak.follow(view)
-        return NOTHING
-
-    def admission(ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
-        for request in ranked:
-            if view.running:
-                if view.limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
-                    return
-                if not peak.fits(request.num_tokens, lengths.left(request, view)):
-                    return
-            peak.enter(request, view)
-            yield request
-
-    return Policy(queue, admission, step_budget, yielder=follow, observer=lengths.finished)

@@ -14,9 +14,11 @@ predictions fail.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, count
 
 from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.plan import NOTHING, Yielding
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 LOOKED_AT = 16  # steps in which each running request is looked at once
@@ -42,8 +44,24 @@ class FuturePeak:
         self._peaks: list[float] = []  # highest use so far, plus the step count then
         self._turn = 0
 
+    def give_way(self, view: EngineView) -> Yielding:
+        """A step begins: take in who runs now. Nobody has to give way."""
+        self.follow(view)
+        return NOTHING
+
+    def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
+        """Start in order as long as each fits; what runs alone always does."""
+        for request in ranked:
+            if view.running:
+                if view.limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
+                    return
+                if not self.fits(request.num_tokens, self._lengths.left(request, view)):
+                    return
+            self.enter(request, view)
+            yield request
+
     def follow(self, view: EngineView) -> None:
-        """A step begins: take in who runs now."""
+        """Take in who runs now, a step after the last time."""
         self._step += 1
         running = view.running
         if self._entries.keys() != set(running):
