@@ -20,6 +20,7 @@ from headrace_engine.contracts import (
     PerRequest,
     PolicyDocument,
     Prediction,
+    PredictionState,
     SalParameters,
     Slo,
     StepBudget,
@@ -85,6 +86,7 @@ DOCUMENTS = {
             fallback_steps=2,
             disabled=False,
         ),
+        prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
     ),
 }
 names = pytest.mark.parametrize("name", DOCUMENTS)

@@ -41,12 +41,15 @@ records = st.builds(
     prediction_failures=u64,
     predictions_learned=u64,
     ignored_wishes=u64,
+    step_tokens=u32,
+    hidden=u32,
+    **{f"gauge_{place}": st.floats(0, 1e12) for place in range(1, 7)},
 )
 
 
 def uniform(n):
     """A record in which every number is `n`, so that a mixture of two shows."""
-    return BoardRecord(float(n), *([n] * 16), bool(n % 2), *([n] * 5))
+    return BoardRecord(float(n), *([n] * 16), bool(n % 2), *([n] * 7), *([float(n)] * 6))
 
 
 def is_uniform(record):

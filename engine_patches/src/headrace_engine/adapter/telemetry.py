@@ -139,6 +139,9 @@ class Telemetry:
             forecast.failures,
             forecast.learned,
             forecast.ignored_wishes,
+            guard.step_tokens,
+            guard.hidden,
+            *guard.gauges(),
         )
 
 

@@ -67,6 +67,19 @@ class BoardRecord:
     prediction_failures: int = 0  # since boot; for each the mean of recent outputs stood in
     predictions_learned: int = 0  # requests since boot whose output was learned from
     ignored_wishes: int = 0  # since boot: targets and hints of clients that were not followed
+    step_tokens: int = 0  # most tokens of the step planned last
+    hidden: int = 0  # running requests that it skips
+    gauge_1: float = 0.0  # the policy's inner state, as its module's GAUGES names it
+    gauge_2: float = 0.0
+    gauge_3: float = 0.0
+    gauge_4: float = 0.0
+    gauge_5: float = 0.0
+    gauge_6: float = 0.0
+
+    @property
+    def gauges(self) -> tuple[float, ...]:
+        """All six."""
+        return (self.gauge_1, self.gauge_2, self.gauge_3, self.gauge_4, self.gauge_5, self.gauge_6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,6 @@ class FinishedRequest:
     predicted_tokens: float = 0.0  # output that was expected when it arrived; 0 if nothing was
 
 
-BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 2, BoardRecord, "dQIIQQQIIIQQQQQIQ?IIQQQ")
+BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 2, BoardRecord, "dQIIQQQIIIQQQQQIQ?IIQQQIIdddddd")
 STEPS: Layout[StepSample] = layout(b"HRSTEPS\0", 1, StepSample, "IQIQd")
 FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 2, FinishedRequest, "dIIdddIddIIIIId")

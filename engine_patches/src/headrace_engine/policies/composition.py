@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,6 +33,9 @@ Admission = Callable[[Iterable[RequestView], EngineView], Iterator[RequestView]]
 Observer = Callable[[RequestView, float], None]
 """Hears of each request that ran to its end, with the output that was predicted when it arrived."""
 
+Gauges = Callable[[], Sequence[float]]
+"""A policy's inner state in a few numbers, in the order of its module's `GAUGES`."""
+
 Yielder = Callable[[EngineView], Yielding]
 """Who gives way among the running requests."""
 
@@ -46,6 +49,7 @@ class Policy:
     step_budget: StepBudget = engine_budget
     yielder: Yielder | None = None
     observer: Observer | None = None
+    gauges: Gauges | None = None
 
     def add(self, request: RequestView) -> None:
         """`request` joined the queue."""
