@@ -20,7 +20,7 @@ from headrace_engine.policies.view import EngineView, RequestView
 AIM = 0.96  # of a TBT target is what steps are planned for: costs are estimates, and late is late
 SPEND = 1.0  # most of its target that a request spends of its savings in one step
 CATCH_UP = 0.5  # of its tokens to come, over which a request that is behind catches up
-TIGHTEST, IN_TURN = 6, 12  # requests looked at in each step
+TIGHTEST, IN_TURN = 4, 8  # requests looked at in each step
 FAR = 3.0  # times a step before the next token is due: it can skip one
 SAMPLES = 64  # about so many make an average
 
@@ -52,7 +52,8 @@ class Pace:
 
     `decodes` generate, the other running ones are amid their prefill, which `prefills` yields. `context` is
     the tokens that the decodes attend to; `prompt` the mean length of prompts that started lately; `step`
-    the mean seconds of a step while any request ran.
+    the mean seconds of a step while any request ran. `looked_at` are the decodes looked at in this step, with
+    the seconds until their next token is due, or that are their share of the time left; inf: no target.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Pace:
         self.prompt = 0.0
         self.step = 0.0
         self.planned = 0.0  # seconds of the step planned last, as its planner predicts them
-        self._ahead: list[tuple[RequestView, float]] = []  # looked at in this step, with what they allow
+        self.looked_at: list[tuple[RequestView, float]] = []
         self.limit: float | None = None  # seconds that the step may take; None: no running request says
 
     @property
@@ -94,7 +95,7 @@ class Pace:
 
         A request is looked at in its turn, so whatever its target it skips a step only now and then.
         """
-        return [request for request, allowed in self._ahead if allowed >= FAR * step]
+        return [request for request, seconds in self.looked_at if FAR * step <= seconds < inf]
 
     def look(self, view: EngineView) -> None:
         """A step is being planned."""
@@ -108,7 +109,7 @@ class Pace:
         window = [self._paced[request] for request in running[place : place + IN_TURN]]
         self._place = place + IN_TURN
         seen: dict[Paced, float] = {}
-        self._ahead = []
+        self.looked_at = []
         for paced in (*self._tight, *fresh, *window):
             if paced.since is not None and paced not in seen:
                 seen[paced] = self._allows(paced, now, view)
@@ -125,15 +126,13 @@ class Pace:
     def _follow(self, view: EngineView) -> None:
         running = view.running
         known = self._paced
-        for request in running:
-            if request not in known:
-                paced = known[request] = self._starting[request] = Paced(request, view)
-                self._started += 1
-                self.prompt += (request.num_prompt_tokens - self.prompt) / min(self._started, SAMPLES)
-                paced.turn = self._steps
+        for request in [request for request in running if request not in known]:
+            paced = known[request] = self._starting[request] = Paced(request, view)
+            paced.turn = self._steps
+            self._started += 1
+            self.prompt += (request.num_prompt_tokens - self.prompt) / min(self._started, SAMPLES)
         if len(known) > len(running):
-            present = set(running)
-            for request in [request for request in known if request not in present]:
+            for request in known.keys() - running:  # in any order: sums of integers
                 gone = known.pop(request)
                 if self._starting.pop(request, None) is None:
                     self._base -= gone.computed - gone.turn
@@ -173,8 +172,7 @@ class Pace:
             room = min(room, share)
             if share > self.shortest:
                 allowed = min(allowed, max(share, self.balanced))
-        if room < inf:
-            self._ahead.append((request, room))
+        self.looked_at.append((request, room))
         return allowed
 
     shortest = 0.0  # seconds of a step that only decodes: who needs less can't be helped

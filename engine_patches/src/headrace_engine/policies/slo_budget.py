@@ -22,6 +22,7 @@ SATURATED = 0.9  # of the most tokens per second: the pivot
 LEAST = 0.6  # likewise: JCT targets press no step below this
 FLOOR = 8  # a step prefills at least the pivot over this, or waiting would never end
 CLOSE = 0.01  # of the allowed time may remain unused
+RENEWED = 8  # steps after which the shortest step is predicted anew
 PROBES = 8  # most looks at the cost model for one budget
 
 
@@ -33,7 +34,8 @@ class SloBudget:
         self.skipping = False  # may decodes that are far ahead of their targets skip steps that others need
         self.hidden: list[RequestView] = []  # those that skip the step planned last
         self._cost: CostModel | None = None
-        self._pivot = self._least = 0  # prefill tokens
+        self._pivot = self._least = self._prefill = 0  # prefill tokens; the last those of the last step
+        self._steps = 0
 
     def __call__(self, view: EngineView) -> int:
         """Tokens of the step; the engine's own limit while its cost is unknown."""
@@ -46,8 +48,10 @@ class SloBudget:
             self._cost = cost
             self._pivot = saturation(cost, limits.max_step_tokens, SATURATED)
             self._least = saturation(cost, limits.max_step_tokens, LEAST)
-        seconds = self._seconds(cost)
-        pace.shortest, pace.balanced = seconds(0), seconds(self._least)
+        self._steps += 1
+        if self._steps % RENEWED == 1 or not pace.shortest:
+            seconds = self._seconds(cost)
+            pace.shortest, pace.balanced = seconds(0), seconds(self._least)
         pace.look(view)
         busy = bool(view.waiting) or len(view.running) > pace.decodes
         if self.skipping and busy and pace.limit is not None:
@@ -59,7 +63,8 @@ class SloBudget:
         if pace.limit is None:
             prefill = max(min(self._pivot, most), floor)
         else:
-            prefill = most_tokens(seconds, pace.limit, floor, most)
+            prefill = most_tokens(seconds, pace.limit, floor, most, self._prefill)
+        self._prefill = prefill
         pace.planned = seconds(prefill if busy else 0)
         return min(max(prefill + decodes, len(view.running), 1), limits.max_step_tokens)
 
@@ -87,20 +92,32 @@ def slo_budget() -> SloBudget:
     return SloBudget()
 
 
-def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high: int) -> int:
+def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high: int, guess: int = 0) -> int:
     """The most tokens from `low` to `high` whose step takes no longer than allowed; `low` if none does.
 
     Short of the most by what takes `CLOSE` of the time, at most. Where seconds bend upwards, as they do,
-    the chord lies above them, so interpolation closes in from below.
+    the chord lies above them, so interpolation closes in from below. A good guess saves most of the work.
     """
-    at_low = seconds(low)
+    enough = (1 - CLOSE) * allowed
+    at_low = at_high = -1.0  # not looked at yet
+    if low < guess < high:
+        at_guess = seconds(guess)
+        if enough <= at_guess <= allowed:
+            return guess
+        if at_guess < allowed:
+            low, at_low = guess, at_guess
+        else:
+            high, at_high = guess, at_guess
+    if at_low < 0:
+        at_low = seconds(low)
     if low >= high or at_low >= allowed:
         return low
-    at_high = seconds(high)
-    if at_high <= allowed:
-        return high
+    if at_high < 0:
+        at_high = seconds(high)
+        if at_high <= allowed:
+            return high
     for probe in range(PROBES):
-        if high - low <= 1 or allowed - at_low <= CLOSE * allowed:
+        if high - low <= 1 or at_low >= enough:
             break
         share = (allowed - at_low) / (at_high - at_low) if probe < PROBES // 2 else 0.5
         middle = min(max(low + int((high - low) * share), low + 1), high - 1)

@@ -36,7 +36,7 @@ class GivingWay:
             if view.waiting:
                 preempted = self._victims(view)
             if view.free_blocks * SCARCE < len(view.running) * view.limits.kv_groups:
-                running = sorted(view.running, key=lambda request: self._can_wait(request, view))
+                running = self._relaxed_last(view)
         prefills = [request for request in self._steps.pace.prefills() if request not in preempted]
         if prefills and view.waiting and self._exclusive:
             caps = self._chunks(prefills, view)
@@ -75,6 +75,16 @@ class GivingWay:
         left = request.num_tokens - request.num_computed_tokens
         return self._order.latest_start(request, left, view) < view.now, left
 
+    def _relaxed_last(self, view: EngineView) -> Sequence[RequestView] | None:
+        """The running requests with the one last that can wait longest, of those looked at in this step."""
+        relaxed = [
+            (self._can_wait(request, view), at) for at, (request, _) in enumerate(self._steps.pace.looked_at)
+        ]
+        if not relaxed:
+            return None
+        last = self._steps.pace.looked_at[max(relaxed)[1]][0]
+        return [request for request in view.running if request is not last] + [last]
+
     def _victims(self, view: EngineView) -> list[RequestView]:
         """Running requests that make room for the most urgent one, and can be in time all the same."""
         urgent = self._order.urgent(view)
@@ -85,17 +95,18 @@ class GivingWay:
         full = len(view.running) >= view.limits.max_running
         if needed <= room and not full:
             return []
+        candidates = [request for request, _ in self._steps.pace.looked_at]
         spare = [
             (self._can_wait(request, view) - self._steps.prefill_seconds(request.num_tokens), place)
-            for place, request in enumerate(view.running)
+            for place, request in enumerate(candidates)
             if request.num_preemptions < AGAIN
         ]
         victims: list[RequestView] = []
         for seconds, place in sorted(spare, reverse=True)[:VICTIMS]:
             if seconds <= self._steps.prefill_seconds(urgent[0].num_tokens):
                 break
-            victims.append(view.running[place])
-            room += view.limits.blocks(view.running[place].num_tokens)
+            victims.append(candidates[place])
+            room += view.limits.blocks(candidates[place].num_tokens)
             if needed <= room:
                 return victims
         return []

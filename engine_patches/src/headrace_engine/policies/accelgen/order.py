@@ -104,7 +104,6 @@ class UrgencyOrder:
 
         Nobody passes an overdue request. Where nothing runs, the engine may try the first whatever it needs.
         """
-        overdue = set(self._ageing.overdue(view))
         passed = 0
         for request in ranked:
             blocks = self._limits.blocks(request.num_tokens)
@@ -112,7 +111,7 @@ class UrgencyOrder:
                 yield request
                 continue
             passed += 1
-            if request in overdue or passed > LOOK_AHEAD or not self._ordering:
+            if passed > LOOK_AHEAD or not self._ordering or request in self._ageing.overdue(view):
                 return
 
     def hopeless(self, request: RequestView) -> bool:
