@@ -87,7 +87,7 @@ def fast_serve(step_budget: int = 0, batch: int = BATCH) -> Compose:
 
 def level(prompt_tokens: int, output_tokens: int) -> int:
     """FastServe's level, 0 the highest, of a request with this prompt and so much output so far."""
-    here, quantum = 0, float(QUANTUM)
+    here, quantum = 0, QUANTUM
     while here < LEVELS - 1 and prompt_tokens > quantum:
         here, quantum = here + 1, quantum * QUANTUM_RATIO
     used = prompt_tokens + DECODE_WORK * output_tokens
