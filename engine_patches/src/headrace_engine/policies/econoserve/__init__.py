@@ -29,6 +29,14 @@ from headrace_engine.policies.plan import Yielding
 from headrace_engine.policies.step_budget import StepBudget
 from headrace_engine.policies.view import EngineLimits, EngineView
 
+GAUGES = {
+    "padding_percent": "by how much predicted lengths are enlarged now",
+    "outgrown_requests": "finished requests that were longer than predicted and padded",
+    "kv_promised_percent": "KV that running requests take at their predicted ends in sum, of the cache",
+    "paused_requests": "requests that hold KV and wait for room to generate",
+    "hosted_requests": "requests that generate in room that another one lends",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Params:
@@ -130,7 +138,10 @@ def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Po
         pace.step(view)
         return form.give_way(view)
 
-    return Policy(queue, form.admit, step_budget, yielder=give_way, observer=lengths.finished)
+    def gauges() -> tuple[float, ...]:
+        return lengths.percent, lengths.outgrown, *form.gauges()
+
+    return Policy(queue, form.admit, step_budget, give_way, lengths.finished, gauges)
 
 
 def _ranking(params: Params, lengths: Lengths) -> Ranking:

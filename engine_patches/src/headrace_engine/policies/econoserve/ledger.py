@@ -51,6 +51,7 @@ class Ledger:
         self.reserve = -(-limits.total_blocks * reserved_percent // 100)
         self.free = limits.total_blocks - self.reserve
         self.tasks: dict[RequestView, Task] = {}
+        self.hosted = 0  # tasks
 
     def start_prompt(self, request: RequestView) -> Task:
         """A prompt starts on the reserve."""
@@ -77,6 +78,7 @@ class Ledger:
         self._move_to_main(task, task.start)
         task.generates, task.host, task.return_at = True, host, host.start + lent
         host.guests.append(task)
+        self.hosted += 1
 
     def extend(self, task: Task, tokens: int) -> bool:
         """Let an outgrown `task` have `tokens` from the reserve; False if that is not there."""
@@ -104,6 +106,7 @@ class Ledger:
             guest.main += needed
             self.free -= needed
             guest.host = None
+        self.hosted -= len(task.guests)
         task.guests.clear()
         self.reserve += task.reserve
         self._leave_group(task, task.main)
@@ -128,6 +131,7 @@ class Ledger:
         if task.host is not None:
             task.host.guests.remove(task)
             task.host = None
+            self.hosted -= 1
 
     def _leave_group(self, task: Task, leaves_behind: int) -> None:
         group, task.group = task.group, None

@@ -18,6 +18,7 @@ class Lengths:
 
     def __init__(self, padding_percent: int, under_percent: int) -> None:
         self._constant = padding_percent
+        self.outgrown = 0  # requests that ended longer than their padded prediction
         self._padding = Padding(under_percent, initial=padding_percent) if under_percent else None
 
     @property
@@ -32,5 +33,6 @@ class Lengths:
 
     def finished(self, request: RequestView, predicted: float) -> None:
         """`request` ran to its end; `predicted` output tokens were expected when it arrived."""
+        self.outgrown += request.num_output_tokens > ceil(predicted * (100 + self.percent) / 100)
         if self._padding is not None:
             self._padding.finished(predicted, request.num_output_tokens)

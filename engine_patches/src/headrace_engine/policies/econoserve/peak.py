@@ -21,7 +21,7 @@ from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.plan import NOTHING, Yielding
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
-LOOKED_AT = 16  # steps in which each running request is looked at once
+LOOKED_AT = 32  # steps in which each running request is looked at once
 
 Entry = tuple[int, int, int, RequestView]
 """(step of its end, number, tokens held less the step count, request)."""
@@ -32,7 +32,8 @@ class FuturePeak:
 
     def __init__(self, limits: EngineLimits, reserved_percent: int, lengths: Lengths) -> None:
         size = limits.block_size
-        self._capacity = limits.total_blocks // limits.kv_groups * size * (100 - reserved_percent) / 100
+        self._whole = limits.total_blocks // limits.kv_groups * size  # tokens
+        self._capacity = self._whole * (100 - reserved_percent) / 100
         self._waste = (size - 1) / 2  # of a request's last block, on average
         self._lengths = lengths
         self._step = 0
@@ -42,6 +43,7 @@ class FuturePeak:
         self._ends: list[int] | None = None  # None: to be measured anew, like the next two
         self._held: list[int] = []  # by those that end then or later, less their step counts
         self._peaks: list[float] = []  # highest use so far, plus the step count then
+        self._finals = 0  # tokens that all will hold at their ends, in sum
         self._turn = 0
 
     def give_way(self, view: EngineView) -> Yielding:
@@ -60,12 +62,17 @@ class FuturePeak:
             self.enter(request, view)
             yield request
 
+    def gauges(self) -> tuple[float, float, float]:
+        """Percent of the cache that all take at their ends in sum, tasks that wait, tasks hosted."""
+        return 100 * self._finals / self._whole, 0, 0
+
     def follow(self, view: EngineView) -> None:
         """Take in who runs now, a step after the last time."""
         self._step += 1
         running = view.running
-        if self._entries.keys() != set(running):
-            self._take_in(view)
+        now = set(running)
+        if self._entries.keys() != now:
+            self._take_in(now, view)
         for entry in self._due():
             self._look_at(entry[3], view)
         if running:
@@ -75,6 +82,8 @@ class FuturePeak:
 
     def fits(self, tokens: int, left: int) -> bool:
         """Whether a request may start that holds `tokens` at once and `left` more at its end."""
+        if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= self._capacity:
+            return True  # even if all ended at once
         if self._ends is None:
             self._measure()
         ends = self._ends or []
@@ -94,6 +103,13 @@ class FuturePeak:
         entry = (end, next(self._numbers), request.num_tokens - self._step, request)
         self._entries[request] = entry
         insort(self._sorted, entry)
+        self._finals += entry[0] + entry[2]
+        self._ends = None
+
+    def _strike(self, request: RequestView) -> None:
+        entry = self._entries.pop(request)
+        del self._sorted[bisect_left(self._sorted, entry)]
+        self._finals -= entry[0] + entry[2]
         self._ends = None
 
     def _due(self) -> list[Entry]:
@@ -104,20 +120,18 @@ class FuturePeak:
             due.append(entry)
         return due
 
-    def _take_in(self, view: EngineView) -> None:
-        running = set(view.running)
+    def _take_in(self, running: set[RequestView], view: EngineView) -> None:
         for request in [each for each in self._entries if each not in running]:
-            del self._sorted[bisect_left(self._sorted, self._entries.pop(request))]
+            self._strike(request)
         for request in view.running:
             if request not in self._entries:
                 self.enter(request, view)
-        self._ends = None
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
         end = self._step + self._lengths.left(request, view)
         if (entry[0], entry[2] + self._step) != (end, request.num_tokens):
-            del self._sorted[bisect_left(self._sorted, entry)]
+            self._strike(request)
             self.enter(request, view)
 
     def _measure(self) -> None:

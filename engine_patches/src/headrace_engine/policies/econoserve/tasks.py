@@ -46,7 +46,7 @@ class Tasks:
     queue: TaskQueue
     deadlines: Deadlines
     _groups: dict[int, Group] = field(default_factory=dict)  # of this step, by allotted blocks
-    _waits: bool = False  # some GT does, after this step's were let in
+    _waiting: int = 0  # GTs, after this step's were let in
 
     def give_way(self, view: EngineView) -> Yielding:
         """A step begins: settle what happened, let waiting GTs in, hide the others."""
@@ -55,7 +55,7 @@ class Tasks:
         preempted = self._outgrown()
         waiting = [task for task in self.ledger.tasks.values() if _waits(task)]
         waiting = self._let_in(waiting, view)
-        self._waits = bool(waiting)
+        self._waiting = len(waiting)
         short = view.free_blocks < len(view.running) * self.limits.kv_groups
         if not (waiting or preempted or short):
             return NOTHING
@@ -82,14 +82,19 @@ class Tasks:
             if smaller not in started:
                 yield smaller
 
+    def gauges(self) -> tuple[float, float, float]:
+        """Percent of the cache that is allotted, tasks that wait with their KV, tasks hosted."""
+        left = self.ledger.free + self.ledger.reserve
+        return 100 * (1 - left / self.limits.total_blocks), self._waiting, self.ledger.hosted
+
     def _start(self, request: RequestView, view: EngineView) -> bool:
         blocks, ledger = self.limits.blocks(request.num_tokens), self.ledger
         if view.running and blocks > view.free_blocks - view.promised_blocks:
             return False
         left = self.lengths.left(request, view)
-        if not self._waits and ledger.free >= self.limits.blocks(request.num_tokens + left):
+        if not self._waiting and ledger.free >= self.limits.blocks(request.num_tokens + left):
             ledger.allot(ledger.start_prompt(request), left, self._group(left))
-        elif not self._waits and ledger.free >= blocks and (room := self._room(left)):
+        elif not self._waiting and ledger.free >= blocks and (room := self._room(left)):
             ledger.lodge(ledger.start_prompt(request), left, *room)
         elif ledger.reserve >= blocks or not view.running:
             ledger.start_prompt(request)
