@@ -26,7 +26,6 @@ from headrace_engine.contracts import PolicyDocument, Slo, StepBudget, codec
 from headrace_engine.cost import catalog
 from headrace_engine.policies import registry
 from headrace_engine.policies.view import Targets
-from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -85,6 +84,8 @@ def arrivals(count: int) -> Iterator[Arrival]:
 
 def soak(count: int) -> dict[str, float]:
     """Serve `count` requests; raises RuntimeError if one is lost, gets stuck or ends early."""
+    from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415  vLLM takes ten seconds to import
+
     turns = itertools.cycle(documents())
     engine = SimulatedEngine(SETTINGS, catalog.find("llama-3-8b", "H100"), next(turns))
     pool = engine.scheduler.kv_cache_manager.block_pool

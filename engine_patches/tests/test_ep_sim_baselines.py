@@ -32,8 +32,7 @@ def mean_ttft(run):
     return sum(outcome.ttft for outcome in run.outcomes) / len(run.outcomes)
 
 
-@pytest.mark.parametrize("budget", [0, 256])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "budget"), [*((name, 256) for name in NAMES), ("SRPT", 0), ("MultiRes", 0)])
 def test_a_baseline_plans_every_step_itself_and_serves_everyone(tools, name, budget):
     policy = tools["baselines"].BASELINES[name](step_budget=budget)
     engine = tools["engine"](tools["settings"], COST, policy)
