@@ -138,6 +138,18 @@ def test_who_is_far_ahead_skips_a_step_that_others_wait_for():
     assert not planned(view, slo_budget(), skipping=True)[1].yielding.hidden
 
 
+def test_inner_state_is_shown():
+    view = FakeView(now=0.9, default_targets=TTFT, waiting=[waits("late", 5, -0.2), waits("a", 9, 0.3)])
+    policy, _, _ = planned(view)
+    assert policy.gauges is not None
+    assert dict(zip(accelgen.GAUGES, policy.gauges(), strict=True)) == {
+        "in_time": 1,
+        "hopeless": 1,
+        "limit_ms": 0,
+        "preempted": 0,
+    }
+
+
 targets = st.builds(
     Targets,
     ttft=st.none() | st.sampled_from([0.001, 0.3, 2.0]),

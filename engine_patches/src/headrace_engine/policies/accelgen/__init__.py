@@ -19,6 +19,12 @@ from headrace_engine.policies.step_budget import StepBudget
 from headrace_engine.policies.view import EngineLimits
 
 STEP_BUDGET = "SLO"
+GAUGES = {
+    "in_time": "waiting requests that can still meet their targets, or have none",
+    "hopeless": "waiting requests that can no longer meet their targets",
+    "limit_ms": "how long a step may take for the targets of running requests; 0: as long as it likes",
+    "preempted": "running requests that lost their KV to an urgent one, since the policy was set",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +93,11 @@ def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Po
     order = UrgencyOrder(
         params.gamma / 1000, params.selection, params.patience, limits, steps, ordering=params.ordering
     )
-    return Policy(
-        order=order,
-        admission=order.admit,
-        step_budget=steps,
-        yielder=GivingWay(order, steps, exclusive=params.exclusive, preemption=params.preemption),
-    )
+    giving_way = GivingWay(order, steps, exclusive=params.exclusive, preemption=params.preemption)
+
+    def gauges() -> tuple[float, ...]:
+        waiting, hopeless = order.counts()
+        limit = steps.pace.limit or 0.0
+        return waiting - hopeless, hopeless, limit * 1000, giving_way.preempted
+
+    return Policy(order, order.admit, steps, giving_way, gauges=gauges)

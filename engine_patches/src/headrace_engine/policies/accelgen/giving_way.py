@@ -25,6 +25,7 @@ class GivingWay:
         self._steps = steps
         self._exclusive = exclusive
         self._preemption = preemption
+        self.preempted = 0  # for urgent ones, in sum
 
     def __call__(self, view: EngineView) -> Yielding:
         """What running requests give up in this step."""
@@ -35,6 +36,7 @@ class GivingWay:
         if self._preemption and view.running:
             if view.waiting:
                 preempted = self._victims(view)
+                self.preempted += len(preempted)
             if view.free_blocks * SCARCE < len(view.running) * view.limits.kv_groups:
                 running = self._relaxed_last(view)
         prefills = [request for request in self._steps.pace.prefills() if request not in preempted]

@@ -114,6 +114,10 @@ class UrgencyOrder:
             if passed > LOOK_AHEAD or not self._ordering or request in self._ageing.overdue(view):
                 return
 
+    def counts(self) -> tuple[int, int]:
+        """How many wait, and how many of them are hopeless."""
+        return len(self._waiting), len(self._hopeless)
+
     def hopeless(self, request: RequestView) -> bool:
         """Whether a waiting request can no longer meet its targets."""
         return self._waiting[request].place == "hopeless"
