@@ -41,7 +41,7 @@ import random
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,18 @@ WARM_UP = 1000  # requests
 CONTEXT = 131_072
 SOAK = 200_000  # requests
 SERVEGEN_REQUESTS = 10_000
+TEXT_REQUESTS = 8000
+TABLE = {  # its columns: a figure each, and its heading
+    "accuracy_percent": "fits when padded, %",
+    "near_percent": "near, %",
+    "calibration_50_percent": "at most the prediction, %",
+    "over_percent": "KV over, %",
+    "under_percent": "KV under, %",
+    "padding_percent": "padding for 25 % too short, %",
+    "mean_absolute_error": "error, tokens",
+    "mean_absolute_error_none": "error of `None`, tokens",
+    "microseconds_per_request": "µs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +96,18 @@ def main() -> None:
     """Measure and write the figures."""
     parser = argparse.ArgumentParser(description="How well output lengths are predicted.")
     parser.add_argument("--requests", type=int, default=20_000, help="of each workload (default %(default)s)")
-    parser.add_argument("--soak", type=int, default=SOAK, help="requests of the soak (default %(default)s)")
     arguments = parser.parse_args()
     figures: dict[str, float] = {}
     for name, asked in all_workloads(arguments.requests):
         figures |= report(name, measure(asked))
-    text = synthetic_text(arguments.requests, seed=0)
+    text = synthetic_text(min(TEXT_REQUESTS, arguments.requests), seed=0)
     figures |= report("synthetic-text", measure(text))
     learned = Learned(Quantile())
     figures |= report("synthetic-text_learned", judged(replay(learned, text, learned.work)))
-    figures |= report("soak", soak(arguments.soak))
-    print(results.write("prediction", "python -m e2e.bench.prediction", figures))
+    figures |= report("soak", soak(min(SOAK, 10 * arguments.requests)))
+    command = f"python -m e2e.bench.prediction --requests {arguments.requests}"
+    print(results.write("prediction", command, figures))
+    (results.RESULTS / "prediction.md").write_text(page(figures))
 
 
 def report(workload: str, measured: dict[str, float]) -> dict[str, float]:
@@ -103,6 +116,23 @@ def report(workload: str, measured: dict[str, float]) -> dict[str, float]:
     for key, value in measured.items():
         print(f"  {key:32}{value:10.1f}", flush=True)
     return {f"{workload.replace('-', '_')}_{key}": round(value, 2) for key, value in measured.items()}
+
+
+def page(figures: Mapping[str, float]) -> str:
+    """A table of the workloads; the module says what its columns mean."""
+    key = "_accuracy_percent"
+    names = [name.removesuffix(key) for name in figures if name.endswith(key)]
+    rows = [["workload", *TABLE.values()], ["---", *("---:" for _ in TABLE)]]
+    for name in names:
+        told = [figures.get(f"{name}_{each}") for each in TABLE]
+        rows.append([name.replace("_", "-"), *("" if each is None else f"{each:.1f}" for each in told)])
+    lines = ["# Predicted output lengths", "", *("| " + " | ".join(row) + " |" for row in rows), ""]
+    explained = (
+        "`e2e/bench/prediction.py` says what the columns are, and docs/prediction.md what to make of them."
+    )
+    soaked, grew = figures["soak_requests"], figures["soak_growth_kib"]
+    lines += [explained, f"Over {soaked:,.0f} requests that all differ, memory grew by {grew:,.0f} KiB."]
+    return "\n".join(lines) + "\n"
 
 
 def all_workloads(most: int) -> Iterable[tuple[str, list[Asked]]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.bench import prediction
-from e2e.bench.prediction import Answered, Asked, judged, replay, soak, synthetic_text
+from e2e.bench.prediction import Answered, Asked, judged, page, replay, soak, synthetic_text
 from headrace_engine.prediction import Features, Quantile
 
 
@@ -54,3 +54,15 @@ def test_a_soak_tells_what_it_used():
     assert figures["requests"] == 50
     assert figures["peak_mib"] > 0
     assert figures["mean_microseconds_per_request"] > 0
+
+
+def test_the_page_has_a_row_for_each_workload():
+    figures = {
+        "code_accuracy_percent": 59.66,
+        "code_near_percent": 1.0,
+        "text_learned_accuracy_percent": 70.0,
+    }
+    text = page(figures | {"soak_requests": 200_000, "soak_growth_kib": 4.0})
+    assert "| code | 59.7 | 1.0 |" in text
+    assert "| text-learned | 70.0 |  |" in text
+    assert "200,000 requests" in text
