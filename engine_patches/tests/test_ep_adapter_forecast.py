@@ -64,6 +64,7 @@ class Request(SimpleNamespace):
 
 def request(prompt=100, output=0, most=1000, **wishes):
     return Request(
+        request_id="r",
         num_prompt_tokens=prompt,
         num_output_tokens=output,
         max_tokens=most,

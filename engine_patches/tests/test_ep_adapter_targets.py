@@ -43,7 +43,7 @@ def test_a_wish_counts_up_to_the_tightest_allowed(wish, found):
 
 def test_wishes_are_read_from_what_clients_send():
     given = {"headrace_ttft_ms": 250, "headrace_tbt_ms": "40", "headrace_jct_ms": 1500.5, "top": 3}
-    wishes = read_wishes(given | {"headrace_output_tokens": "80"}, OPEN)
+    wishes = read_wishes("r", given | {"headrace_output_tokens": "80"}, OPEN)
     assert wishes.targets == Targets(0.25, 0.04, 1.5005)
     assert (wishes.output_tokens, wishes.ignored) == (80, 0)
 
@@ -53,16 +53,36 @@ def test_wishes_are_read_from_what_clients_send():
 )
 def test_a_bad_wish_is_left_out_and_counted(value):
     for key in ("headrace_ttft_ms", "headrace_output_tokens"):
-        wishes = read_wishes({key: value}, OPEN)
+        wishes = read_wishes("r", {key: value}, OPEN)
         assert (wishes.targets, wishes.output_tokens, wishes.ignored) == (NO_TARGETS, None, 1)
 
 
 def test_wishes_need_the_services_leave():
     every = {f"headrace_{key}": 100 for key in ("ttft_ms", "tbt_ms", "jct_ms", "output_tokens")}
-    assert read_wishes(every, Slo(ttft_ms=500)).ignored == 4
-    unbounded = read_wishes(every, Slo(per_request=PerRequest()))
+    assert read_wishes("r", every, Slo(ttft_ms=500)).ignored == 4
+    unbounded = read_wishes("r", every, Slo(per_request=PerRequest()))
     assert (unbounded.targets, unbounded.output_tokens, unbounded.ignored) == (NO_TARGETS, 100, 3)
-    assert read_wishes(None, OPEN) is read_wishes({"other": 1}, OPEN) is NO_WISHES
+    assert read_wishes("r", None, OPEN) is read_wishes("r", {"other": 1}, OPEN) is NO_WISHES
+
+
+@pytest.mark.parametrize(
+    "request_id",
+    [
+        "chatcmpl-7f3a~headrace~250~~~80~-1a2b3c4d",
+        "cmpl-7f3a~headrace~250~~~80~-0-1a2b3c4d",
+        "1_chatcmpl-7f3a~headrace~250~~~80~-1a2b3c4d",
+    ],
+)
+def test_the_gateways_wishes_are_in_the_requests_id(request_id):
+    wishes = read_wishes(request_id, {"headrace_tbt_ms": 70}, OPEN)
+    assert (wishes.targets, wishes.output_tokens) == (Targets(0.25, 0.07), 80)
+    assert read_wishes(request_id, {"headrace_ttft_ms": 900}, OPEN).targets == Targets(0.9)
+
+
+@pytest.mark.parametrize("mark", ["~headrace~", "~headrace~1~2~", "~headrace~~~~~", "~headrace~x~y~z~w~"])
+def test_an_id_that_says_nothing_usable_is_no_wish(mark):
+    wishes = read_wishes(f"chatcmpl-1{mark}", None, OPEN)
+    assert (wishes.targets, wishes.output_tokens) == (NO_TARGETS, None)
 
 
 ms = st.none() | st.integers(1, 10**6)

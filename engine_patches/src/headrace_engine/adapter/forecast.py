@@ -100,7 +100,7 @@ class Forecast:
         if document.slo != self._slo:
             self._slo = document.slo
             for seen in self._live.values():
-                seen.wishes = read_wishes(_extra_args(seen.request), self._slo)
+                seen.wishes = _wishes(seen.request, self._slo)
                 seen.targets = self._resolve(seen)
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Forecast:
 
     def arrived(self, request: Any) -> Foreseen:
         """A request was handed to the scheduler."""
-        wishes = read_wishes(_extra_args(request), self._slo)
+        wishes = _wishes(request, self._slo)
         self.ignored_wishes += wishes.ignored
         features = _features(request, self.most_output(request), wishes.output_tokens)
         seen = Foreseen(request, features, wishes)
@@ -239,9 +239,9 @@ def ran_to_its_end(request: Any) -> bool:
     return bool(reason != "ERROR")
 
 
-def _extra_args(request: Any) -> Any:
+def _wishes(request: Any, slo: Slo) -> Wishes:
     sampling = request.sampling_params
-    return None if sampling is None else sampling.extra_args
+    return read_wishes(request.request_id, None if sampling is None else sampling.extra_args, slo)
 
 
 def _features(request: Any, most_output: int, hint: int | None) -> Features:

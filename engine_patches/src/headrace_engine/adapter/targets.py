@@ -1,8 +1,7 @@
 """What a request shall meet: its service's targets, or what its client asked for within the service's limits.
 
-A client asks with `vllm_xargs` in the body: `headrace_ttft_ms`, `headrace_tbt_ms`, `headrace_jct_ms`, and
-`headrace_output_tokens` for the output that it expects. A wish that is no number, out of range or not allowed
-is left out and counted; the request is served like any other. Nothing here imports vLLM.
+How a client asks is in `contracts.wishes`. A wish that is no number, out of range or not allowed is left out
+and counted; the request is served like any other. Nothing here imports vLLM.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from headrace_engine.contracts import Slo
+from headrace_engine.contracts import Slo, wishes
 from headrace_engine.control.records import Target
 from headrace_engine.cost.model import Batch, CostModel, unloaded_seconds
 from headrace_engine.policies.view import NO_TARGETS, Targets
@@ -34,14 +33,17 @@ class Wishes:
 NO_WISHES = Wishes()
 
 
-def read_wishes(extra_args: Mapping[str, Any] | None, slo: Slo) -> Wishes:
-    """The wishes in a request's `SamplingParams.extra_args`, in seconds and tokens, not clamped yet."""
-    if not extra_args:
+def read_wishes(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo) -> Wishes:
+    """The wishes in a request's id and `SamplingParams.extra_args`, which win; not clamped yet."""
+    told: Mapping[str, Any] = wishes.from_request_id(request_id)
+    if extra_args:
+        told = {**told, **extra_args}
+    if not told:
         return NO_WISHES
     ignored = 0
     found: dict[str, float] = {}
     for kind in KINDS:
-        given = extra_args.get(f"headrace_{kind}_ms")
+        given = told.get(f"headrace_{kind}_ms")
         if given is not None:
             value = _number(given, LONGEST_MS)
             if value is None or not _allowed(slo, kind):
@@ -49,7 +51,7 @@ def read_wishes(extra_args: Mapping[str, Any] | None, slo: Slo) -> Wishes:
             else:
                 found[kind] = value / 1000
     tokens = None
-    given = extra_args.get("headrace_output_tokens")
+    given = told.get("headrace_output_tokens")
     if given is not None:
         value = _number(given, MOST_TOKENS)
         if value is None or slo.per_request is None:
@@ -61,7 +63,7 @@ def read_wishes(extra_args: Mapping[str, Any] | None, slo: Slo) -> Wishes:
     return Wishes(Targets(**found), tokens, ignored)
 
 
-def resolve(slo: Slo, wishes: Targets, unloaded: float | None) -> Targets:
+def resolve(slo: Slo, wish: Targets, unloaded: float | None) -> Targets:
     """The targets of a request that takes `unloaded` seconds alone; None if that is not known yet.
 
     A wish counts up to the tightest that `slo.per_request` allows: the service's own if it names none.
@@ -70,12 +72,12 @@ def resolve(slo: Slo, wishes: Targets, unloaded: float | None) -> Targets:
     if slo.jct_scale_percent is not None and unloaded is not None:
         scaled = slo.jct_scale_percent / 100 * unloaded
     allowed = slo.per_request
-    if allowed is None or wishes == NO_TARGETS:
+    if allowed is None or wish == NO_TARGETS:
         return Targets(_seconds(slo.ttft_ms), _seconds(slo.tbt_ms), _either(_seconds(slo.jct_ms), scaled))
     return Targets(
-        _clamped(wishes.ttft, _seconds(slo.ttft_ms), allowed.ttft_ms),
-        _clamped(wishes.tbt, _seconds(slo.tbt_ms), allowed.tbt_ms),
-        _clamped(wishes.jct, _either(_seconds(slo.jct_ms), scaled), allowed.jct_ms),
+        _clamped(wish.ttft, _seconds(slo.ttft_ms), allowed.ttft_ms),
+        _clamped(wish.tbt, _seconds(slo.tbt_ms), allowed.tbt_ms),
+        _clamped(wish.jct, _either(_seconds(slo.jct_ms), scaled), allowed.jct_ms),
     )
 
 

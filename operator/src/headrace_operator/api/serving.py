@@ -74,9 +74,10 @@ class PerRequest(Block):
     """What clients may ask for themselves."""
 
     enabled: bool = live(
-        "Whether requests may bring targets of their own and a hint of how long their output will be, as "
-        "headrace_ttft_ms, headrace_tbt_ms, headrace_jct_ms and headrace_output_tokens in the body's "
-        "vllm_xargs. What is not a number or not allowed is ignored and counted.",
+        "Whether requests may bring targets of their own and a hint of how long their output will be: "
+        "headers x-headrace-ttft-ms, x-headrace-tbt-ms, x-headrace-jct-ms and x-headrace-output-tokens with "
+        "chat and text completions, or headrace_ttft_ms and so on in the vllm_xargs of any body. What is no "
+        "number or not allowed is ignored and counted.",
         False,
     )
     min_ttft: Duration | None = live(
