@@ -15,10 +15,9 @@ def serve():
 
     from headrace_engine.sim.disaggregated import Link, simulate_disaggregated
 
-    def run(arrivals, per_second=1e9, **changed):
-        return simulate_disaggregated(
-            arrivals, settings(**changed), Line(0.01, 0.001), Link(1000, per_second)
-        )
+    def run(arrivals, per_second=1e9, per_token=0.001, **changed):
+        cost = Line(0.01, per_token)
+        return simulate_disaggregated(arrivals, settings(**changed), cost, Link(1000, per_second))
 
     return run
 
@@ -52,7 +51,7 @@ def test_prefills_do_not_delay_decodes(serve):
 def test_everyone_is_served_though_kv_is_short(serve):
     from ep_sim import load
 
-    run = serve(load(60), num_blocks=150)
+    run = serve(load(60), per_token=0.00005, num_blocks=150)
     assert run.preemptions > 0
     assert not any(outcome.lost for outcome in run.outcomes)
 
