@@ -27,7 +27,7 @@ WHY = {
     "rate_of_sarathi": "its chunks and their budget are in today's vLLM; budget 512 here",
     "rate_of_distserve_on_two_gpus": "a simulated pair with a free hand-over, see `sim/disaggregated.py`",
     "jct2_attainment_below_oracle_points": "the paper's means over its data; lengths here are 75 % right",
-    "jct_of_variant_d": "mean JCT of the variant / of the whole (Full), at load 1",
+    "jct_of_variant_d": "mean JCT of the variant / of Full, both as published, at load 1",
     "jct_of_variant_sd": "as above",
     "jct_of_variant_sdo": "as above",
     "kv_use_above_stock_points": "stock already fills the cache when it queues",
