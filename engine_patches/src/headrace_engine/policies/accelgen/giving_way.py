@@ -39,7 +39,11 @@ class GivingWay:
                 self.preempted += len(preempted)
             if view.free_blocks * SCARCE < len(view.running) * view.limits.kv_groups:
                 running = self._relaxed_last(view)
-        prefills = [request for request in self._steps.pace.prefills() if request not in preempted]
+        prefills = [
+            request
+            for request in self._steps.pace.prefills()
+            if request.num_computed_tokens < request.num_tokens and request not in preempted
+        ]
         if prefills and view.waiting and self._exclusive:
             caps = self._chunks(prefills, view)
         if not (caps or preempted or hidden) and running is None:
