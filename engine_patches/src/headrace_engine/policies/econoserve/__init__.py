@@ -122,7 +122,7 @@ class Params:
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
     """EconoServe's order, admission and yielding, within `step_budget`."""
     lengths, pace = Lengths(params.padding_percent, params.under_percent), Pace()
-    deadlines = Deadlines(pace, lengths)
+    deadlines = Deadlines(pace)
     queue = TaskQueue(_ranking(params, lengths), deadlines, params.patience, limits)
     if params.variant == "General":
         form: FuturePeak | Tasks = FuturePeak(limits, params.reserved_percent, lengths)

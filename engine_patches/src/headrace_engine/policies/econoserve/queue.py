@@ -54,9 +54,8 @@ class Pace:
 class Deadlines:
     """By when a waiting request must start if it is to meet its targets at the pace of now."""
 
-    def __init__(self, pace: Pace, lengths: Lengths) -> None:
+    def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._lengths = lengths
 
     def latest_start(self, request: RequestView, view: EngineView) -> float:
         """Unix seconds; inf without targets."""
