@@ -56,7 +56,6 @@ def test_what_is_no_duration(text):
         ({"scheduling": {"policy": "SJF"}}, "spec.scheduling"),
         ({"scheduling": {"policy": "LARRY", "larry": {"alpha": -1}}}, "alpha"),
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
-        ({"scheduling": {"stepBudget": {"mode": "SLO"}}}, "set slo.tbt"),
         ({"slo": {"jct": "30s", "jctScalePercent": 200}}, "exclude each other"),
         ({"slo": {"jctScalePercent": 99}}, "spec.slo.jctScalePercent"),
     ],
@@ -106,10 +105,9 @@ def test_a_budget_left_to_the_policy_is_spelled_out_for_engines(policy):
     assert document.step_budget.mode == registry.default_budget(policy)
 
 
-def test_a_budget_by_target_takes_the_services_or_the_requests():
-    for slo in ({"tbt": "50ms"}, {"perRequest": {"enabled": True, "minTbt": "50ms"}}):
-        parsed = parse(body(slo=slo, scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}}))
-        assert policy_document(parsed).step_budget.mode == "SLO"
+def test_a_budget_by_target_goes_with_any_policy():
+    parsed = parse(body(scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}}))
+    assert policy_document(parsed).step_budget.mode == "SLO"
 
 
 def test_what_requests_may_ask_for_is_told_only_where_it_is_enabled():

@@ -35,10 +35,6 @@ BAD = {
         ["spec.slo", "exclude each other"],
     ),
     "faster than alone": ({"slo": {"jctScalePercent": 99}}, ["spec.slo.jctScalePercent", "100"]),
-    "budget for no target": (
-        {"scheduling": {"stepBudget": {"mode": "SLO"}}},
-        ["stepBudget.mode SLO keeps a TBT target", "slo.tbt"],
-    ),
     "unknown predictor": (
         {"prediction": {"predictor": "Guess"}},
         ["spec.prediction.predictor", '"Quantile"'],

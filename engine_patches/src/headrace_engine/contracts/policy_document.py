@@ -17,7 +17,7 @@ class StepBudget:
 
     `Policy`: the mode that the policy is made for, see `registry.default_budget`. `Engine`: vLLM's own
     `--max-num-batched-tokens`. `Fixed`: `tokens`, never above the engine's own limit. `SLO`: as many as the
-    tightest TBT target of the running requests leaves time for.
+    targets of the running requests leave time for.
     """
 
     mode: Literal["Policy", "Engine", "Fixed", "SLO"] = "Policy"

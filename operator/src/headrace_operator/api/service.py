@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from headrace_engine.contracts import ContractError, PerRequest, PolicyDocument
 from headrace_engine.contracts import Prediction as PredictionDocument
 from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
-from headrace_operator.api.base import Block, live, milliseconds, rolls, rule, ruled
+from headrace_operator.api.base import Block, live, milliseconds, rolls
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
 from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo
@@ -60,24 +60,6 @@ class Spec(Block):
     routing: Routing = live("How the gateway spreads requests over replicas.", Routing())
     disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
     pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())
-
-    model_config = ruled(
-        rule(
-            "!has(self.scheduling) || !has(self.scheduling.stepBudget)"
-            " || self.scheduling.stepBudget.mode != 'SLO' || (has(self.slo) && (has(self.slo.tbt)"
-            " || (has(self.slo.perRequest) && self.slo.perRequest.enabled"
-            " && has(self.slo.perRequest.minTbt))))",
-            "scheduling.stepBudget.mode SLO keeps a TBT target: set slo.tbt, or slo.perRequest.enabled and"
-            " minTbt",
-        )
-    )
-
-    @model_validator(mode="after")
-    def _budget_has_a_target(self) -> Spec:
-        own = self.slo.per_request
-        if self.scheduling.step_budget.mode == "SLO" and not (self.slo.tbt or (own.enabled and own.min_tbt)):
-            raise ValueError("scheduling.stepBudget.mode SLO keeps a TBT target: set slo.tbt")
-        return self
 
 
 @dataclass(frozen=True, slots=True)

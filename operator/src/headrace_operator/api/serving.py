@@ -26,8 +26,8 @@ class StepBudget(Block):
 
     mode: Literal["Policy", "Engine", "Fixed", "SLO"] = live(
         "Policy is what the scheduling policy is made for: SLO for AccelGen, Engine for the others. Engine "
-        "keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`; SLO takes as many as the tightest "
-        "TBT target of the running requests leaves time for. None exceeds the engine's limit.",
+        "keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`; SLO takes as many as the "
+        "targets of the running requests leave time for. None exceeds the engine's limit.",
         "Policy",
     )
     tokens: int | None = live(
