@@ -53,7 +53,7 @@ class Params:
         ),
     )
     patience: int = field(
-        default=200,
+        default=300,
         metadata=doc(
             "How much may overtake a request, as with LARRY: once the engine has started this much work since"
             " it joined, it goes ahead of all others. 100 is the most work that has waited at once since the"
