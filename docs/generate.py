@@ -28,7 +28,10 @@ from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.gateway import metrics as gateway_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md")
+PAGES = (
+    *("README.md", "docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md"),
+    *("docs/policies/econoserve.md", "docs/policies/accelgen.md"),
+)
 RESULTS = ROOT / "e2e/bench/results"
 HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())
 FIRST = 6  # rows of a study in README

@@ -24,13 +24,19 @@ STUDIES = (
     "larry",
     "sal",
     "prefix",
+    "econoserve",
+    "accelgen",
+    "step_budget",
+    "policy_soak",
     "live_fit",
     "sim_speed",
     "plan_cost",
+    "prediction",
     "gateway",
     "switch",
 )
-POOLED = ("larry", "sal", "prefix")  # modules with `run(options)` that share one pool; others have a process
+POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")
+"""Modules with `run(options)` that share one pool; the others have a process each."""
 
 
 def main() -> int:

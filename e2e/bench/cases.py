@@ -11,18 +11,22 @@ from typing import Any
 
 from e2e.bench import workloads
 from e2e.bench.pool import ENGINE_SOURCES, REPOSITORY, Figures, run_all
-from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.contracts import PerRequest, PolicyDocument, Slo, StepBudget
 from headrace_engine.cost import catalog
 from headrace_engine.cost.model import CostModel, sensitivity, unloaded_seconds
 from headrace_engine.policies import registry
+from headrace_engine.policies.view import NO_TARGETS
 from headrace_engine.sim import metrics
 from headrace_engine.sim.metrics import Targets
+from headrace_engine.sim.oracle import Oracle
+from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 
 STOCK = "stock"
 DEFAULT_BUDGET = 8192
 TUNED = tuple((budget, watermark) for budget in (8192, 2048, 1024) for watermark in (0.0, 0.05))
+JCT_SCALES = (1.25, 1.5, 3.0)  # times alone, beside 2 and 5
 GRID = tuple((mixed, overhead) for mixed in (1.0, 1.4, 1.8) for overhead in (0.0, 1.0, 3.0))
 SOURCES = (*ENGINE_SOURCES, REPOSITORY / "e2e/bench/cases.py")
 
@@ -35,6 +39,7 @@ class Engine:
     gpu: str
     settings: EngineSettings
     fitted_to: str | None = None  # part of the name of the engine that the cost model is of
+    tensor_parallel: int = 1
 
 
 def _engine(model: str, gpu: str, kv: tuple[int, int], longest: int, fitted: str | None = None) -> Engine:
@@ -56,6 +61,9 @@ ENGINES = {
     "llama-3-8b-a100": _engine("llama-3-8b", "A100", (27_648, 16), 8192),  # 54 GiB
     "llama-2-13b-a100": _engine("llama-2-13b", "A100", (3_680, 16), 4096),  # 46 GB
     "opt-13b-a100": _engine("opt-13b", "A100", (457, 32), 2048, "DistServe"),  # 12 GB: KV binds
+    "llama-3-70b-h100": replace(  # 156 GiB of KV on four GPUs
+        _engine("llama-3-70b", "H100", (31_900, 16), 8192), tensor_parallel=4
+    ),
 }
 TARGETS = {
     "ttft": Targets(ttft=1.0),
@@ -63,7 +71,20 @@ TARGETS = {
     "ttft_tbt": Targets(ttft=1.0, tbt=0.05),
     "jct": Targets(jct_scale=5.0),
     "jct2": Targets(jct_scale=2.0),
+    "slow": Targets(ttft=10.0, tbt=0.1),
+    **{f"jct{scale * 100:.0f}": Targets(jct_scale=scale) for scale in JCT_SCALES},
 }
+ASKED = PerRequest(ttft_ms=1, tbt_ms=1, jct_ms=1)  # clients may ask for any target, and tell lengths
+SLOS = {
+    "": Slo(per_request=ASKED),
+    "ttft_tbt": Slo(ttft_ms=1000, tbt_ms=50, per_request=ASKED),
+    "slow": Slo(ttft_ms=10_000, tbt_ms=100, per_request=ASKED),
+    "jct2": Slo(jct_scale_percent=200, per_request=ASKED),
+    **{f"jct{s * 100:.0f}": Slo(jct_scale_percent=round(s * 100), per_request=ASKED) for s in JCT_SCALES},
+}
+"""What a policy document asks for its service; most have the name of the targets that it is measured by."""
+DISTSERVE = "DistServe"
+LINK = 300e9  # bytes/s from one GPU to the other that DistServe moves KV at: NVLink's of an A100, one way
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +104,9 @@ class Case:
     mixed: float = 1.0  # mixed_attention_factor
     overhead_ms: float = 0.0
     sync: bool = False  # plan each step when the last has ended, also where the engine would plan ahead
+    budget_mode: str = ""  # of the policy document, where `step_budget` is 0
+    slo: str = ""  # of `SLOS`
+    accuracy: int | None = None  # percent of the requests whose length is told truly; None: nobody tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +165,7 @@ def run_overload(job: Overload) -> Figures:
 
 def run_case(job: Timed) -> Figures:
     """Figures of one run."""
+    from headrace_engine.sim.disaggregated import Link, simulate_disaggregated  # noqa: PLC0415  it is slow
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
     case = job.case
@@ -151,18 +176,40 @@ def run_case(job: Timed) -> Figures:
     )
     arrivals = workloads.make(case.workload, case.requests, job.rate, case.seed, settings.max_model_len)
     cost = cost_of(case.engine, case.mixed, case.overhead_ms)
-    run = simulate(arrivals, settings, cost, policy_of(case))
+    if case.accuracy is not None:
+        arrivals = Oracle(case.accuracy / 100, case.seed)(arrivals)
+    if case.policy == DISTSERVE:
+        link = Link(catalog.shape(ENGINES[case.engine].model).kv_bytes_per_token, LINK)
+        run = simulate_disaggregated(arrivals, settings, cost, link)
+    else:
+        run = simulate(arrivals, settings, cost, policy_of(case))
 
     def unloaded(arrival: Arrival) -> float:
         return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, DEFAULT_BUDGET)
 
     return {
         **metrics.summarise(run.outcomes, TARGETS, unloaded),
+        **asked(run.outcomes),
         "rate": job.rate,
         "steps": run.steps,
         "kv_use": run.kv_use,
         "decisions": run.decisions,
     }
+
+
+def asked(outcomes: Sequence[Outcome]) -> Figures:
+    """`met_asked`: share of the requests whose own targets were met; `met_asked_{client}` of each client's.
+
+    Nothing if nobody asked for any.
+    """
+    middle = [each for each in metrics.steady(outcomes) if each.arrival.targets != NO_TARGETS]
+    groups: dict[str, list[bool]] = {}
+    for each in middle:
+        wanted = each.arrival.targets
+        met = metrics.met(each, Targets(ttft=wanted.ttft, tbt=wanted.tbt, jct=wanted.jct))
+        for name in ("met_asked", f"met_asked_{each.arrival.client}"):
+            groups.setdefault(name, []).append(met)
+    return {name: sum(each) / len(each) for name, each in groups.items()}
 
 
 def settings_of(engine: str, *, sync: bool) -> EngineSettings:
@@ -177,8 +224,10 @@ def policy_of(case: Case) -> Any:
         return None
     parameters = dict(case.parameters)
     if case.policy in registry.names():
-        budget = StepBudget("Fixed", case.step_budget) if case.step_budget else StepBudget()
-        return PolicyDocument(case.policy, parameters, budget)
+        budget = StepBudget(case.budget_mode) if case.budget_mode else StepBudget()  # type: ignore[arg-type]
+        if case.step_budget:
+            budget = StepBudget("Fixed", case.step_budget)
+        return PolicyDocument(case.policy, parameters, budget, SLOS[case.slo])
     from headrace_engine.sim.baselines import BASELINES  # noqa: PLC0415  it imports vLLM
 
     return BASELINES[case.policy](step_budget=case.step_budget, **parameters)
@@ -188,5 +237,5 @@ def policy_of(case: Case) -> Any:
 def cost_of(engine: str, mixed: float = 1.0, overhead_ms: float = 0.0) -> CostModel:
     """The engine's cost model at a point of the grid."""
     each = ENGINES[engine]
-    cost = catalog.find(each.model, each.gpu, engine=each.fitted_to)
+    cost = catalog.find(each.model, each.gpu, each.tensor_parallel, each.fitted_to)
     return sensitivity(cost, mixed, overhead_ms / 1000)

@@ -17,13 +17,13 @@ RESULTS = Path(__file__).parent / "results"
 def write(
     name: str,
     command: str,
-    figures: Mapping[str, float | None],
+    figures: Mapping[str, float | Mapping[str, float] | None],
     *,
     simulated: bool = False,
     keep_other_figures: bool = False,
     folder: Path = RESULTS,
 ) -> Path:
-    """Write `folder/name.json`; figures that are None are left out.
+    """Write `folder/name.json`; figures that are None are left out. A figure may be a table of figures.
 
     With `keep_other_figures`, figures already in the file which this run did not measure stay.
     """

@@ -42,8 +42,12 @@ def test_modern_engines_plan_ahead_unless_told_not_to():
 def test_policies_become_what_the_simulator_takes():
     assert cases.policy_of(CASE) is None
     fixed = replace(CASE, policy="LARRY", parameters=(("alpha", 5.0),), step_budget=1024)
-    assert cases.policy_of(fixed) == PolicyDocument("LARRY", {"alpha": 5.0}, StepBudget("Fixed", 1024))
-    assert cases.policy_of(replace(CASE, policy="FCFS")) == PolicyDocument("FCFS", {}, StepBudget())
+    assert cases.policy_of(fixed) == PolicyDocument(
+        "LARRY", {"alpha": 5.0}, StepBudget("Fixed", 1024), cases.SLOS[""]
+    )
+    assert cases.policy_of(replace(CASE, policy="FCFS")) == PolicyDocument(
+        "FCFS", {}, StepBudget(), cases.SLOS[""]
+    )
 
 
 def test_every_engine_has_a_cost_model():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace_engine.policies.view import EngineLimits
+from headrace_engine.cost.model import CostModel
+from headrace_engine.policies.view import NO_TARGETS, EngineLimits, Targets
 
 LIMITS = EngineLimits(block_size=16, kv_groups=1, total_blocks=1000, max_step_tokens=2048, max_running=256)
 
@@ -18,15 +19,20 @@ class FakeRequest:
     num_computed_tokens: int = 0
     num_preemptions: int = 0
     max_tokens: int = 16
+    num_output_tokens: int = 0  # of `num_tokens`
 
     @property
     def num_prompt_tokens(self) -> int:
-        return self.num_tokens
+        return self.num_tokens - self.num_output_tokens
 
 
 @dataclass(slots=True)
 class FakeView:
-    """`admit` does what the engine does with a request that it takes from a plan."""
+    """`admit` does what the engine does with a request that it takes from a plan.
+
+    `targets_of` and `outputs` are by request id; a request that is not there gets `default_targets`, and
+    `max_tokens` for its output.
+    """
 
     waiting: list[FakeRequest] = field(default_factory=list)
     running: list[FakeRequest] = field(default_factory=list)
@@ -34,6 +40,19 @@ class FakeView:
     promised_blocks: int = 0
     now: float = 0.0
     limits: EngineLimits = LIMITS
+    cost: CostModel | None = None
+    default_targets: Targets = NO_TARGETS
+    targets_of: dict[str, Targets] = field(default_factory=dict)
+    outputs: dict[str, float] = field(default_factory=dict)
+
+    def targets(self, request: FakeRequest) -> Targets:
+        return self.targets_of.get(request.request_id, self.default_targets)
+
+    def predicted_output(self, request: FakeRequest) -> float:
+        return self.outputs.get(request.request_id, request.max_tokens)
+
+    def most_output(self, request: FakeRequest) -> int:
+        return request.max_tokens
 
     def admit(self, request: FakeRequest) -> None:
         self.waiting.remove(request)

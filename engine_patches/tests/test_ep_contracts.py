@@ -17,7 +17,10 @@ from headrace_engine.contracts import (
     EngineStatus,
     GatewayConfig,
     LoadReport,
+    PerRequest,
     PolicyDocument,
+    Prediction,
+    PredictionState,
     SalParameters,
     Slo,
     StepBudget,
@@ -34,7 +37,8 @@ DOCUMENTS = {
         policy="LARRY",
         parameters={"alpha": 25},
         step_budget=StepBudget(mode="Fixed", tokens=1024),
-        slo=Slo(ttft_ms=500, tbt_ms=100, jct_ms=30_000),
+        slo=Slo(ttft_ms=500, tbt_ms=100, jct_scale_percent=200, per_request=PerRequest(ttft_ms=200)),
+        prediction=Prediction("Learned", quantile_percent=75),
     ).sealed(),
     "gateway_config": GatewayConfig(
         namespace="llm",
@@ -44,7 +48,7 @@ DOCUMENTS = {
         balancer="SAL",
         sal=SalParameters(kv_release="Gross"),
         max_queue_seconds=30.0,
-        slo=Slo(ttft_ms=500),
+        slo=Slo(ttft_ms=500, jct_ms=30_000),
         port=8000,
         sidecar_port=9400,
         prefix_caching=False,
@@ -82,6 +86,7 @@ DOCUMENTS = {
             fallback_steps=2,
             disabled=False,
         ),
+        prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
     ),
 }
 names = pytest.mark.parametrize("name", DOCUMENTS)

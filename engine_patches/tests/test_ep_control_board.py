@@ -37,12 +37,19 @@ records = st.builds(
     applied_hash=u64,
     disabled=st.booleans(),
     max_step_tokens=u32,
+    predictor=u32,
+    prediction_failures=u64,
+    predictions_learned=u64,
+    ignored_wishes=u64,
+    step_tokens=u32,
+    hidden=u32,
+    **{f"gauge_{place}": st.floats(0, 1e12) for place in range(1, 7)},
 )
 
 
 def uniform(n):
     """A record in which every number is `n`, so that a mixture of two shows."""
-    return BoardRecord(float(n), *([n] * 16), bool(n % 2), n)
+    return BoardRecord(float(n), *([n] * 16), bool(n % 2), *([n] * 7), *([float(n)] * 6))
 
 
 def is_uniform(record):

@@ -4,12 +4,12 @@ import jsonschema
 import pytest
 from ep_engine_view import LIMITS
 
-from headrace_engine.contracts import ContractError, PolicyDocument, Slo, StepBudget
+from headrace_engine.contracts import ContractError, PerRequest, PolicyDocument, Prediction, Slo, StepBudget
 from headrace_engine.policies import registry
 
 
 def test_names():
-    assert registry.names() == ("FCFS", "LARRY")
+    assert registry.names() == ("FCFS", "LARRY", "EconoServe", "AccelGen")
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -40,7 +40,10 @@ def test_every_policy_explains_itself(name):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (PolicyDocument("SJF"), "PolicyDocument.policy: 'SJF' is not one of FCFS, LARRY"),
+        (
+            PolicyDocument("SJF"),
+            "PolicyDocument.policy: 'SJF' is not one of FCFS, LARRY, EconoServe, AccelGen",
+        ),
         (PolicyDocument("LARRY", {"alpha": -1}), "parameters.alpha: -1 is outside 0 to 100000"),
         (PolicyDocument("LARRY", {"alpha": 100_001}), "parameters.alpha: 100001 is outside 0 to 100000"),
         (PolicyDocument("LARRY", {"alpha": 1.5}), "parameters.alpha: expected an integer, got 1.5"),
@@ -53,7 +56,21 @@ def test_every_policy_explains_itself(name):
             PolicyDocument("FCFS", step_budget=StepBudget("Engine", 9)),
             "stepBudget.tokens: only with mode Fixed",
         ),
+        (PolicyDocument("FCFS", step_budget=StepBudget("SLO", 9)), "stepBudget.tokens: only with mode Fixed"),
         (PolicyDocument("FCFS", slo=Slo(tbt_ms=0)), "slo.tbtMs: 0 is below 1"),
+        (PolicyDocument("FCFS", slo=Slo(jct_scale_percent=99)), "slo.jctScalePercent: 99 is below 100"),
+        (
+            PolicyDocument("FCFS", slo=Slo(jct_ms=1000, jct_scale_percent=200)),
+            "slo.jctScalePercent: excludes jctMs",
+        ),
+        (
+            PolicyDocument("FCFS", slo=Slo(per_request=PerRequest(ttft_ms=0))),
+            "slo.perRequest.ttftMs: 0 is below 1",
+        ),
+        (
+            PolicyDocument("FCFS", prediction=Prediction(quantile_percent=100)),
+            "prediction.quantilePercent: 100 is above 99",
+        ),
     ],
 )
 def test_refusals_name_the_key(document, message):

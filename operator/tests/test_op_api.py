@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_world import body
 
+from headrace_engine.contracts import PerRequest
 from headrace_engine.policies import registry
 from headrace_operator.api import Key, parse, policy_document
 from headrace_operator.api.base import milliseconds
@@ -55,6 +56,8 @@ def test_what_is_no_duration(text):
         ({"scheduling": {"policy": "SJF"}}, "spec.scheduling"),
         ({"scheduling": {"policy": "LARRY", "larry": {"alpha": -1}}}, "alpha"),
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
+        ({"slo": {"jct": "30s", "jctScalePercent": 200}}, "exclude each other"),
+        ({"slo": {"jctScalePercent": 99}}, "spec.slo.jctScalePercent"),
     ],
 )
 def test_objects_stored_under_an_older_crd_are_refused_too(spec, words):
@@ -96,6 +99,24 @@ def test_tokens_apply_with_a_fixed_budget_only():
     assert policy_document(used).step_budget.tokens == 9
 
 
+@pytest.mark.parametrize("policy", registry.names())
+def test_a_budget_left_to_the_policy_is_spelled_out_for_engines(policy):
+    document = policy_document(parse(body(scheduling={"policy": policy})))
+    assert document.step_budget.mode == registry.default_budget(policy)
+
+
+def test_a_budget_by_target_goes_with_any_policy():
+    parsed = parse(body(scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}}))
+    assert policy_document(parsed).step_budget.mode == "SLO"
+
+
+def test_what_requests_may_ask_for_is_told_only_where_it_is_enabled():
+    own = {"minTtft": "200ms"}
+    assert policy_document(parse(body(slo={"perRequest": own}))).slo.per_request is None
+    told = policy_document(parse(body(slo={"perRequest": own | {"enabled": True}}))).slo.per_request
+    assert told == PerRequest(ttft_ms=200)
+
+
 @pytest.mark.parametrize(
     ("policy", "block"), [("LARRY", "larry"), ("FCFS", "fcfs"), ("AccelGen", "accelGen")]
 )
@@ -109,7 +130,7 @@ json_values = st.recursive(
     max_leaves=8,
 )
 keys = st.sampled_from(
-    ["model", "engine", "scheduling", "slo", "routing", "disruption", "podTemplate", "replicas"]
+    ["model", "engine", "scheduling", "slo", "prediction", "routing", "disruption", "podTemplate", "replicas"]
 )
 
 

@@ -30,6 +30,16 @@ BAD = {
         {"slo": {"tbt": "1h", "jct": "30s"}},
         ["spec.slo", "tbt must not exceed slo.jct"],
     ),
+    "two targets for JCT": (
+        {"slo": {"jct": "30s", "jctScalePercent": 200}},
+        ["spec.slo", "exclude each other"],
+    ),
+    "faster than alone": ({"slo": {"jctScalePercent": 99}}, ["spec.slo.jctScalePercent", "100"]),
+    "unknown predictor": (
+        {"prediction": {"predictor": "Guess"}},
+        ["spec.prediction.predictor", '"Quantile"'],
+    ),
+    "no percentile": ({"prediction": {"quantilePercent": 100}}, ["spec.prediction.quantilePercent", "99"]),
     "no time between tokens": ({"slo": {"tbt": "0s"}}, ["spec.slo.tbt", "such as 500ms"]),
     "not a duration": ({"slo": {"ttft": "fast"}}, ["spec.slo.ttft", "such as 500ms"]),
     "unknown source": ({"model": {"source": "s3://bucket/x"}}, ["spec.model.source", "hf://", "pvc://"]),
@@ -131,7 +141,9 @@ def test_defaults_are_filled_by_the_api_server(kube):
     minimal = {"model": {"source": "hf://org/name"}, "engine": ENGINE}
     spec = ok(kube.create("llmservices", {**body, "spec": minimal}))["spec"]
     assert "replicas" not in spec
-    assert spec["scheduling"] == {"policy": "FCFS", "stepBudget": {"mode": "Engine"}}
+    assert spec["scheduling"] == {"policy": "FCFS", "stepBudget": {"mode": "Policy"}}
+    assert spec["slo"] == {"perRequest": {"enabled": False}}
+    assert spec["prediction"] == {"predictor": "Quantile", "quantilePercent": 50}
     assert spec["disruption"] == {"maxUnavailable": 1, "maxSurge": 0, "drainTimeout": "5m"}
     assert spec["routing"] == {"balancer": "SAL", "sal": {"kvRelease": "Net"}}
     assert spec["accelerator"]["type"] == "GPU"

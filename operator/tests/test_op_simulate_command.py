@@ -209,7 +209,13 @@ def test_nothing_to_change():
 def test_json_has_everything_a_program_needs():
     found = json.loads(json.dumps(as_json(report())))
     assert found["simulated"] is True
-    assert found["targets"] == {"ttft_ms": 500, "tbt_ms": None, "jct_ms": 30_000, "assumed": False}
+    assert found["targets"] == {
+        "ttft_ms": 500,
+        "tbt_ms": None,
+        "jct_ms": 30_000,
+        "jct_scale_percent": None,
+        "assumed": False,
+    }
     assert [each["recommended"] for each in found["policies"]] == [False, False, False, True, False, False]
     assert found["policies"][0]["ttft"] == {"mean": 0.123, "p50": 0.1, "p95": 1.5, "p99": 12.34}
     assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] == "LARRY"

@@ -56,7 +56,10 @@ def test_what_kubectl_get_prints_is_taken(file):
         ([plain() | {"metadata": {}}], "metadata.name: missing"),
         ([plain() | {"spec": {}}], 'the LLMService "chat" is invalid: spec.model: Field required'),
         ([plain(slo={"tbt": "fast"})], "spec.slo.tbt: 'fast' must be a positive whole number"),
-        ([plain(slo={"ttff": "1s"})], "spec.slo.ttff: unknown field; there are ttft, tbt, jct"),
+        (
+            [plain(slo={"ttff": "1s"})],
+            "spec.slo.ttff: unknown field; there are ttft, tbt, jct, jctScalePercent, perRequest",
+        ),
         (
             [plain(scheduling={"policy": "LARRY", "larry": {"beta": 1}})],
             "spec.scheduling.larry.beta: unknown",

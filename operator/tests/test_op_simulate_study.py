@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from op_world import body
 
 from headrace_operator.api import parse
+from headrace_operator.simulate import targets
 from headrace_operator.simulate.candidates import candidates, command, patch
 from headrace_operator.simulate.figures import Figures, Spread, best
 from headrace_operator.simulate.replicas import fewest
@@ -50,6 +51,19 @@ def test_a_fixed_budget_of_the_engines_own_is_no_other():
     assert len(compared(2048, policy="FCFS")) == 4
     found = compared(2048, policy="LARRY", stepBudget={"mode": "Fixed", "tokens": 4096})
     assert [each.name for each in found if each.current] == ["LARRY, 2048"]
+
+
+def test_a_budget_that_a_target_decides_is_another():
+    raw = body(slo={"tbt": "50ms"}, scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}})
+    found = candidates(parse(raw), 8192)
+    assert (found[0].in_words, found[0].current) == ("LARRY, SLO-bound tokens per step", True)
+
+
+def test_a_scaled_target_is_shown_as_what_it_is():
+    service = parse(body(slo={"ttft": "1s", "jctScalePercent": 250, "perRequest": {"enabled": True}}))
+    slo, assumed = targets.targets(service)
+    assert (targets.shown(slo), assumed) == ("TTFT 1 s, JCT 2.5 x alone", False)
+    assert targets.targets(parse(body(slo={"perRequest": {"enabled": True}})))[1]
 
 
 def test_the_services_own_settings_come_first():

@@ -1,8 +1,11 @@
 """Conditions: each situation gives the reason that tells it from the others, and a message with the fix."""
 
+import dataclasses
+
 import pytest
 from op_world import RUNNING, applied, body, hash_of, observed, pod, report
 
+from headrace_engine.contracts import PredictionState
 from headrace_operator.api import Condition, Key, Reason
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.status import Subject, status
@@ -252,6 +255,14 @@ def test_a_refused_spec_of_which_nothing_runs():
     found = conditions(observed(body(), objects=[]), refused)
     assert found[Condition.READY].reason == Reason.NOT_ACCEPTED
     assert found[Condition.ROUTING_READY].status == "False"
+
+
+def test_a_predictor_that_was_given_up_is_degraded():
+    failed = report(OURS)
+    status = dataclasses.replace(failed.status, prediction=PredictionState("GivenUp", failures=20))
+    found = conditions(both(dataclasses.replace(failed, status=status)))[Condition.DEGRADED]
+    assert (found.status, found.reason) == ("True", Reason.PREDICTOR_FAILED)
+    assert "spec.prediction.predictor" in found.message
 
 
 def test_a_failed_reconcile_is_degraded():

@@ -12,7 +12,7 @@ from sc_engine_fake import FakeEngine, finished
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.control.policy_file import write_policy
-from headrace_engine.control.records import ErrorCode
+from headrace_engine.control.records import ErrorCode, PredictorCode
 from headrace_engine.policies import registry as policies
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
@@ -68,11 +68,16 @@ def test_finished_requests_fill_the_histograms(rig, engine):
 
 def test_slo_attainment_counts_each_target_and_all(rig, engine):
     engine.finished.append(finished(targets=7, met=5))
-    engine.finished.append(finished(targets=3, met=3))
+    engine.finished.append(finished(targets=3, met=3, asked=1, impossible=0))
     engine.finished.append(finished(targets=0, met=0))
     rig.look()
+
+    def told(target, met):
+        setters = ("Service", "Client")
+        return sum(rig.value("slo_requests_total", target=target, met=met, set_by=s) for s in setters)
+
     counts = {
-        (target, met): rig.value("slo_requests_total", target=target, met=met)
+        (target, met): told(target, met)
         for target in ("TTFT", "TBT", "JCT", "All")
         for met in ("true", "false")
     }
@@ -86,7 +91,48 @@ def test_slo_attainment_counts_each_target_and_all(rig, engine):
         ("All", "true"): 1,
         ("All", "false"): 1,
     }
+    assert rig.value("slo_requests_total", target="TTFT", met="true", set_by="Client") == 1
+    assert rig.value("slo_requests_total", target="JCT", met="true", set_by="Client") == 0
     assert rig.value("tbt_violations_total") == 6
+
+
+def test_targets_that_no_engine_could_meet_are_counted(rig, engine):
+    engine.finished.append(finished(impossible=4))
+    engine.finished.append(finished(impossible=5))
+    rig.look()
+    told = {
+        target: rig.value("slo_impossible_requests_total", target=target) for target in ("TTFT", "TBT", "JCT")
+    }
+    assert told == {"TTFT": 1, "TBT": 0, "JCT": 2}
+
+
+def test_predictions_are_told_by_how_far_off_they_were(rig, engine):
+    engine.finished.append(finished(output_tokens=20, predicted_tokens=10.0))
+    engine.finished.append(finished(output_tokens=20, predicted_tokens=60.0))
+    engine.finished.append(finished(output_tokens=20, predicted_tokens=0.0))
+    engine.report(
+        predictor=PredictorCode.GIVEN_UP, prediction_failures=20, predictions_learned=7, ignored_wishes=3
+    )
+    rig.look()
+    assert rig.value("prediction_ratio_bucket", le="0.5") == 1
+    assert rig.value("prediction_ratio_count") == 2
+    assert rig.value("predictor_info", predictor="GivenUp") == 1
+    assert rig.value("prediction_failures_total") == 20
+    assert rig.value("predictions_learned_total") == 7
+    assert rig.value("ignored_wishes_total") == 3
+
+
+def test_a_policys_inner_state_is_told_by_its_names(rig, engine, monkeypatch):
+    monkeypatch.setattr(policies.POLICIES["LARRY"], "GAUGES", {"one": "…", "two": "…"}, raising=False)
+    write_policy(rig.source, PolicyDocument(policy="LARRY").sealed())
+    rig.look()
+    engine.apply()
+    engine.report(gauge_1=5.0, gauge_2=7.0, gauge_3=9.0, step_tokens=300, hidden=2)
+    rig.look()
+    assert rig.value("policy_state", policy="LARRY", what="two") == 7
+    assert rig.value("policy_state", policy="LARRY", what="one") == 5
+    assert rig.value("step_budget_tokens") == 300
+    assert rig.value("hidden_requests") == 2
 
 
 def test_a_request_of_one_token_has_no_time_between_tokens(rig, engine):

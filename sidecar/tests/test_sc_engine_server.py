@@ -17,6 +17,7 @@ from sc_engine_fake import FakeEngine, finished
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode, dumps, loads
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode
+from headrace_engine.policies import registry
 from headrace_sidecar.engine.request_log import RequestLog
 from headrace_sidecar.engine.serve import running
 from headrace_sidecar.engine.server import _finished_requests
@@ -169,7 +170,7 @@ async def test_what_is_served_follows_the_contracts(sidecar, engine):
         assert set(served) == set(json.loads((GOLDEN / golden).read_text()))
         assert json.loads(dumps(decode(kind, served))) == served
     status = await sidecar.status()
-    assert status.policies == ("FCFS", "LARRY")
+    assert status.policies == registry.names()
     assert (status.runtime_version, status.policy_schema) == ("0.1.0", 1)
     assert (status.engine.boot, status.engine.vllm_version) == (engine.board.boot, "0.32.0")
 

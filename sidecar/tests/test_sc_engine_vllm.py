@@ -18,7 +18,7 @@ import pytest
 
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
 from headrace_engine.control.policy_file import write_policy
-from headrace_sidecar.engine.estimates import MIN_PREFILLS
+from headrace_engine.cost.fit import MIN_PREFILLS
 from headrace_sidecar.engine.stock import stock_load
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
@@ -273,8 +273,8 @@ async def test_load_and_metrics_tell_what_the_engine_did(client):
     metrics = await client.metrics()
     assert metrics["headrace_request_ttft_seconds_count"] == load.finishes
     assert metrics["headrace_request_tbt_seconds_count"] == load.finishes
-    assert metrics['headrace_slo_requests_total{met="true",target="TTFT"}'] == load.finishes
-    assert metrics['headrace_slo_requests_total{met="false",target="JCT"}'] == load.finishes
+    assert metrics['headrace_slo_requests_total{met="true",set_by="Service",target="TTFT"}'] == load.finishes
+    assert metrics['headrace_slo_requests_total{met="false",set_by="Service",target="JCT"}'] == load.finishes
     assert metrics['headrace_lost_records_total{ring="finished"}'] == 0
 
 

@@ -7,6 +7,9 @@ import json
 import pytest
 from sc_gateway_rig import BODY_LIMIT, chat, posted, until
 
+from headrace_engine.contracts import PerRequest, Slo
+from headrace_engine.contracts.wishes import from_request_id
+
 pytestmark = [pytest.mark.envoy, pytest.mark.timeout(240)]
 
 CHAT = "/v1/chat/completions"
@@ -141,6 +144,20 @@ async def test_headers_of_the_gateways_own_parts_are_stripped(rig, session):
     assert arrived["x-mine"] == "kept"
     assert not arrived.keys() & {name.lower() for name in spoofed} - {"x-mine"}
     assert other.served == []
+
+
+async def test_what_clients_ask_for_reaches_engines_in_the_requests_id(rig, session):
+    open_, closed = await rig.engine(1), await rig.engine(2)
+    asking = rig.config("chat", slo=Slo(ttft_ms=500, per_request=PerRequest()))
+    await rig.apply(session, {asking: [open_], rig.config("code"): [closed]})
+    wanted = {"x-headrace-ttft-ms": "250", "X-Headrace-Output-Tokens": "8" * 99}
+    for model in ("chat", "code"):
+        assert (await posted(session, rig.url + CHAT, chat(model), wanted))[0] == 200
+    assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+    ids = [{k.lower(): v for k, v in each["headers"].items()} for each in (*open_.served, *closed.served)]
+    told = [from_request_id("chatcmpl-" + each["x-request-id"]) for each in ids]
+    assert told == [{"headrace_ttft_ms": "250", "headrace_output_tokens": "8" * 16}, {}, {}]
+    assert not any(name.startswith("x-headrace-") for each in ids for name in each)
 
 
 async def test_a_prompt_is_never_sent_twice(rig, session):

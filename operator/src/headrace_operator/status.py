@@ -232,6 +232,11 @@ def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason,
             yield Reason.ENGINE_VERSION_NOT_SUPPORTED, f"{pod.name}: {report.engine.reason}"
         if report.policy.disabled:
             yield Reason.POLICY_FAILED, f"{pod.name}: {report.policy.error or 'the engine schedules FCFS'}"
+        if report.prediction.predictor == "GivenUp":
+            yield (
+                Reason.PREDICTOR_FAILED,
+                f"{pod.name}: spec.prediction.predictor keeps failing and is not asked; see the engine's log",
+            )
 
 
 def _applied(document: PolicyDocument, observed: Observed) -> int:

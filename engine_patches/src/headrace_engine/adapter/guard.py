@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.plan import NOTHING, Plan, Yielding
+from headrace_engine.policies.registry import MOST_GAUGES
 from headrace_engine.policies.view import EngineView, RequestView
 
 PLAN_SECONDS = 0.05  # of CPU time in one step; planning takes about a thousandth of it
@@ -47,6 +48,8 @@ class Guard:
         self._failures = 0  # in a row
         self._empty_steps = 0  # in a row
         self._spent = 0.0  # seconds of this step
+        self.step_tokens = view.limits.max_step_tokens  # of the step planned last
+        self.hidden = 0  # running requests that it skips
         self.fallback_steps = 0
         self.error = ErrorCode.NONE
         self.disabled = False
@@ -75,6 +78,14 @@ class Guard:
             except Exception as error:
                 self._fail(error)
 
+    def finished(self, request: RequestView, predicted: float) -> None:
+        """`request` ran to its end; `predicted` is the output that was expected when it arrived."""
+        if self._policy is not None:
+            try:
+                self._policy.finished(request, predicted)
+            except Exception as error:
+                self._fail(error)
+
     def plan(self) -> Plan:
         """A plan that can be carried out. What it admits must be asked of `admitted`."""
         self._plan = None
@@ -84,13 +95,25 @@ class Guard:
                 self._plan = self._checked_plan()
             except Exception as error:
                 self._fail(error)
-        return self._plan or Plan(step_tokens=self._view.limits.max_step_tokens)
+        plan = self._plan or Plan(step_tokens=self._view.limits.max_step_tokens)
+        self.step_tokens, self.hidden = plan.step_tokens, len(plan.yielding.hidden)
+        return plan
 
     def admitted(self) -> Iterator[RequestView] | None:
         """The planned requests one by one, FCFS from where the policy fails; None: the queue as it is."""
         if self._plan is None or (self._plan.admitted is None and not self._plan.yielding.preempted):
             return None
         return self._admit(self._plan)
+
+    def gauges(self) -> tuple[float, ...]:
+        """The policy's inner state, `MOST_GAUGES` numbers; 0 where it shows none."""
+        shown: list[float] = []
+        if self._policy is not None and self._policy.gauges is not None:
+            try:
+                shown = [float(value) for value in self._policy.gauges()][:MOST_GAUGES]
+            except Exception as error:
+                self._fail(error)
+        return (*shown, *[0.0] * (MOST_GAUGES - len(shown)))
 
     def finish(self, scheduled_tokens: int) -> None:
         """The step is over, with so many tokens scheduled."""

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from headrace_engine.contracts import ContractError, PolicyDocument
+from headrace_engine.contracts import ContractError, PolicyDocument, Prediction
 from headrace_engine.control.board import BoardWriter
 from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.control.policy_file import PolicyFile
@@ -30,9 +30,11 @@ from headrace_engine.control.records import (
     StepSample,
 )
 from headrace_engine.control.ring import RingWriter
+from headrace_engine.cost.model import CostModel
 from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
+from headrace_engine.prediction import Predictor, build
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 1.0
@@ -54,6 +56,7 @@ class Link(Protocol):
     """What the adapter needs of the world outside vLLM. No method may block."""
 
     staged: Staged | None  # the newest good document
+    known_cost: CostModel | None  # of a simulated engine; None: the engine learns it
     listens: bool  # otherwise the engine tells nothing
 
     @property
@@ -63,6 +66,12 @@ class Link(Protocol):
     @property
     def stopwatch(self) -> Callable[[], float]:
         """CPU seconds of the calling thread."""
+
+    def predictor(self, prediction: Prediction) -> Predictor:
+        """A new predictor of output lengths."""
+
+    def most_output(self, request: Any) -> int:
+        """Most output tokens that vLLM's `request` may produce."""
 
     def start(self, limits: EngineLimits) -> None:
         """The scheduler is set up."""
@@ -91,6 +100,7 @@ class FileLink:
         self.clock = time.time
         self.stopwatch = time.thread_time
         self.staged: Staged | None = None
+        self.known_cost: CostModel | None = None
         self.listens = True
         self._policy_file = PolicyFile(policy_path(root))
         self._refused = ErrorCode.NONE  # why the newest document is not staged
@@ -103,6 +113,15 @@ class FileLink:
         self._thread: threading.Thread | None = None
         self.step = self._steps.append
         self.finished = self._finished.append
+
+    def predictor(self, prediction: Prediction) -> Predictor:
+        """As the document asks."""
+        return build(prediction)
+
+    def most_output(self, request: Any) -> int:
+        """As the client asked, or to the end of the model's context."""
+        most: int = request.max_tokens
+        return most
 
     @property
     def boot(self) -> str:

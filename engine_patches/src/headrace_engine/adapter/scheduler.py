@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from headrace_engine.adapter.forecast import Forecast, ran_to_its_end
 from headrace_engine.adapter.guard import Guard
 from headrace_engine.adapter.link import Link, Staged
+from headrace_engine.adapter.pace import Pace
 from headrace_engine.adapter.queue import PlanQueue
 from headrace_engine.adapter.step import StepPlanner
 from headrace_engine.adapter.telemetry import Telemetry
@@ -33,13 +35,16 @@ class PolicyScheduler:
         super().__init__(*args, **kwargs)
         limits = limits_of(self)
         queue = PlanQueue(limits, self._joined, self._left)
-        view = SchedulerView(self, limits, queue)
+        link = self.link
+        self._pace = Pace(link.known_cost, always=link.listens)
+        self._forecast = Forecast(self._pace, limits, link.predictor, link.stopwatch, link.most_output)
+        view = SchedulerView(self, limits, queue, self._pace, self._forecast)
         self._guard = Guard(view, Policy, self.link.stopwatch)
         self._step = StepPlanner(self, view, queue, self._guard)
         self._in_force: Staged | None = None
         self._telemetry: Telemetry | None = None
         if self.link.listens:
-            self._telemetry = Telemetry(self, view, queue, self._guard, self.link)
+            self._telemetry = Telemetry(self, view, queue, self._guard, self._forecast, self.link)
         self.waiting = queue
         self.link.start(limits)
 
@@ -48,39 +53,50 @@ class PolicyScheduler:
         staged = self.link.staged
         if staged is not self._in_force and staged is not None:
             self._put_in_force(staged)
-        self._step.begin(self.link.clock())
+        now = self.link.clock()
+        self._step.begin(now)
         tokens = 0
         try:
             output = super().schedule(*args, **kwargs)  # type: ignore[misc]
             tokens = output.total_num_scheduled_tokens
         finally:
             self._step.end(tokens)
+        self._pace.planned(output, now)
         self._tell(Telemetry.scheduled, output)
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Let vLLM take in a step's tokens, then tell."""
         results = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
-        self._tell(Telemetry.delivered, scheduler_output, results)
+        now = self.link.clock()
+        self._tell(Telemetry.delivered, self._pace.delivered(scheduler_output, now), results, now)
         return results
 
     def add_request(self, request: Any) -> None:
-        """Let vLLM enqueue a request, then tell."""
+        """Let vLLM enqueue a request, then tell; of a streamed input only the first part is a request."""
         super().add_request(request)  # type: ignore[misc]
-        self._tell(Telemetry.arrived, request)
+        if self.requests.get(request.request_id) is request:  # type: ignore[attr-defined]
+            self._foresee(Forecast.of, request)
+            self._tell(Telemetry.arrived, request)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        if ran_to_its_end(request):
+            self._guard.finished(request, self._forecast.of(request).first)
+            self._foresee(Forecast.finished, request)
+        self._foresee(Forecast.left, request)
         self._tell(Telemetry.left, request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Stop our thread too."""
+        self._forecast.close()
         self.link.close()
         super().shutdown()  # type: ignore[misc]
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged
         self._guard.install(staged.make)
+        self._foresee(Forecast.install, staged.document)
         self._tell(Telemetry.installed, staged.document)
         log.info("headrace: policy %s (%s) in force", staged.document.policy, staged.document.hash)
 
@@ -89,6 +105,12 @@ class PolicyScheduler:
 
     def _left(self, request: Any) -> None:
         self._guard.discard(request)
+
+    def _foresee(self, event: Callable[..., object], *details: Any) -> None:
+        try:
+            event(self._forecast, *details)
+        except Exception:
+            log.exception("headrace: foreseeing a request failed; the engine goes on without")
 
     def _tell(self, event: Callable[..., None], *details: Any) -> None:
         if self._telemetry is not None:

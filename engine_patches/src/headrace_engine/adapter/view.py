@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace_engine.cost.model import CostModel
 from headrace_engine.policies.view import EngineLimits, RequestView
 
 if TYPE_CHECKING:
+    from headrace_engine.adapter.forecast import Forecast
+    from headrace_engine.adapter.pace import Pace
     from headrace_engine.adapter.queue import PlanQueue
 
 
@@ -32,11 +35,17 @@ def limits_of(scheduler: Any) -> EngineLimits:
 class SchedulerView:
     """Live: nothing is copied, so it costs what is read. `now` is set at the start of each step."""
 
-    def __init__(self, scheduler: Any, limits: EngineLimits, queue: PlanQueue) -> None:
+    def __init__(
+        self, scheduler: Any, limits: EngineLimits, queue: PlanQueue, pace: Pace, forecast: Forecast
+    ) -> None:
         self._scheduler = scheduler
         self._pool = scheduler.kv_cache_manager.block_pool
         self._queue = queue
+        self._pace = pace
         self.limits = limits
+        self.targets = forecast.targets
+        self.predicted_output = forecast.predicted_output
+        self.most_output = forecast.most_output
         self.now = 0.0
 
     @property
@@ -63,3 +72,8 @@ class SchedulerView:
             return 0
         promised: int = self._scheduler._inflight_prefill_reserved_blocks()
         return promised
+
+    @property
+    def cost(self) -> CostModel | None:
+        """How long this engine's steps take."""
+        return self._pace.cost

@@ -12,10 +12,10 @@ than its own, so that a writer may add but never repurpose a key.
 """
 
 from headrace_engine.contracts.codec import ContractError, decode, dumps, encode, loads
-from headrace_engine.contracts.engine_status import AppliedPolicy, EngineInfo, EngineStatus
+from headrace_engine.contracts.engine_status import AppliedPolicy, EngineInfo, EngineStatus, PredictionState
 from headrace_engine.contracts.gateway_config import GatewayConfig, SalParameters
 from headrace_engine.contracts.load_report import LoadReport
-from headrace_engine.contracts.policy_document import PolicyDocument, Slo, StepBudget
+from headrace_engine.contracts.policy_document import PerRequest, PolicyDocument, Prediction, Slo, StepBudget
 
 __all__ = [
     "AppliedPolicy",
@@ -24,7 +24,10 @@ __all__ = [
     "EngineStatus",
     "GatewayConfig",
     "LoadReport",
+    "PerRequest",
     "PolicyDocument",
+    "Prediction",
+    "PredictionState",
     "SalParameters",
     "Slo",
     "StepBudget",

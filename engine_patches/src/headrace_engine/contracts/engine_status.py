@@ -38,6 +38,18 @@ class AppliedPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictionState:
+    """Who predicts output lengths in the engine.
+
+    `GivenUp`: the predictor that was asked for failed too often; the mean of recent outputs stands in.
+    """
+
+    predictor: Literal["None", "Quantile", "Learned", "GivenUp"] = "None"
+    learned: int = 0  # finished requests since the engine's boot
+    failures: int = 0  # predictions since boot for which the mean stood in
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatus:
     """Sidecar → operator, `GET /status`."""
 
@@ -46,4 +58,5 @@ class EngineStatus:
     policy_schema: int  # newest PolicyDocument schema that this runtime understands
     engine: EngineInfo
     policy: AppliedPolicy
+    prediction: PredictionState = PredictionState()
     schema: int = 1

@@ -15,23 +15,52 @@ from headrace_engine.contracts.codec import dumps
 class StepBudget:
     """How many tokens one engine step may process.
 
-    `Engine`: vLLM's own `--max-num-batched-tokens`. `Fixed`: `tokens`, never above the engine's own limit.
+    `Policy`: the mode that the policy is made for, see `registry.default_budget`. `Engine`: vLLM's own
+    `--max-num-batched-tokens`. `Fixed`: `tokens`, never above the engine's own limit. `SLO`: as many as the
+    targets of the running requests leave time for.
     """
 
-    mode: Literal["Engine", "Fixed"] = "Engine"
+    mode: Literal["Policy", "Engine", "Fixed", "SLO"] = "Policy"
     tokens: int | None = None  # with Fixed only
+
+
+@dataclass(frozen=True, slots=True)
+class PerRequest:
+    """The tightest targets that a client may ask for, in milliseconds; a tighter wish counts as this.
+
+    `None`: the service's own target; where it has none either, clients cannot set one.
+    """
+
+    ttft_ms: int | None = None
+    tbt_ms: int | None = None
+    jct_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
     """Targets of the service in milliseconds; `None` means no target.
 
-    TTFT: arrival to first token. TBT: between two tokens of one request. JCT: arrival to last token.
+    TTFT: arrival to first token. TBT: mean time between two tokens of one request. JCT: arrival to last
+    token, given as a time or as a percentage of what the request would take alone on the engine.
     """
 
     ttft_ms: int | None = None
     tbt_ms: int | None = None
     jct_ms: int | None = None
+    jct_scale_percent: int | None = None  # instead of jct_ms; 200: twice the unloaded time
+    per_request: PerRequest | None = None  # None: what clients ask for is ignored
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How the engine foresees the number of output tokens of a request.
+
+    `None`: the mean of recently finished requests. `Quantile`: the `quantile_percent` percentile of finished
+    requests that were alike. `Learned`: a small model, trained in the engine's process from its own traffic.
+    """
+
+    predictor: Literal["None", "Quantile", "Learned"] = "Quantile"
+    quantile_percent: int = 50  # with Quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +71,7 @@ class PolicyDocument:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     step_budget: StepBudget = field(default_factory=StepBudget)
     slo: Slo = field(default_factory=Slo)
+    prediction: Prediction = field(default_factory=Prediction)
     schema: int = 1
     hash: str = ""
 

@@ -23,6 +23,15 @@ class ErrorCode(enum.IntEnum):
     OVERRAN = 5  # the policy took too long to plan
 
 
+class PredictorCode(enum.IntEnum):
+    """Who predicts output lengths."""
+
+    MEAN = 0  # the mean of recent outputs, as asked for
+    QUANTILE = 1
+    LEARNED = 2
+    GIVEN_UP = 3  # the predictor asked for failed too often; the mean of recent outputs stands in
+
+
 class Target(enum.IntFlag):
     """Targets of a request, as bit sets in `FinishedRequest`."""
 
@@ -54,6 +63,23 @@ class BoardRecord:
     applied_hash: int  # of the policy document in force; 0 before the first
     disabled: bool  # the circuit breaker replaced the policy by FCFS
     max_step_tokens: int  # the engine's own --max-num-batched-tokens
+    predictor: int = 0  # a PredictorCode
+    prediction_failures: int = 0  # since boot; for each the mean of recent outputs stood in
+    predictions_learned: int = 0  # requests since boot whose output was learned from
+    ignored_wishes: int = 0  # since boot: targets and hints of clients that were not followed
+    step_tokens: int = 0  # most tokens of the step planned last
+    hidden: int = 0  # running requests that it skips
+    gauge_1: float = 0.0  # the policy's inner state, as its module's GAUGES names it
+    gauge_2: float = 0.0
+    gauge_3: float = 0.0
+    gauge_4: float = 0.0
+    gauge_5: float = 0.0
+    gauge_6: float = 0.0
+
+    @property
+    def gauges(self) -> tuple[float, ...]:
+        """All six."""
+        return (self.gauge_1, self.gauge_2, self.gauge_3, self.gauge_4, self.gauge_5, self.gauge_6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +109,11 @@ class FinishedRequest:
     targets: int  # set of Target that the request had
     met: int  # subset of `targets` that it met
     preemptions: int
+    asked: int = 0  # set of Target that its client set
+    impossible: int = 0  # subset of `targets` that it would have missed alone on the engine
+    predicted_tokens: float = 0.0  # output that was expected when it arrived; 0 if nothing was
 
 
-BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 1, BoardRecord, "dQIIQQQIIIQQQQQIQ?I")
+BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 2, BoardRecord, "dQIIQQQIIIQQQQQIQ?IIQQQIIdddddd")
 STEPS: Layout[StepSample] = layout(b"HRSTEPS\0", 1, StepSample, "IQIQd")
-FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 1, FinishedRequest, "dIIdddIddIII")
+FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 2, FinishedRequest, "dIIdddIddIIIIId")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +30,12 @@ class Order(Protocol):
 Admission = Callable[[Iterable[RequestView], EngineView], Iterator[RequestView]]
 """Who fits: passes on those of the ranked requests that may start in this step."""
 
+Observer = Callable[[RequestView, float], None]
+"""Hears of each request that ran to its end, with the output that was predicted when it arrived."""
+
+Gauges = Callable[[], Sequence[float]]
+"""A policy's inner state in a few numbers, in the order of its module's `GAUGES`."""
+
 Yielder = Callable[[EngineView], Yielding]
 """Who gives way among the running requests."""
 
@@ -42,6 +48,8 @@ class Policy:
     admission: Admission | None = None
     step_budget: StepBudget = engine_budget
     yielder: Yielder | None = None
+    observer: Observer | None = None
+    gauges: Gauges | None = None
 
     def add(self, request: RequestView) -> None:
         """`request` joined the queue."""
@@ -52,6 +60,11 @@ class Policy:
         """`request` left the queue."""
         if self.order is not None:
             self.order.discard(request)
+
+    def finished(self, request: RequestView, predicted: float) -> None:
+        """`request` ran to its end and is about to be freed."""
+        if self.observer is not None:
+            self.observer(request, predicted)
 
     def plan(self, view: EngineView) -> Plan:
         """Decide one step."""

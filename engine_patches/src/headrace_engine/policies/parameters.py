@@ -13,12 +13,28 @@ P = TypeVar("P")
 
 def doc(description: str, *, unit: str, minimum: int, maximum: int) -> dict[str, Any]:
     """Metadata of an integer parameter; bounds are inclusive."""
-    return {"description": description, "unit": unit, "minimum": minimum, "maximum": maximum}
+    return {
+        "type": "integer",
+        "description": f"{description} In {unit}.",
+        "minimum": minimum,
+        "maximum": maximum,
+    }
+
+
+def choice(description: str, *options: str) -> dict[str, Any]:
+    """Metadata of a string parameter that is one of `options`."""
+    return {"type": "string", "description": description, "enum": list(options)}
+
+
+def flag(description: str) -> dict[str, Any]:
+    """Metadata of a boolean parameter."""
+    return {"type": "boolean", "description": description}
 
 
 def schema(params: type) -> dict[str, Any]:
     """JSON schema (and Kubernetes structural schema) of a policy's `Params`, keys in camelCase."""
-    return {"type": "object", "properties": {_camel(f.name): _field_schema(f) for f in _fields(params)}}
+    properties = {_camel(f.name): {**f.metadata, "default": f.default} for f in _fields(params)}
+    return {"type": "object", "properties": properties}
 
 
 def parse(params: type[P], values: Mapping[str, Any], where: str) -> P:
@@ -28,28 +44,25 @@ def parse(params: type[P], values: Mapping[str, Any], where: str) -> P:
         if key not in known:
             expected = ", ".join(known) or "none"
             raise ContractError(f"{where}.{key}: unknown parameter; known: {expected}")
-    given = {known[key].name: _bounded(value, known[key], f"{where}.{key}") for key, value in values.items()}
+    given = {
+        known[key].name: _checked(value, known[key].metadata, f"{where}.{key}")
+        for key, value in values.items()
+    }
     return params(**given)
 
 
-def _bounded(value: Any, field: dataclasses.Field[Any], where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+def _checked(value: Any, about: Mapping[str, Any], where: str) -> Any:
+    if about["type"] == "boolean":
+        if not isinstance(value, bool):
+            raise ContractError(f"{where}: expected true or false, got {value!r}")
+    elif about["type"] == "string":
+        if value not in about["enum"]:
+            raise ContractError(f"{where}: {value!r} is not one of {', '.join(about['enum'])}")
+    elif not isinstance(value, int) or isinstance(value, bool):
         raise ContractError(f"{where}: expected an integer, got {value!r}")
-    low, high = field.metadata["minimum"], field.metadata["maximum"]
-    if not low <= value <= high:
-        raise ContractError(f"{where}: {value} is outside {low} to {high}")
+    elif not about["minimum"] <= value <= about["maximum"]:
+        raise ContractError(f"{where}: {value} is outside {about['minimum']} to {about['maximum']}")
     return value
-
-
-def _field_schema(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    about = field.metadata
-    return {
-        "type": "integer",
-        "description": f"{about['description']} In {about['unit']}.",
-        "default": field.default,
-        "minimum": about["minimum"],
-        "maximum": about["maximum"],
-    }
 
 
 def _fields(params: type) -> tuple[dataclasses.Field[Any], ...]:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from headrace_engine.contracts import ContractError, PolicyDocument, StepBudget
-from headrace_engine.policies import fcfs, larry, parameters, step_budget
+from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
+from headrace_engine.policies import accelgen, econoserve, fcfs, larry, parameters, slo_budget, step_budget
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
 
-POLICIES: Mapping[str, ModuleType] = {"FCFS": fcfs, "LARRY": larry}
-"""Each module has a docstring for people, a dataclass `Params` and `compose(params, limits, step_budget)`."""
+POLICIES: Mapping[str, ModuleType] = {
+    "FCFS": fcfs,
+    "LARRY": larry,
+    "EconoServe": econoserve,
+    "AccelGen": accelgen,
+}
+"""Each module has a docstring for people, a dataclass `Params` and `compose(params, limits, step_budget)`.
+
+A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`. One
+that shows its inner state names its numbers in `GAUGES`, a dict from name to meaning, at most MOST_GAUGES.
+"""
+
+MOST_GAUGES = 6
+LARGEST_SCALE_PERCENT = 1_000_000
 
 
 def names() -> tuple[str, ...]:
@@ -28,11 +40,21 @@ def parameter_schema(name: str) -> dict[str, Any]:
 def validate(document: PolicyDocument) -> None:
     """Raise ContractError, naming key and bounds, unless `build` would accept the document."""
     parameters.parse(_module(document.policy).Params, document.parameters, "PolicyDocument.parameters")
-    _budget(document.step_budget)
-    for key in ("ttft_ms", "tbt_ms", "jct_ms"):
-        target = getattr(document.slo, key)
-        if target is not None and target < 1:
-            raise ContractError(f"PolicyDocument.slo.{key[:-3]}Ms: {target} is below 1")
+    _budget(document)
+    _check_slo(document.slo)
+    _check_prediction(document.prediction)
+
+
+def default_budget(policy: str) -> Literal["Engine", "SLO"]:
+    """The step budget's mode that `policy` is made for; raises ContractError if there is no such policy."""
+    mode: Literal["Engine", "SLO"] = getattr(_module(policy), "STEP_BUDGET", "Engine")
+    return mode
+
+
+def gauges(policy: str) -> Mapping[str, str]:
+    """Names and meanings of the numbers that `policy` shows; none if there is no such policy."""
+    found: Mapping[str, str] = getattr(POLICIES.get(policy), "GAUGES", {})
+    return found
 
 
 def build(document: PolicyDocument, limits: EngineLimits) -> Policy:
@@ -40,17 +62,44 @@ def build(document: PolicyDocument, limits: EngineLimits) -> Policy:
     validate(document)
     module = _module(document.policy)
     params = parameters.parse(module.Params, document.parameters, "PolicyDocument.parameters")
-    return cast("Policy", module.compose(params, limits, _budget(document.step_budget)))
+    return cast("Policy", module.compose(params, limits, _budget(document)))
 
 
-def _budget(wanted: StepBudget) -> step_budget.StepBudget:
-    if wanted.mode == "Engine":
-        if wanted.tokens is not None:
-            raise ContractError("PolicyDocument.stepBudget.tokens: only with mode Fixed; remove it")
-        return step_budget.engine_budget
-    if wanted.tokens is None or wanted.tokens < 1:
-        raise ContractError("PolicyDocument.stepBudget.tokens: mode Fixed needs a number of at least 1")
-    return step_budget.fixed_budget(wanted.tokens)
+def _budget(document: PolicyDocument) -> step_budget.StepBudget:
+    tokens = document.step_budget.tokens
+    mode: str = document.step_budget.mode
+    if mode == "Fixed":
+        if tokens is None or tokens < 1:
+            raise ContractError("PolicyDocument.stepBudget.tokens: mode Fixed needs a number of at least 1")
+        return step_budget.fixed_budget(tokens)
+    if tokens is not None:
+        raise ContractError("PolicyDocument.stepBudget.tokens: only with mode Fixed; remove it")
+    if mode == "Policy":
+        mode = default_budget(document.policy)
+    return slo_budget.slo_budget() if mode == "SLO" else step_budget.engine_budget
+
+
+def _check_slo(slo: Slo) -> None:
+    where = "PolicyDocument.slo"
+    for key in ("ttft", "tbt", "jct"):
+        _bounded(getattr(slo, f"{key}_ms"), 1, None, f"{where}.{key}Ms")
+        if slo.per_request is not None:
+            _bounded(getattr(slo.per_request, f"{key}_ms"), 1, None, f"{where}.perRequest.{key}Ms")
+    if slo.jct_scale_percent is not None:
+        _bounded(slo.jct_scale_percent, 100, LARGEST_SCALE_PERCENT, f"{where}.jctScalePercent")
+        if slo.jct_ms is not None:
+            raise ContractError(f"{where}.jctScalePercent: excludes jctMs; remove one of them")
+
+
+def _check_prediction(prediction: Prediction) -> None:
+    _bounded(prediction.quantile_percent, 1, 99, "PolicyDocument.prediction.quantilePercent")
+
+
+def _bounded(value: int | None, low: int, high: int | None, where: str) -> None:
+    if value is not None and value < low:
+        raise ContractError(f"{where}: {value} is below {low}")
+    if value is not None and high is not None and value > high:
+        raise ContractError(f"{where}: {value} is above {high}")
 
 
 def _module(name: str) -> ModuleType:

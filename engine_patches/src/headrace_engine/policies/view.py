@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace_engine.cost.model import CostModel
+
 
 class RequestView(Protocol):
     """One request; vLLM's own `Request` is one. Compared and hashed by identity."""
@@ -35,6 +37,10 @@ class RequestView(Protocol):
         """Prompt and output so far: what a preempted request has to prefill again."""
 
     @property
+    def num_output_tokens(self) -> int:
+        """Output so far."""
+
+    @property
     def num_computed_tokens(self) -> int:
         """Tokens that have their KV; 0 in the queue."""
 
@@ -44,7 +50,10 @@ class RequestView(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Most output tokens that it may produce."""
+        """Most output tokens that it may produce; a policy asks `EngineView.most_output` instead.
+
+        In the simulator it is what the request will produce, which only baselines with foresight may know.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,18 @@ class EngineLimits:
     def blocks(self, tokens: int) -> int:
         """KV blocks that hold `tokens` tokens of one request."""
         return -(-tokens // self.block_size) * self.kv_groups
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What one request shall meet, in seconds from its arrival; `None`: no target."""
+
+    ttft: float | None = None
+    tbt: float | None = None  # mean time between two tokens
+    jct: float | None = None
+
+
+NO_TARGETS = Targets()
 
 
 class EngineView(Protocol):
@@ -89,3 +110,26 @@ class EngineView(Protocol):
     @property
     def promised_blocks(self) -> int:
         """KV blocks that running requests still need to finish their prefill."""
+
+    @property
+    def cost(self) -> CostModel | None:
+        """How long this engine's steps take, as learned from them; None until enough were seen.
+
+        The same object until it is renewed, so what is derived from it can be kept by identity.
+        """
+
+    def targets(self, request: RequestView) -> Targets:
+        """What `request` shall meet: the service's targets, or its own within what the service allows.
+
+        Constant while the request lives and the policy document stays.
+        """
+
+    def predicted_output(self, request: RequestView) -> float:
+        """Output tokens that `request` is expected to produce in all, without padding.
+
+        At least one more than it has, unless it is at `most_output`, which it never exceeds. Constant unless
+        the request outgrew it.
+        """
+
+    def most_output(self, request: RequestView) -> int:
+        """Most output tokens that `request` may produce."""

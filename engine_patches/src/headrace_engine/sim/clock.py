@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from headrace_engine.adapter.link import Staged
-from headrace_engine.contracts import PolicyDocument
+from headrace_engine.contracts import PolicyDocument, Prediction, Slo
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
+from headrace_engine.cost.model import CostModel
 from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
+from headrace_engine.prediction import Predictor, build
 
 Compose = Callable[[EngineLimits], Policy]
 """A policy that no document can name."""
@@ -43,6 +46,18 @@ class MemoryLink:
     steps: list[StepSample] = field(default_factory=list)
     requests: list[FinishedRequest] = field(default_factory=list)
     limits: EngineLimits | None = None
+    known_cost: CostModel | None = None
+    slo: Slo = field(default_factory=Slo)  # of a policy that no document can name
+    longest: int | None = None  # prompt and output, tokens; if given it hides how long outputs will be
+
+    def predictor(self, prediction: Prediction) -> Predictor:
+        """As the document asks."""
+        return build(prediction)
+
+    def most_output(self, request: Any) -> int:
+        """As far as the model's context goes, where `max_tokens` would tell how long the output will be."""
+        most: int = request.max_tokens if self.longest is None else self.longest - request.num_prompt_tokens
+        return most
 
     def stopwatch(self) -> float:
         """Stands still."""
@@ -52,7 +67,8 @@ class MemoryLink:
         """Stage the first policy."""
         self.limits = limits
         if self.compose is not None:
-            self.staged = Staged(PolicyDocument("Simulated").sealed(), partial(self.compose, limits))
+            document = PolicyDocument("Simulated", slo=self.slo).sealed()
+            self.staged = Staged(document, partial(self.compose, limits))
         if self.document is not None:
             self.stage(self.document)
 

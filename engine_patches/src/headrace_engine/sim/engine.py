@@ -10,13 +10,14 @@ under way and for the one planned behind it. Planning takes no time; an overhead
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
 
-from headrace_engine.adapter.telemetry import step_features
-from headrace_engine.contracts import PolicyDocument
+from headrace_engine.adapter.features import step_features
+from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_engine.sim.clock import Compose, MemoryLink, VirtualClock
 from headrace_engine.sim.decisions import Decisions
@@ -32,12 +33,29 @@ STALLED_NAPS = 20_000  # in a row, with nothing in flight: the engine will never
 SAMPLED, NOTHING_SAMPLED = [ANY_TOKEN], list[int]()  # vLLM only ever trims them to one token
 
 
+@dataclass(frozen=True, slots=True)
+class Foresight:
+    """What a policy in a simulation knows beyond what it would in production; nothing, by default.
+
+    `cost`: the engine's true cost model from the start, instead of one learned from its steps. `slo`: targets
+    of a policy that is no document. How long outputs will be it can know from `Arrival.hint`, if the targets
+    have `per_request`.
+    """
+
+    cost: bool = False
+    slo: Slo = field(default_factory=Slo)
+
+
+NO_FORESIGHT = Foresight()
+
+
 class SimulatedEngine:
     """One engine, driven from outside: `advance` carries out what is due at `next_event_at`.
 
     Whoever drives it adds all arrivals of a moment before advancing to it. `policy`: None is vLLM without our
     adapter. `listening`: keep boards, step samples and finished requests on `link`, as a sidecar sees them.
-    `quick`: with the shortcuts that change no decision; without, only to prove that.
+    `quick`: with the shortcuts that change no decision; without, only to prove that. `foresight`: what the
+    policy knows of the future.
     """
 
     def __init__(
@@ -49,6 +67,7 @@ class SimulatedEngine:
         number: int = 0,
         listening: bool = False,
         quick: bool = True,
+        foresight: Foresight = NO_FORESIGHT,
     ) -> None:
         self.settings = settings
         self.cost = cost
@@ -59,6 +78,10 @@ class SimulatedEngine:
             self.link = MemoryLink(self.clock, document=policy, listens=listening)
         elif policy is not None:
             self.link = MemoryLink(self.clock, compose=policy, listens=listening)
+        if self.link is not None:
+            self.link.known_cost = cost if foresight.cost else None
+            self.link.slo = foresight.slo
+            self.link.longest = settings.max_model_len
         self.scheduler = make_scheduler(settings, self.link, quick=quick)
         self.next_event_at = inf
         self.outcomes: list[Outcome] = []  # in the order of `add`
@@ -86,7 +109,7 @@ class SimulatedEngine:
             raise ValueError(f"request at {arrival.at:.3f} s: {refusal}")
         name = str(len(self.outcomes))
         hasher = None if self._hashes is None else self._hashes.hasher(arrival)
-        request = text_request(name, arrival.prompt_tokens, arrival.output_tokens, now, hasher)
+        request = text_request(name, arrival, now, hasher)
         outcome = self._live[name] = Outcome(arrival, self.number)
         self.outcomes.append(outcome)
         self._arrived.append(request)

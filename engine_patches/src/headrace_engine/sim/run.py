@@ -9,7 +9,7 @@ from math import inf
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.clock import Compose
-from headrace_engine.sim.engine import SimulatedEngine
+from headrace_engine.sim.engine import NO_FORESIGHT, Foresight, SimulatedEngine
 from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
@@ -34,12 +34,14 @@ def simulate(
     settings: EngineSettings,
     cost: CostModel,
     policy: PolicyDocument | Compose | None = None,
+    foresight: Foresight = NO_FORESIGHT,
 ) -> Run:
-    """Serve `arrivals`, sorted by time, to the end; `policy` None is vLLM without our adapter.
+    """Serve `arrivals`, sorted by time, to the end; `policy` None is vLLM without our adapter,
+    `foresight` what the policy knows of the future.
 
     Raises ValueError for a request that the engine could never serve, ContractError for a bad document.
     """
-    engine = SimulatedEngine(settings, cost, policy)
+    engine = SimulatedEngine(settings, cost, policy, foresight=foresight)
     with no_collector():
         for arrival in arrivals:
             while engine.next_event_at < arrival.at:

@@ -21,8 +21,10 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from headrace_engine.adapter.link import Link
 from headrace_engine.adapter.scheduler import PolicyScheduler, scheduler_class
+from headrace_engine.policies.view import NO_TARGETS
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.shortcuts import QuickAsyncScheduler, QuickScheduler, TextRequest
+from headrace_engine.sim.workloads.arrival import Arrival
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -62,25 +64,32 @@ def make_scheduler(settings: EngineSettings, link: Link | None, *, quick: bool =
     )
 
 
-@functools.cache
-def _sampling(output_tokens: int) -> SamplingParams:
-    return SamplingParams(max_tokens=output_tokens, ignore_eos=True)
+@functools.lru_cache(65_536)
+def _sampling(output_tokens: int, wishes: tuple[tuple[str, float], ...] = ()) -> SamplingParams:
+    return SamplingParams(max_tokens=output_tokens, ignore_eos=True, extra_args=dict(wishes) or None)
+
+
+def _wishes(arrival: Arrival) -> tuple[tuple[str, float], ...]:
+    """What the client sends as `vllm_xargs`."""
+    if arrival.hint is None and arrival.targets is NO_TARGETS:
+        return ()
+    given = {f"headrace_{kind}_ms": getattr(arrival.targets, kind) for kind in ("ttft", "tbt", "jct")}
+    wishes = [(key, seconds * 1000) for key, seconds in given.items() if seconds is not None]
+    if arrival.hint is not None:
+        wishes.append(("headrace_output_tokens", arrival.hint))
+    return tuple(wishes)
 
 
 def text_request(
-    name: str,
-    prompt_tokens: int,
-    output_tokens: int,
-    arrival: float,
-    block_hasher: Callable[[Any], list[bytes]] | None,
+    name: str, arrival: Arrival, at: float, block_hasher: Callable[[Any], list[bytes]] | None
 ) -> TextRequest:
     """Like `make_request`, for schedulers with shortcuts."""
     return TextRequest(
         request_id=name,
-        prompt_token_ids=[1] * prompt_tokens,
-        sampling_params=_sampling(output_tokens),
+        prompt_token_ids=[1] * arrival.prompt_tokens,
+        sampling_params=_sampling(arrival.output_tokens, _wishes(arrival)),
         pooling_params=None,
-        arrival_time=arrival,
+        arrival_time=at,
         block_hasher=block_hasher,
     )
 

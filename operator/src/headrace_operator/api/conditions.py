@@ -65,3 +65,4 @@ class Reason(StrEnum):
     # Degraded
     AS_EXPECTED = "AsExpected"
     RECONCILE_ERROR = "ReconcileError"
+    PREDICTOR_FAILED = "PredictorFailed"  # the mean of recent outputs stands in

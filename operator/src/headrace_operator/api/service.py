@@ -11,14 +11,15 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from headrace_engine.contracts import ContractError, PolicyDocument
+from headrace_engine.contracts import ContractError, PerRequest, PolicyDocument
+from headrace_engine.contracts import Prediction as PredictionDocument
 from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
 from headrace_operator.api.base import Block, live, milliseconds, rolls
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
-from headrace_operator.api.serving import Disruption, Routing, Scheduling, Slo
+from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo
 from headrace_operator.errors import SpecInvalidError
 
 GROUP = "headrace.dev"
@@ -54,7 +55,8 @@ class Spec(Block):
         le=1000,
     )
     scheduling: Scheduling = live("The scheduling policy inside each engine.", Scheduling())
-    slo: Slo = live("Targets that each request's attainment is measured against; any subset.", Slo())
+    slo: Slo = live("Targets of each request; any subset.", Slo())
+    prediction: Prediction = live("How engines foresee output lengths.", Prediction())
     routing: Routing = live("How the gateway spreads requests over replicas.", Routing())
     disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
     pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())
@@ -122,18 +124,35 @@ def parse(body: Mapping[str, Any]) -> LLMService:
 def policy_document(service: LLMService) -> PolicyDocument:
     """What the engines of the service shall schedule by, sealed with its hash."""
     spec = service.spec
-    budget = spec.scheduling.step_budget
+    budget, prediction = spec.scheduling.step_budget, spec.prediction
+    mode = registry.default_budget(spec.scheduling.policy) if budget.mode == "Policy" else budget.mode
     return PolicyDocument(
         policy=spec.scheduling.policy,
         parameters=dict(spec.scheduling.parameters),
-        step_budget=StepBudgetDocument(budget.mode, budget.tokens if budget.mode == "Fixed" else None),
+        step_budget=StepBudgetDocument(mode, budget.tokens if mode == "Fixed" else None),
         slo=slo_document(spec.slo),
+        prediction=PredictionDocument(prediction.predictor, prediction.quantile_percent),
     ).sealed()
 
 
 def slo_document(slo: Slo) -> SloDocument:
     """Targets in milliseconds."""
-    return SloDocument(*(milliseconds(target) if target else None for target in (slo.ttft, slo.tbt, slo.jct)))
+    own = slo.per_request
+    return SloDocument(
+        ttft_ms=_milliseconds(slo.ttft),
+        tbt_ms=_milliseconds(slo.tbt),
+        jct_ms=_milliseconds(slo.jct),
+        jct_scale_percent=slo.jct_scale_percent,
+        per_request=PerRequest(
+            _milliseconds(own.min_ttft), _milliseconds(own.min_tbt), _milliseconds(own.min_jct)
+        )
+        if own.enabled
+        else None,
+    )
+
+
+def _milliseconds(target: str | None) -> int | None:
+    return milliseconds(target) if target else None
 
 
 def _explain(error: ValidationError) -> str:

@@ -24,10 +24,11 @@ from headrace_operator.api.base import (
 class StepBudget(Block):
     """How many tokens one engine step may process."""
 
-    mode: Literal["Engine", "Fixed"] = live(
-        "Engine keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`, never more than the "
-        "engine's limit.",
-        "Engine",
+    mode: Literal["Policy", "Engine", "Fixed", "SLO"] = live(
+        "Policy is what the scheduling policy is made for: SLO for AccelGen, Engine for the others. Engine "
+        "keeps vLLM's own --max-num-batched-tokens; Fixed uses `tokens`; SLO takes as many as the "
+        "targets of the running requests leave time for. None exceeds the engine's limit.",
+        "Policy",
     )
     tokens: int | None = live(
         "Tokens per step with mode Fixed; kept but unused otherwise.", None, ge=1, le=1_048_576
@@ -69,16 +70,51 @@ class Scheduling(Block):
         return self.settings.get(self.policy, {})
 
 
+class PerRequest(Block):
+    """What clients may ask for themselves."""
+
+    enabled: bool = live(
+        "Whether requests may bring targets of their own and a hint of how long their output will be: "
+        "headers x-headrace-ttft-ms, x-headrace-tbt-ms, x-headrace-jct-ms and x-headrace-output-tokens with "
+        "chat and text completions, or headrace_ttft_ms and so on in the vllm_xargs of any body. What is no "
+        "number or not allowed is ignored and counted.",
+        False,
+    )
+    min_ttft: Duration | None = live(
+        "Tightest TTFT that a request may ask for; a tighter one counts as this. Unset: slo.ttft; without "
+        "either, requests cannot set it. Kept but unused while not enabled.",
+        None,
+    )
+    min_tbt: Duration | None = live(
+        "The same for TBT; unset: slo.tbt. Kept but unused while not enabled.", None
+    )
+    min_jct: Duration | None = live(
+        "The same for JCT; unset: the service's own. Kept but unused while not enabled.", None
+    )
+
+
 class Slo(Block):
-    """Targets of the service: each request's attainment is measured against them; they are no guarantee."""
+    """Targets of each request: policies schedule for them, attainment is measured; they are no guarantee."""
 
     ttft: Duration | None = live("Time to first token, from arrival; unset means no target.", None)
-    tbt: Duration | None = live("Time between two tokens of one request; unset means no target.", None)
+    tbt: Duration | None = live("Mean time between tokens of a request; unset means no target.", None)
     jct: Duration | None = live(
         "Job completion time, from arrival to last token; unset means no target.", None
     )
+    jct_scale_percent: int | None = live(
+        "Job completion time as a percentage of what the request would take alone on its engine, as the "
+        "engine measures it: 200 allows twice as long. Instead of slo.jct.",
+        None,
+        ge=100,
+        le=1_000_000,
+    )
+    per_request: PerRequest = live("Targets that requests bring themselves.", PerRequest())
 
     model_config = ruled(
+        rule(
+            "!(has(self.jct) && has(self.jctScalePercent))",
+            "slo.jct and slo.jctScalePercent exclude each other: keep one and set the other to null",
+        ),
         rule(
             shorter_or_equal("ttft", "jct"),
             "slo.ttft must not exceed slo.jct: no request can finish before its first token",
@@ -88,10 +124,30 @@ class Slo(Block):
 
     @model_validator(mode="after")
     def _possible(self) -> Slo:
+        if self.jct and self.jct_scale_percent:
+            raise ValueError("slo.jct and slo.jctScalePercent exclude each other")
         for name, value in (("ttft", self.ttft), ("tbt", self.tbt)):
             if value and self.jct and milliseconds(value) > milliseconds(self.jct):
                 raise ValueError(f"slo.{name} must not exceed slo.jct")
         return self
+
+
+class Prediction(Block):
+    """How each engine foresees the output length of a request; policies that plan ahead use it."""
+
+    predictor: Literal["None", "Quantile", "Learned"] = live(
+        "None expects the mean of recent requests. Quantile learns from finished requests that were "
+        "alike. "
+        "Learned trains a small model from the engine's own traffic, in the background on one core.",
+        "Quantile",
+    )
+    quantile_percent: int = live(
+        "Which percentile of the lengths of such requests is expected: higher predicts too little less "
+        "often. Kept but unused with None.",
+        50,
+        ge=1,
+        le=99,
+    )
 
 
 class Sal(Block):

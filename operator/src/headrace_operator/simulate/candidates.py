@@ -38,7 +38,7 @@ def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
     current = policy_document(service)
     budgets = [tokens for tokens in STEP_TOKENS if tokens is None or tokens < engine_tokens]
     documents = [
-        PolicyDocument(policy, {}, _step_budget(tokens), current.slo).sealed()
+        PolicyDocument(policy, {}, _step_budget(tokens), current.slo, current.prediction).sealed()
         for policy in POLICIES
         for tokens in budgets
     ]
@@ -80,13 +80,19 @@ def _step_budget(tokens: int | None) -> StepBudget:
     return StepBudget("Engine", None) if tokens is None else StepBudget("Fixed", tokens)
 
 
-def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, int]:
+def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, str]:
     """What the document comes to: policy, settings with their defaults, tokens per step."""
     settings = parameters.parse(registry.POLICIES[document.policy].Params, document.parameters, "")
-    return document.policy, settings, min(document.step_budget.tokens or engine_tokens, engine_tokens)
+    return document.policy, settings, _tokens(document, engine_tokens)
+
+
+def _tokens(document: PolicyDocument, engine_tokens: int) -> str:
+    """How many tokens a step takes, or that its target decides."""
+    if document.step_budget.mode == "SLO":
+        return "SLO-bound"
+    return str(min(document.step_budget.tokens or engine_tokens, engine_tokens))
 
 
 def _name(document: PolicyDocument, engine_tokens: int) -> str:
     settings = ", ".join(f"{key} {value}" for key, value in document.parameters.items())
-    tokens = min(document.step_budget.tokens or engine_tokens, engine_tokens)
-    return f"{document.policy}{f' ({settings})' if settings else ''}, {tokens}"
+    return f"{document.policy}{f' ({settings})' if settings else ''}, {_tokens(document, engine_tokens)}"

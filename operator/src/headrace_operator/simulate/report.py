@@ -40,6 +40,13 @@ class Report:
         return candidates.patch(self.service, study.candidates[study.recommended])
 
 
+def _targets(slo: Slo) -> dict[str, int | None]:
+    """Without what clients may ask for: a trace asks for nothing."""
+    found = dataclasses.asdict(slo)
+    del found["per_request"]
+    return found
+
+
 def as_json(report: Report) -> dict[str, Any]:
     """Everything, in seconds and shares."""
     study, stretch = report.study, report.stretch
@@ -61,7 +68,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "kv_blocks_from": report.engine.kv_source,
         "notes": notes(report),
         "cost_model": dataclasses.asdict(report.profile),
-        "targets": {**dataclasses.asdict(report.slo), "assumed": report.slo_assumed},
+        "targets": {**_targets(report.slo), "assumed": report.slo_assumed},
         "policies": [
             {
                 "name": each.name,

@@ -40,11 +40,11 @@ def headline(report: Report) -> str:
 
 def met(report: Report) -> Table:
     """Share of requests that met each target, longest wait, preemptions."""
-    names = [name for name in ("ttft", "tbt", "jct") if getattr(report.slo, f"{name}_ms") is not None]
+    limits = targets.limits(report.slo)
     refused = any(figures.refused for figures in report.study.figures)
     table = _table(
         "Requests that meet their targets, simulated",
-        *(f"{name.upper()}\n≤ {targets.duration(getattr(report.slo, f'{name}_ms'))}" for name in names),
+        *(f"{name.upper()}\n≤ {limit}" for name, limit in limits.items()),
         "all\n",
         "longest\nwait",
         "preemp-\ntions",
@@ -55,7 +55,7 @@ def met(report: Report) -> Table:
             table,
             report,
             number,
-            *(f"{figures.met[name]:.1%}" for name in names),
+            *(f"{figures.met[name]:.1%}" for name in limits),
             f"{figures.met['all']:.1%}",
             f"{_short(figures.longest_wait)} s",
             f"{figures.preemptions}",

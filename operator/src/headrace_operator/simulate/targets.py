@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from headrace_engine.contracts import Slo
 from headrace_operator.api import LLMService, slo_document
 
@@ -10,14 +12,25 @@ ASSUMED = Slo(ttft_ms=1000, tbt_ms=50)  # an interactive service: an answer soon
 
 def targets(service: LLMService) -> tuple[Slo, bool]:
     """The targets, and whether they are assumed."""
-    own = slo_document(service.spec.slo)
+    own = dataclasses.replace(slo_document(service.spec.slo), per_request=None)  # a trace asks for nothing
     return (ASSUMED, True) if own == Slo() else (own, False)
 
 
 def shown(slo: Slo) -> str:
     """`TTFT 1 s, TBT 50 ms`."""
-    parts = (("TTFT", slo.ttft_ms), ("TBT", slo.tbt_ms), ("JCT", slo.jct_ms))
-    return ", ".join(f"{name} {duration(value)}" for name, value in parts if value is not None)
+    return ", ".join(f"{name.upper()} {limit}" for name, limit in limits(slo).items())
+
+
+def limits(slo: Slo) -> dict[str, str]:
+    """Each target that there is, in words: `{"ttft": "1 s", "jct": "2 x alone"}`."""
+    found = {
+        name: duration(value)
+        for name, value in (("ttft", slo.ttft_ms), ("tbt", slo.tbt_ms), ("jct", slo.jct_ms))
+        if value is not None
+    }
+    if slo.jct_scale_percent is not None:
+        found["jct"] = f"{slo.jct_scale_percent / 100:g} x alone"
+    return found
 
 
 def duration(milliseconds: int) -> str:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
-from headrace_engine.cost.model import sensitivity
+from headrace_engine.cost.model import sensitivity, unloaded_seconds
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
 from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.metrics import Targets, summarise
 from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.jobs import Job, World
 from headrace_sidecar.simulated import SimulatedGateway
@@ -33,7 +34,12 @@ def run(world: World, job: Job) -> Figures:
         outcome or Outcome(arrival)  # refused: lost
         for arrival, outcome in zip(world.arrivals, done.outcomes, strict=True)
     ]
-    return _figures(summarise(served, _targets(world.slo)), refused=gateway.refused)
+
+    def alone(arrival: Arrival) -> float:
+        steps = world.settings.max_num_batched_tokens
+        return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, steps)
+
+    return _figures(summarise(served, _targets(world.slo), alone), refused=gateway.refused)
 
 
 def _targets(slo: Slo) -> dict[str, Targets]:
@@ -43,7 +49,11 @@ def _targets(slo: Slo) -> dict[str, Targets]:
         for name, milliseconds in (("ttft", slo.ttft_ms), ("tbt", slo.tbt_ms), ("jct", slo.jct_ms))
         if milliseconds is not None
     }
-    return {**{name: Targets(**{name: value}) for name, value in seconds.items()}, "all": Targets(**seconds)}
+    by_name = {name: {name: value} for name, value in seconds.items()}
+    if slo.jct_scale_percent is not None:
+        by_name["jct"] = {"jct_scale": slo.jct_scale_percent / 100}
+    together = {key: value for each in by_name.values() for key, value in each.items()}
+    return {**{name: Targets(**each) for name, each in by_name.items()}, "all": Targets(**together)}
 
 
 def _figures(found: dict[str, float], refused: int) -> Figures:

@@ -1,8 +1,5 @@
 """Rates and means of a running engine, learned from what it did lately.
 
-All estimators are pure state with constant memory. They forget by count, not by time: an idle engine
-keeps what it knew, a busy one follows a change of load within its half-life.
-
 `StepFit` learns how long a step takes and tells it as a cost model, like the published ones. SAL's load
 formula needs the throughput of a step that is full of prefill: M tokens over its seconds, for the engine's
 largest step M [paper 4.2; at a full step: our reading]. Small steps say too little alone: the fixed cost
@@ -15,20 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace_engine.control.records import FinishedRequest, StepSample
+from headrace_engine.cost.fit import STEP_HALF_LIFE, DecayedMean, StepFit, plausible
 from headrace_engine.cost.forms import Linear
-from headrace_engine.cost.model import Batch, Profile
 
-STEP_HALF_LIFE = 2000  # samples; some seconds of decoding, still with some prefills among them
 RECENT_HALF_LIFE = 50  # steps; about a second of decoding
 REQUEST_HALF_LIFE = 200  # finished requests
-MIN_PREFILLS = 8  # samples with prefill before a rate is worth telling
-SHORTEST_STEP = 1e-6  # seconds; what took less counts as that much
-LONGEST_STEP = 600.0  # seconds; what took longer was a machine asleep
-COLLINEAR = 1e-6  # share of a feature's variance that must be its own for its slope to be told
-OUTLIER = 4.0  # times the expected duration; what took longer counts less
-FEATURES = 4  # prefill tokens, decodes, their context, prefill work
-REFIT = 64  # samples after which expectations are renewed
-ME = Profile("", "", 1, "this engine", "live fit of its own steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +40,7 @@ class Estimates:
 
     def add_steps(self, samples: Iterable[StepSample]) -> None:
         """Learn from model steps, oldest first; what can't be a duration is left out."""
-        for sample in filter(_plausible, samples):
+        for sample in filter(plausible, samples):
             self._fit.add(sample)
             self._step.add(sample.seconds)
 
@@ -71,159 +59,3 @@ class Estimates:
         return Rates(
             self._fit.prefill_rate(step_tokens), self._step.value, self._prompt.value, self._output.value
         )
-
-
-def _plausible(sample: StepSample) -> bool:
-    return 0 < sample.seconds <= LONGEST_STEP
-
-
-class DecayedMean:
-    """Mean of a series in which a value counts half after `half_life` more; 0 while empty."""
-
-    def __init__(self, half_life: float) -> None:
-        self._keep = 0.5 ** (1 / half_life)
-        self._weight = 0.0
-        self.value = 0.0
-
-    def add(self, value: float) -> None:
-        """Take one value into account."""
-        self._weight = self._weight * self._keep + 1
-        self.value += (value - self.value) / self._weight
-
-
-class StepFit:
-    """Online least squares of seconds ≈ fixed + a P + b D + c S + d W, none negative; constant memory.
-
-    P prefill tokens, D decodes, S their context, W prefill work. Kept are decayed weighted means and sums of
-    centred products. A step counts by its expected duration squared, so that the relative error is least: a
-    step of 5 ms says as much as one of 100. One that took far longer than expected, as when the machine
-    stalled, counts less. A feature that is all but a mixture of those before it gets no slope of its own;
-    those whose slopes come out negative are left out, the worst first.
-    """
-
-    def __init__(self, half_life: float = STEP_HALF_LIFE) -> None:
-        self._keep = 0.5 ** (1 / half_life)
-        self._weight = 0.0
-        self._mean = [0.0] * (FEATURES + 1)  # the features, then the seconds
-        self._products = [[0.0] * (FEATURES + 1) for _ in range(FEATURES)]  # the upper triangle is kept
-        self._prefills = 0
-        self._tokens = self._work = self._token_seconds = 0.0  # decayed sums over steps with prefill
-        self._expected: Linear | None = None
-        self._since = 0  # samples since then
-
-    def add(self, sample: StepSample) -> None:
-        """Take one step of more than 0 seconds into account."""
-        expected = self._expected.step_seconds(_batch(sample)) if self._expected else self._mean[-1]
-        weight = 1 / max(expected or sample.seconds, sample.seconds / OUTLIER, SHORTEST_STEP) ** 2
-        keep, mean = self._keep, self._mean
-        self._weight = self._weight * keep + weight
-        values = (
-            sample.prefill_tokens,
-            sample.decodes,
-            sample.decode_context,
-            sample.prefill_work,
-            sample.seconds,
-        )
-        before = [value - centre for value, centre in zip(values, mean, strict=True)]
-        step = weight / self._weight
-        for index, difference in enumerate(before):
-            mean[index] += difference * step
-        after = [value - centre for value, centre in zip(values, mean, strict=True)]
-        for row, products in enumerate(self._products):
-            scaled = weight * before[row]
-            for column in range(row, FEATURES + 1):
-                products[column] = products[column] * keep + scaled * after[column]
-        if sample.prefill_tokens > 0:
-            self._prefills += 1
-            self._tokens = self._tokens * keep + sample.prefill_tokens
-            self._work = self._work * keep + sample.prefill_work
-            self._token_seconds = self._token_seconds * keep + sample.seconds
-        self._since += 1
-        if self._since >= REFIT:
-            self._since = 0
-            self._expected = self.cost()
-
-    def cost(self) -> Linear | None:
-        """The fitted cost; None until prefills of different sizes were seen."""
-        if self._prefills < MIN_PREFILLS or self._products[0][0] <= 0:
-            return None
-        fixed, slopes = self._line()
-        per_prefill, per_decode, per_context, per_work = slopes
-        if per_prefill + per_work <= 0:
-            return None
-        return Linear(ME, fixed, per_prefill, per_work, per_decode, per_context)
-
-    def prefill_rate(self, step_tokens: int) -> float:
-        """Prompt tokens per second in steps of `step_tokens`; 0 while unknown.
-
-        Never below what steps with prefill really did: a full step spreads its fixed cost over more tokens.
-        """
-        if self._prefills < MIN_PREFILLS:
-            return 0.0
-        seen = self._tokens / self._token_seconds
-        cost = self.cost()
-        if cost is None or step_tokens <= 0:
-            return seen
-        full = Batch(step_tokens, self._work / self._tokens * step_tokens)  # of prompts like those seen
-        return max(seen, step_tokens / cost.step_seconds(full))
-
-    def _line(self) -> tuple[float, list[float]]:
-        """The intercept and the slopes, none negative."""
-        products, mean = self._products, self._mean
-        slopes = _fit(products)
-        fixed = mean[-1] - sum(slope * centre for slope, centre in zip(slopes, mean, strict=False))
-        if fixed >= 0:
-            return fixed, slopes
-        through_zero = [
-            [value + self._weight * mean[row] * centre for value, centre in zip(line, mean, strict=True)]
-            for row, line in enumerate(products)
-        ]
-        return 0.0, _fit(through_zero)
-
-
-def _batch(sample: StepSample) -> Batch:
-    return Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
-
-
-def _fit(products: list[list[float]]) -> list[float]:
-    """Non-negative slopes from the upper triangle of sums of products, whose last column is the seconds."""
-    used = [index for index in range(FEATURES) if products[index][index] > 0]
-    while used:
-        scale = [products[index][index] ** 0.5 for index in used]
-        matrix = [
-            [
-                products[min(row, column)][max(row, column)] / (left * right)
-                for column, right in zip(used, scale, strict=True)
-            ]
-            for row, left in zip(used, scale, strict=True)
-        ]
-        target = [products[row][FEATURES] / left for row, left in zip(used, scale, strict=True)]
-        found = _solve(matrix, target)
-        worst = min(range(len(used)), key=found.__getitem__)
-        if found[worst] >= 0:
-            slopes = [0.0] * FEATURES
-            for index, value, by in zip(used, found, scale, strict=True):
-                slopes[index] = value / by
-            return slopes
-        del used[worst]
-    return [0.0] * FEATURES
-
-
-def _solve(matrix: list[list[float]], target: list[float]) -> list[float]:
-    """Gauss elimination of a symmetric matrix with a diagonal of ones; what hangs on earlier rows gets 0."""
-    size = len(target)
-    rows = [[*line, value] for line, value in zip(matrix, target, strict=True)]
-    free = []
-    for pivot in range(size):
-        if rows[pivot][pivot] <= COLLINEAR:
-            continue
-        free.append(pivot)
-        for below in range(pivot + 1, size):
-            factor = rows[below][pivot] / rows[pivot][pivot]
-            for column in range(pivot, size + 1):
-                rows[below][column] -= factor * rows[pivot][column]
-    found = [0.0] * size
-    for pivot in reversed(free):
-        known = sum(rows[pivot][column] * found[column] for column in range(pivot + 1, size))
-        found[pivot] = (rows[pivot][size] - known) / rows[pivot][pivot]
-    return found

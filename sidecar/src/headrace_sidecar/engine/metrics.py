@@ -14,15 +14,18 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headrace_engine.control.records import FinishedRequest, Target
+from headrace_engine.policies import registry
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.monitor import Monitor
-from headrace_sidecar.engine.reports import applied_hash
+from headrace_sidecar.engine.reports import applied_hash, prediction_state
 from headrace_sidecar.engine.state import STATES
 
 LATENCY_BUCKETS = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
     *(1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 60, 120, 300, 600),
 )
+RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10)
+SETTERS = ("Service", "Client")
 TOKEN_BUCKETS = tuple(4**power for power in range(1, 10))
 
 
@@ -51,12 +54,27 @@ class RequestMetrics:
         self._output = tokens("output", "Output length")
         self._slo = Counter(
             "headrace_slo_requests",
-            "Finished requests that had this target, by whether they met it; All: every target that they had",
-            ("target", "met"),
+            "Finished requests that had this target (All: any), by whether they met it (All: all they had) "
+            "and whether they brought targets of their own",
+            ("target", "met", "set_by"),
             registry=registry,
         )
-        for target, met in itertools.product(("All", *Target.__members__), ("true", "false")):
-            self._slo.labels(target, met)
+        for labels in itertools.product(("All", *Target.__members__), ("true", "false"), SETTERS):
+            self._slo.labels(*labels)
+        self._impossible = Counter(
+            "headrace_slo_impossible_requests",
+            "Finished requests that would have missed this target even alone on the engine",
+            ("target",),
+            registry=registry,
+        )
+        for name in Target.__members__:
+            self._impossible.labels(name)
+        self._ratio = Histogram(
+            "headrace_prediction_ratio",
+            "Output that was predicted at arrival over the real one",
+            buckets=RATIO_BUCKETS,
+            registry=registry,
+        )
         self._violations = Counter(
             "headrace_tbt_violations",
             "Gaps between two tokens that exceeded the TBT target",
@@ -79,14 +97,19 @@ class RequestMetrics:
             self._tbt.observe(request.mean_tbt)
             self._max_tbt.observe(request.max_tbt)
         self._violations.inc(request.tbt_violations)
+        if request.predicted_tokens and request.output_tokens:
+            self._ratio.observe(request.predicted_tokens / request.output_tokens)
+        setter = SETTERS[bool(request.asked)]
         for target in Target:
             if request.targets & target:
-                self._count(str(target.name), met=bool(request.met & target))
+                self._count(str(target.name), setter, met=bool(request.met & target))
+            if request.impossible & target:
+                self._impossible.labels(str(target.name)).inc()
         if request.targets:
-            self._count("All", met=not request.targets & ~request.met)
+            self._count("All", setter, met=not request.targets & ~request.met)
 
-    def _count(self, target: str, *, met: bool) -> None:
-        self._slo.labels(target, "true" if met else "false").inc()
+    def _count(self, target: str, setter: str, *, met: bool) -> None:
+        self._slo.labels(target, "true" if met else "false", setter).inc()
 
 
 class EngineMetrics:
@@ -126,6 +149,21 @@ class EngineMetrics:
             "headrace_policy_fallback_steps",
             "Steps planned first come, first served because the policy failed",
             totals.of("fallback_steps"),
+        )
+        yield CounterMetricFamily(
+            "headrace_prediction_failures",
+            "Predictions that failed; the mean of recent outputs stood in",
+            totals.of("prediction_failures"),
+        )
+        yield CounterMetricFamily(
+            "headrace_predictions_learned",
+            "Finished requests that the predictor learned from",
+            totals.of("predictions_learned"),
+        )
+        yield CounterMetricFamily(
+            "headrace_ignored_wishes",
+            "Targets and hints of clients that were no numbers, out of range or not allowed",
+            totals.of("ignored_wishes"),
         )
         yield _labelled(
             CounterMetricFamily(
@@ -171,6 +209,26 @@ class EngineMetrics:
         if applied:
             info.add_metric((self._handover.name(applied), applied), 1)
         yield info
+        state = GaugeMetricFamily(
+            "headrace_policy_state", "Inner state of the policy, see its page", labels=("policy", "what")
+        )
+        name = self._handover.name(applied)
+        for what, value in zip(registry.gauges(name), record.gauges, strict=False):
+            state.add_metric((name, what), value)
+        yield state
+        yield GaugeMetricFamily(
+            "headrace_step_budget_tokens", "Most tokens of the step planned last", record.step_tokens
+        )
+        yield GaugeMetricFamily(
+            "headrace_hidden_requests", "Running requests that the step planned last skips", record.hidden
+        )
+        predictor = GaugeMetricFamily(
+            "headrace_predictor_info",
+            "Who predicts output lengths; GivenUp: it failed too often, the mean of recent outputs stands in",
+            labels=("predictor",),
+        )
+        predictor.add_metric((prediction_state(record).predictor,), 1)
+        yield predictor
         yield GaugeMetricFamily(
             "headrace_policy_disabled",
             "1 after the circuit breaker replaced the policy by first come, first served",

@@ -5,8 +5,10 @@ Estimates are rounded to four digits: more would only make each report differ fr
 
 from __future__ import annotations
 
-from headrace_engine.contracts import AppliedPolicy, EngineInfo, LoadReport
-from headrace_engine.control.records import BoardRecord, ErrorCode
+from typing import Literal
+
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, LoadReport, PredictionState
+from headrace_engine.control.records import BoardRecord, ErrorCode, PredictorCode
 from headrace_sidecar.engine.estimates import Rates
 from headrace_sidecar.engine.handover import Refusal
 
@@ -33,6 +35,12 @@ NOTHING = BoardRecord(
 )
 
 DOCUMENT_ERRORS = (ErrorCode.DOCUMENT, ErrorCode.PARAMETERS)
+PREDICTORS: dict[PredictorCode, Literal["None", "Quantile", "Learned", "GivenUp"]] = {
+    PredictorCode.MEAN: "None",
+    PredictorCode.QUANTILE: "Quantile",
+    PredictorCode.LEARNED: "Learned",
+    PredictorCode.GIVEN_UP: "GivenUp",
+}
 MEANING = {
     ErrorCode.DOCUMENT: "the engine could not read the policy document",
     ErrorCode.PARAMETERS: "the engine refused the policy or its parameters",
@@ -83,6 +91,13 @@ def applied_policy(record: BoardRecord, name: str, judged: str, refusal: Refusal
         error=refusal.error if refusal else error and f"{error}; see the engine's log",
         fallback_steps=record.fallback_steps,
         disabled=record.disabled,
+    )
+
+
+def prediction_state(record: BoardRecord) -> PredictionState:
+    """What the operator is told of the predictor."""
+    return PredictionState(
+        PREDICTORS[PredictorCode(record.predictor)], record.predictions_learned, record.prediction_failures
     )
 
 

@@ -21,7 +21,7 @@ from headrace_engine.contracts import EngineStatus, PolicyDocument, dumps
 from headrace_engine.policies import registry as policies
 from headrace_sidecar.engine.handover import Handover
 from headrace_sidecar.engine.monitor import Monitor
-from headrace_sidecar.engine.reports import applied_hash, applied_policy
+from headrace_sidecar.engine.reports import applied_hash, applied_policy, prediction_state
 from headrace_sidecar.engine.request_log import RequestLog
 from headrace_sidecar.engine.stream import Broadcast
 
@@ -105,6 +105,7 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
         policy_schema=POLICY_SCHEMA,
         engine=monitor.engine,
         policy=applied_policy(monitor.record, name, judged, handover.refusal),
+        prediction=prediction_state(monitor.record),
     )
 
 

@@ -10,7 +10,10 @@ from operator import attrgetter
 
 from headrace_engine.control.records import BoardRecord
 
-COUNTED = ("step", "arrivals", "arrived_tokens", "finishes", "preemptions", "fallback_steps")
+COUNTED = (
+    *("step", "arrivals", "arrived_tokens", "finishes", "preemptions", "fallback_steps"),
+    *("prediction_failures", "predictions_learned", "ignored_wishes"),
+)
 _counts = attrgetter(*COUNTED)
 
 

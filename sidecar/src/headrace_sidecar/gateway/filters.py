@@ -14,10 +14,6 @@ STRIPPED_PREFIXES = (
     "x-envoy-",
     "x-vllm-",
     "x-data-parallel-",
-    "x-headrace-ttft",
-    "x-headrace-tbt",
-    "x-headrace-jct",
-    "x-headrace-output",
     "x-headrace-priority",
     "x-headrace-token",
 )

@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 
+from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 from google.protobuf import any_pb2
 
+from headrace_engine.contracts import wishes
 from headrace_sidecar.gateway import names
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.replies import Reply
@@ -24,6 +26,8 @@ Match = dict[str, object]
 POST = {"name": ":method", "string_match": {"exact": "POST"}}
 GET = {"name": ":method", "string_match": {"exact": "GET"}}
 ENGINE_PATH = {"regex": "|".join(names.ENGINE_PATHS)}
+WISH_HEADERS = [wishes.header(wish) for wish in wishes.WISHES]
+WISH_BYTES = 16  # of one value; more is no number that anybody means
 IDLE_TIMEOUT = {"seconds": 600}  # silence on a stream: a long prompt behind a long queue
 
 
@@ -33,16 +37,22 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     for model, key in catalog.model_owners().items():
         models[key].append(model)
     listing = _models_body((model, key.namespace) for key, owned in models.items() for model in owned)
-    host = route_components_pb2.VirtualHost(name="gateway", domains=["*"], retry_policy=_RETRIES)
+    asking = {key: service.config.slo.per_request is not None for key, service in catalog.services.items()}
+    host = route_components_pb2.VirtualHost(
+        name="gateway",
+        domains=["*"],
+        retry_policy=_RETRIES,
+        request_headers_to_remove=WISH_HEADERS,  # after the routes, which read them
+    )
     for key in catalog.services:
-        host.routes.append(_route_by_header(str(key)))
+        host.routes.append(_route_by_header(str(key), asking[key]))
     host.routes.append(_WRONG_HEADER)
     for key, owned in models.items():
-        host.routes.extend(_routes_by_path(str(key)))
+        host.routes.extend(_routes_by_path(str(key), asking[key]))
         own_listing = _models_body((model, key.namespace) for model in owned)
         host.routes.append(_models_route(f"/{key}{names.MODELS_PATH}", own_listing))
     for key, claimed in models.items():
-        host.routes.extend(_route_by_model(str(key), model) for model in claimed)
+        host.routes.extend(_route_by_model(str(key), model, asking[key]) for model in claimed)
     host.routes.append(_models_route(names.MODELS_PATH, listing))
     host.routes.extend(_REFUSALS)
     return route_pb2.RouteConfiguration(
@@ -53,32 +63,43 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
 
 
 @lru_cache(maxsize=4096)
-def _route_by_header(cluster: str) -> route_components_pb2.Route:
+def _route_by_header(cluster: str, asking: bool) -> route_components_pb2.Route:
     header = {"name": names.SERVICE_HEADER, "string_match": {"exact": cluster}}
-    return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]})
+    return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]}, asking)
 
 
 @lru_cache(maxsize=4096)
-def _routes_by_path(cluster: str) -> list[route_components_pb2.Route]:
+def _routes_by_path(cluster: str, asking: bool) -> list[route_components_pb2.Route]:
     return [
-        _engine_route(cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, prefix_rewrite=path)
+        _engine_route(cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, asking, prefix_rewrite=path)
         for path in names.ENGINE_PATHS
     ]
 
 
 @lru_cache(maxsize=8192)
-def _route_by_model(cluster: str, model: str) -> route_components_pb2.Route:
+def _route_by_model(cluster: str, model: str, asking: bool) -> route_components_pb2.Route:
     asked = _metadata(names.MODEL, {"string_match": {"exact": model}})
-    return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]})
+    match: Match = {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]}
+    return _engine_route(cluster, match, asking)
 
 
-def _engine_route(cluster: str, match: Match, **action: object) -> route_components_pb2.Route:
+def _engine_route(cluster: str, match: Match, asking: bool, **action: object) -> route_components_pb2.Route:
+    """A route to the engines; if the service is `asking`, its clients' wishes go on in the request's id."""
     return route_components_pb2.Route(
         name=cluster,
         match=match,
         # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
         route={"cluster": cluster, "timeout": {}, "idle_timeout": IDLE_TIMEOUT, **action},
         request_headers_to_remove=[names.SERVICE_HEADER],
+        request_headers_to_add=[_WISHES_IN_ID] if asking else [],
+    )
+
+
+def _wishes_in_id() -> base_pb2.HeaderValueOption:
+    fields = "".join(f"%REQ({header}):{WISH_BYTES}%~" for header in WISH_HEADERS)
+    return base_pb2.HeaderValueOption(
+        header={"key": "x-request-id", "value": f"%REQ(x-request-id)%{wishes.MARK}{fields}"},
+        append_action="OVERWRITE_IF_EXISTS_OR_ADD",
     )
 
 
@@ -182,5 +203,6 @@ _RETRIES = route_components_pb2.RetryPolicy(
     ],
 )
 _NO_PICKER = _no_picker()
+_WISHES_IN_ID = _wishes_in_id()
 _WRONG_HEADER = _refuse_header()
 _REFUSALS = _refusals()

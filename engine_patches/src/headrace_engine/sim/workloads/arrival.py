@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace_engine.policies.view import NO_TARGETS, Targets
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -19,6 +21,8 @@ class Arrival:
     prefix: tuple[int, ...] = ()
     prefix_block: int = 0
     client: str = ""
+    targets: Targets = NO_TARGETS  # that its client asks for
+    hint: int | None = None  # output tokens that its client expects
 
     @property
     def tokens(self) -> int:

@@ -1,0 +1,166 @@
+"""What the study of EconoServe runs: workloads, loads, settings and policies, each a `Case`."""
+
+from dataclasses import replace
+from typing import Any
+
+from e2e.bench import versus
+from e2e.bench.cases import DISTSERVE, JCT_SCALES, Case
+from e2e.bench.larry_cases import Setting
+from e2e.bench.versus import Kind
+
+ACCURATE = 75  # percent of the lengths told truly; EconoServe reports 70 to 78
+CLAIRVOYANT = 100
+OPT = "opt-13b-a100"
+H100 = "llama-3-8b-h100"
+KV = Setting(
+    "kvbound",
+    "ShareGPT lengths, OPT-13B on A100 with 12 GB of KV",
+    "sharegpt-poisson",
+    OPT,
+    (0.7, 0.8, 0.9, 1.0, 1.1),
+    (0.3, 0.5),
+    1.0,
+    (0, 1),
+    1200,
+)
+ALPACA = Setting(
+    "alpaca",
+    "synthetic Alpaca lengths, OPT-13B on A100",
+    "alpaca_synthetic-poisson",
+    OPT,
+    (0.9, 1.0),
+    (0.5,),
+    1.0,
+    (0,),
+    1500,
+)
+BOOKCORPUS = Setting(
+    "bookcorpus",
+    "synthetic BookCorpus lengths, OPT-13B on A100",
+    "bookcorpus_synthetic-poisson",
+    OPT,
+    (0.7, 0.9, 1.0),
+    (0.5,),
+    1.0,
+    (0,),
+    500,
+)
+MODERN = (
+    Setting(
+        "conv",
+        "Azure conversation as recorded, Llama-3-8B on H100",
+        "conversation",
+        H100,
+        (),
+        (0.3, 0.5, 1.0),
+        1.0,
+        (0,),
+        1200,
+    ),
+    Setting(
+        "code", "Azure code as recorded, Llama-3-8B on H100", "code", H100, (), (0.1, 0.5), 0.5, (0,), 1500
+    ),
+    Setting(
+        "mooncake",
+        "Mooncake conversations, Llama-3.1-8B on H100",
+        "mooncake",
+        "llama-3-8b-h100-long",
+        (),
+        (0.3, 0.5, 1.0),
+        1.0,
+        (0,),
+        600,
+    ),
+    Setting(
+        "conv70b",
+        "Azure conversation as recorded, Llama-3-70B on four H100",
+        "conversation",
+        "llama-3-70b-h100",
+        (),
+        (0.3, 0.5, 1.0),
+        1.0,
+        (0,),
+        1000,
+    ),
+)
+SETTINGS = (KV, ALPACA, BOOKCORPUS, *MODERN)
+VARIANTS = ("Full", "SDO", "SD", "D")
+ORDERED = ("Full", "SDO")  # the others go by arrival
+PADDING = 15  # percent; the paper's for ShareGPT
+PATIENCES = (0, 100, 150, 400, 1000)
+LOW_LOADS = (0.05, 0.1, 0.2, 0.4)  # where those that reserve a whole context are looked at
+PAIR_LOADS = (*KV.loads, 1.4, 1.8)  # of two GPUs
+RESERVING = ("Orca", "SRTF", "FastServe")
+ONE_GPU = ("Sarathi", "MultiRes", "SRPT", "NoPreempt")
+CORNERS = ((1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts; the fourth is the sweep itself
+
+
+def econoserve(accuracy: int | None = ACCURATE, slo: str = "jct2", **parameters: Any) -> Kind:
+    """EconoServe with lengths of this accuracy, None for those that the engine predicts itself."""
+    given = tuple(sorted(parameters.items()))
+    return lambda case: replace(case, policy="EconoServe", accuracy=accuracy, slo=slo, parameters=given)
+
+
+def published(variant: str) -> Kind:
+    """The paper's form of it: its order of queues where it has one, its padding for these lengths."""
+    order = {"order": "ThreeKeys"} if variant in ORDERED else {}
+    return econoserve(variant=variant, paddingPercent=PADDING, **order)
+
+
+def other(policy: str) -> Kind:
+    """One of the simulator's baselines, on an engine with the default settings."""
+    return lambda case: replace(case, policy=policy)
+
+
+OURS, LIVE = econoserve(), econoserve(None)
+CLAIRVOYANTS: dict[str, Kind] = {
+    "EconoServe, all lengths known": econoserve(CLAIRVOYANT),
+    "and nobody moved ahead": econoserve(CLAIRVOYANT, patience=0),
+    "SRPT, all lengths known": other("SRPT"),
+    "NoPreempt, all lengths known": other("NoPreempt"),
+}
+
+
+def everything() -> list[Case]:
+    """All runs."""
+    made = versus.sweep(KV, (OURS, LIVE, *CLAIRVOYANTS.values()))
+    for setting in (ALPACA, BOOKCORPUS):
+        made += versus.sweep(setting, (OURS, LIVE))
+    for setting in MODERN:
+        made += versus.sweep(setting, (LIVE,), tuned=False)
+    made += [case for kind in at_point().values() for case in versus.runs(KV, KV.point, kind)]
+    made += rivals() + doubted()
+    made += [versus.runs(KV, KV.point, econoserve(slo=f"jct{scale * 100:.0f}"), 1)[0] for scale in JCT_SCALES]
+    return list(dict.fromkeys(made))
+
+
+def at_point() -> dict[str, Kind]:
+    """What is compared at the point alone, by the name that it has on the page."""
+    made = {f"as published, {name}": published(name) for name in VARIANTS}
+    made["Full, order Footprint"] = econoserve(variant="Full")
+    made |= {f"patience {each} %": econoserve(patience=each) for each in PATIENCES}
+    made["order ThreeKeys"] = econoserve(order="ThreeKeys")
+    made |= {f"{each} % of the lengths right": econoserve(each) for each in (25, 50)}
+    return made
+
+
+def rivals() -> list[Case]:
+    """Other systems, one seed: loads at which each may sustain something."""
+    made = [versus.runs(KV, load, other(name), 1)[0] for name in RESERVING for load in LOW_LOADS]
+    made += [versus.runs(KV, load, other(name), 1)[0] for name in ONE_GPU for load in KV.loads]
+    made += [versus.runs(KV, load, other(DISTSERVE), 1)[0] for load in PAIR_LOADS]
+    return made
+
+
+def doubted() -> list[Case]:
+    """The claim at the corners of the cost model's doubt: both watermarks of stock, and ours."""
+    return [
+        replace(kind(KV.case(KV.point, 0)), mixed=mixed, overhead_ms=overhead)
+        for mixed, overhead in CORNERS
+        for kind in (*doubted_stock(), OURS)
+    ]
+
+
+def doubted_stock() -> list[Kind]:
+    """Stock with both watermarks."""
+    return [versus.tuned_with(8192, watermark) for watermark in (0.0, 0.05)]

@@ -1,0 +1,260 @@
+"""The page and the picture of the study of EconoServe."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.bench import econoserve, intervals, plots, report, versus
+from e2e.bench import econoserve_cases as cases
+from e2e.bench.cases import DISTSERVE, JCT_SCALES
+from e2e.bench.econoserve_cases import KV, LIVE, OURS
+from e2e.bench.larry_cases import Setting
+from e2e.bench.plots import Curve
+from e2e.bench.report import Cell
+from e2e.bench.versus import Found, Kind
+
+LATENCIES = (
+    ("JCT per token", "normalized_mean"),
+    ("mean JCT", "jct_mean"),
+    ("p95 JCT", "jct_p95"),
+    ("p99 JCT", "jct_p99"),
+    ("mean TTFT", "ttft_mean"),
+    ("p99 TBT", "tbt_p99"),
+    ("longest wait", "wait_max"),
+)
+WHY = {
+    "rate_of_stock": "the paper's vLLM swaps KV and plans without chunks; ours is vLLM 0.32",
+    "rate_of_orca": "Orca runs eight at once here too; the rest is the older engine",
+    "rate_of_sarathi": "its chunks and their budget are in today's vLLM; budget 512 here",
+    "rate_of_distserve_on_two_gpus": "a simulated pair with a free hand-over, see `sim/disaggregated.py`",
+    "jct2_attainment_below_oracle_points": "the paper's means over its data; lengths here are 75 % right",
+    "jct_of_variant_d": "mean JCT of the variant / of Full, both as published, at load 1",
+    "jct_of_variant_sd": "as above",
+    "jct_of_variant_sdo": "as above",
+    "kv_use_above_stock_points": "stock already fills the cache when it queues",
+    "multires_jct_of_stock": "planning takes no time here; it took a third of MultiRes's JCT in the paper",
+}
+
+
+def write(found: Found, folder: Path) -> Path:
+    """The whole page; returns its path."""
+    return report.page(
+        "econoserve",
+        "EconoServe on one engine",
+        _introduction(found),
+        "## Goodput where KV binds",
+        report.picture(*attainment(found, folder)),
+        goodputs(found),
+        "## Latencies against tuned stock",
+        latencies(found),
+        "## Its parts, and what waiting costs",
+        parts(found),
+        "## The scale of the deadline",
+        scales(found),
+        "## Other systems",
+        rivals(found),
+        "## The paper's claims",
+        claims(found),
+        "## Where nothing queues",
+        light(found),
+        "## How sure this is",
+        doubts(found),
+        folder=folder,
+    )
+
+
+def _introduction(found: Found) -> str:
+    names = "; ".join(
+        f"{each.name} ({len(each.seeds)} seed{'s' * (len(each.seeds) > 1)})" for each in cases.SETTINGS
+    )
+    decides = "decides" if versus.watermark_decides(found, KV) else "decides nothing"
+    return (
+        f"Workloads: {names}. Load 1 is what default stock vLLM sustains. Lengths are told, and 75 % of them "
+        "are right, the others any of the workload's; *live*: predicted by the engine from its own traffic. "
+        "Alpaca and BookCorpus are synthetic: drawn from what the paper's table says of them, cut to OPT's "
+        "context. *Tuned* stock is the best, for that row, of step budgets 8,192, 2,048 and 1,024 with and "
+        f"without a 5 % watermark, which {decides} where KV binds. Ratios are ours / tuned stock; brackets "
+        "are 95 % intervals over seeds."
+    )
+
+
+def attainment(found: Found, folder: Path, setting: Setting = KV) -> tuple[Path, str]:
+    """Share of requests within twice their time alone, over load."""
+    kinds: dict[str, Kind] = {"stock": versus.stock, "EconoServe": OURS, "live": LIVE}
+    lines = {
+        name: Curve(
+            setting.loads,
+            [
+                intervals.mean(versus.values(found, versus.runs(setting, load, kind), "met_jct2")).value
+                for load in setting.loads
+            ],
+        )
+        for name, kind in kinds.items()
+    }
+    lines["tuned stock"] = Curve(
+        setting.loads, [versus.best_met(found, setting, load, "jct2") for load in setting.loads]
+    )
+    title = "Requests within twice their time alone, where KV binds"
+    caption = (
+        f"Simulated: {setting.name}, {len(setting.seeds)} seeds. 75 % of the lengths right; live: predicted."
+    )
+    path = plots.curves(
+        folder / "econoserve.svg",
+        title,
+        caption,
+        {"ShareGPT lengths": lines},
+        x_label="load, of what stock sustains",
+        y_label="requests within target",
+        level=(0.9, "90 %"),
+        percent=True,
+    )
+    return path, f"{title}. {caption}"
+
+
+def goodputs(found: Found) -> str:
+    """Loads that each sustains with 90 % within the target."""
+    rows: list[Sequence[Cell]] = []
+    kinds = {"75 % right": OURS, "live": LIVE, **cases.CLAIRVOYANTS}
+    for target, name in (("jct2", "JCT within 2x alone"), ("jct", "JCT within 5x alone")):
+        tuned = versus.tuned_goodputs(found, KV, target)
+        rows.append((f"{name}: tuned stock", _load(tuned), None))
+        for each, kind in kinds.items():
+            points = versus.goodputs(found, KV, target, kind)
+            estimate, bound = versus.ratio_of(points, tuned)
+            rows.append(
+                (f"{name}: {each}", _load(points), "~" if bound == "~" else f"{bound} {estimate}".strip())
+            )
+    return report.table(("target: policy", "load", "/ tuned stock"), rows)
+
+
+def _load(points: Sequence[versus.Goodput]) -> str:
+    return ", ".join(f"{point.bound.strip('=')}{point.load:.2f}" for point in points)
+
+
+def latencies(found: Found) -> str:
+    """Ratios at each load."""
+    rows: list[Sequence[Cell]] = []
+    for setting in (cases.KV, cases.ALPACA, cases.BOOKCORPUS):
+        for load in setting.loads:
+            for name, kind in (("75 % right", OURS), ("live", LIVE)):
+                ours = versus.runs(setting, load, kind)
+                cells = [
+                    versus.ratio(found, ours, versus.best(found, setting, load, figure), figure)
+                    for _, figure in LATENCIES
+                ]
+                rows.append((f"{setting.name}: {load:g}, {name}", *(f"{each.value:.2f}" for each in cells)))
+    return report.table(("workload: load, lengths", *(name for name, _ in LATENCIES)), rows)
+
+
+def parts(found: Found) -> str:
+    """Variants, patience and accuracy at the point."""
+    rows: list[Sequence[Cell]] = []
+    stock = versus.best(found, KV, KV.point, "normalized_mean")
+    kinds = {"EconoServe": OURS, "live": LIVE, **cases.CLAIRVOYANTS, **cases.at_point()}
+    for name, kind in kinds.items():
+        runs = versus.runs(KV, KV.point, kind)
+        rows.append(
+            (
+                name,
+                *(
+                    f"{versus.ratio(found, runs, stock, figure).value:.2f}"
+                    for figure in ("normalized_mean", "jct_mean", "ttft_mean", "wait_max")
+                ),
+                *(_percent(found, runs, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
+                round(sum(versus.values(found, runs, "preemptions"))),
+            )
+        )
+    rows.append(
+        (
+            "tuned stock",
+            *["1"] * 4,
+            *(_percent(found, stock, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
+            round(sum(versus.values(found, stock, "preemptions"))),
+        )
+    )
+    header = ("at load 1", "JCT per token", "mean JCT", "mean TTFT", "longest wait")
+    return report.table((*header, "JCT within 2x", "within 5x", "KV in use", "preemptions"), rows)
+
+
+def _percent(found: Found, runs: Sequence[versus.Case], figure: str) -> str:
+    return f"{intervals.mean(versus.values(found, runs, figure)).value:.0%}"
+
+
+def scales(found: Found) -> str:
+    """Attainment at the point for each scale, one seed; the policy is told the scale."""
+    rows: list[Sequence[Cell]] = []
+    for scale in sorted((*JCT_SCALES, 2.0)):
+        target = "jct2" if scale == 2 else f"jct{scale * 100:.0f}"
+        ours = found[versus.runs(KV, KV.point, cases.econoserve(slo=target), 1)[0]]
+        best = max(
+            float(found[versus.runs(KV, KV.point, kind, 1)[0]][f"met_{target}"])
+            for kind in versus.choices(KV)
+        )
+        rows.append((f"{scale:g}x alone", f"{best:.0%}", f"{float(ours[f'met_{target}']):.0%}"))
+    return report.table(("JCT within", "tuned stock", "EconoServe"), rows)
+
+
+def rivals(found: Found) -> str:
+    """Every system at its loads, one seed."""
+    rows: list[Sequence[Cell]] = []
+    loads = {
+        **dict.fromkeys(cases.RESERVING, cases.LOW_LOADS),
+        **dict.fromkeys(cases.ONE_GPU, KV.loads),
+        DISTSERVE: cases.PAIR_LOADS,
+    }
+    kinds: dict[str, Kind] = {name: cases.other(name) for name in loads}
+    kinds |= {"stock": versus.stock, "EconoServe": OURS}
+    for name, kind in kinds.items():
+        for load in loads.get(name, KV.loads):
+            ours = found[kind(KV.case(load, 0))]
+            rows.append(
+                (
+                    f"{name}: {load:g}",
+                    float(ours["normalized_mean"]),
+                    float(ours["jct_mean"]),
+                    float(ours["wait_max"]),
+                    f"{float(ours['met_jct2']):.0%}",
+                    f"{float(ours['kv_use']):.0%}",
+                    int(ours["preemptions"]),
+                )
+            )
+    note = (
+        "One seed. Orca, SRTF and FastServe keep the model's whole context for each request. DistServe is "
+        "two "
+        "GPUs, its load that of both together, KV moving at 300 GB/s; `sim/disaggregated.py` says what is "
+        "modelled."
+    )
+    header = ("system: load", "JCT per token, s", "mean JCT, s", "longest wait, s", "JCT within 2x")
+    return f"{report.table((*header, 'KV in use', 'preemptions'), rows)}\n\n{note}"
+
+
+def claims(found: Found) -> str:
+    """Each claim of the paper, and what we get."""
+    got = econoserve.claims(found)
+    rows: list[Sequence[Cell]] = []
+    for name, (low, high) in econoserve.PAPER.items():
+        paper = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        rows.append((name.replace("_", " "), paper, f"{got[name]:.2f}", WHY[name]))
+    note = (
+        "No row is a reproduction: data, engine and clock differ. A rate is the load up to which the mean "
+        "JCT "
+        "per token stays at twice that of stock at half load, one seed."
+    )
+    return f"{report.table(('claim', 'paper', 'simulated here', 'why it differs'), rows)}\n\n{note}"
+
+
+def light(found: Found) -> str:
+    """Live lengths against default stock at loads up to a half, and at saturation on modern engines."""
+    rows: list[Sequence[Cell]] = []
+    for setting in cases.SETTINGS:
+        for load in setting.all_loads():
+            if load <= versus.LIGHT or setting in cases.MODERN:
+                pair = versus.runs(setting, load, LIVE), versus.runs(setting, load)
+                cells = (versus.ratio(found, *pair, figure).value for _, figure in LATENCIES)
+                rows.append((f"{setting.name}: {load:g}", *(f"{each:.3f}" for each in cells)))
+    return report.table(("workload: load, live / default stock", *(name for name, _ in LATENCIES)), rows)
+
+
+def doubts(found: Found) -> str:
+    """The claim over the corners of the grid."""
+    rows = [(name, f"{value:.2f}") for name, value in econoserve.doubts(found)]
+    return report.table(("JCT per token at load 1, one seed", "ours / better stock"), rows)

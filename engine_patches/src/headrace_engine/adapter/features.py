@@ -1,0 +1,38 @@
+"""What a step computes, from vLLM's `SchedulerOutput`; nothing here imports vLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace_engine.control.records import StepSample
+
+
+def step_sample(output: Any, seconds: float) -> StepSample:
+    """What a step computed and how long it took."""
+    return StepSample(*step_features(output)[:4], seconds)
+
+
+def step_features(output: Any) -> tuple[int, int, int, int, int]:
+    """Prefill tokens and work, decodes and their context, prefill chunks of a `SchedulerOutput`.
+
+    A token's context is all that precedes it. One token is a decode, also if it is the last of a prompt.
+    """
+    tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
+    cached = output.scheduled_cached_reqs
+    prefill_tokens = prefill_work = prefills = 0
+    decodes, decode_context = len(cached.req_ids), sum(cached.num_computed_tokens)
+    if output.total_num_scheduled_tokens == decodes:  # one token each, and nobody new
+        return 0, 0, decodes, decode_context, 0
+    chunks = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
+    decodes += len(chunks)
+    decode_context += sum(context for _, context in chunks)
+    chunks += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905 of equal length
+    for request_id, context in chunks:
+        chunk = tokens[request_id]
+        if chunk != 1 and request_id not in drafted:
+            prefill_tokens += chunk
+            prefill_work += chunk * context + chunk * (chunk + 1) // 2
+            prefills += 1
+            decodes -= 1
+            decode_context -= context
+    return prefill_tokens, prefill_work, decodes, decode_context, prefills

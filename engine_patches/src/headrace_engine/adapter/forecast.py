@@ -1,0 +1,259 @@
+"""What is foreseen of each request: how much output it will produce, and what it shall meet.
+
+Predictions are made as requests arrive and learned from as they finish. A predictor that raises, or predicts
+what can't be, costs only that prediction: the mean of recent outputs stands in, and the failure is counted.
+If it fails many times in a row it is not asked any more until a document asks for another predictor.
+
+Nothing here imports vLLM.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from headrace_engine.adapter.pace import Pace
+from headrace_engine.adapter.targets import Wishes, impossible, read_wishes, resolve
+from headrace_engine.contracts import PolicyDocument, Prediction, Slo
+from headrace_engine.control.records import PredictorCode, Target
+from headrace_engine.cost.model import unloaded_seconds
+from headrace_engine.policies.view import NO_TARGETS, EngineLimits, Targets
+from headrace_engine.prediction import Features, Predictor, RunningMean
+
+FAILURES_IN_A_ROW = 20  # before a predictor is given up
+CALL_SECONDS = 0.05  # of CPU time in one call; a prediction takes about a thousandth of it
+PREFIX_TOKENS = 16  # that stand for a prompt's beginning where vLLM hashes no blocks
+CODES = {"None": PredictorCode.MEAN, "Quantile": PredictorCode.QUANTILE, "Learned": PredictorCode.LEARNED}
+
+log = logging.getLogger("vllm.headrace")
+
+
+class PredictionError(Exception):
+    """The predictor answered what can't be, or too late."""
+
+
+@dataclass(slots=True)
+class Foreseen:
+    """One request in the engine. `first` is what was predicted when it arrived, `expected` what is now."""
+
+    request: Any
+    features: Features
+    wishes: Wishes
+    first: float = 1.0
+    expected: float = 1.0
+    targets: Targets = NO_TARGETS
+
+
+class Forecast:
+    """All requests of one engine; vLLM's own are the keys, by identity."""
+
+    def __init__(
+        self,
+        pace: Pace,
+        limits: EngineLimits,
+        build: Callable[[Prediction], Predictor],
+        stopwatch: Callable[[], float],
+        most_output: Callable[[Any], int],
+    ) -> None:
+        self._pace = pace
+        self._limits = limits
+        self._build = build
+        self._stopwatch = stopwatch
+        self.most_output = most_output  # tokens that a request may produce
+        self._slo = Slo()
+        self._prediction: Prediction | None = None
+        self._predictor: Predictor | None = None
+        self._mean = RunningMean()
+        self._failed_in_a_row = 0
+        self._live: dict[Any, Foreseen] = {}
+        self.failures = 0  # predictions for which the mean of recent outputs stood in
+        self.ignored_wishes = 0
+        self.learned = 0  # requests
+
+    @property
+    def given_up(self) -> bool:
+        """The predictor failed so often that it is not asked any more."""
+        return self._failed_in_a_row >= FAILURES_IN_A_ROW
+
+    @property
+    def predictor_code(self) -> PredictorCode:
+        """Who predicts."""
+        if self.given_up:
+            return PredictorCode.GIVEN_UP
+        if self._prediction is None or self._predictor is None:
+            return PredictorCode.MEAN
+        return CODES[self._prediction.predictor]
+
+    def install(self, document: PolicyDocument) -> None:
+        """`document` is in force from now on; a predictor that it asks for already keeps what it learned."""
+        if document.prediction != self._prediction:
+            self._prediction = document.prediction
+            self._failed_in_a_row = 0
+            self.close()
+            try:
+                self._predictor = self._build(document.prediction)
+            except Exception as error:
+                self._fail(error)
+        if document.slo != self._slo:
+            self._slo = document.slo
+            for seen in self._live.values():
+                seen.wishes = _wishes(seen.request, self._slo)
+                seen.targets = self._resolve(seen)
+
+    def close(self) -> None:
+        """Stop whatever the predictor runs."""
+        predictor, self._predictor = self._predictor, None
+        if predictor is not None:
+            try:
+                predictor.close()
+            except Exception as error:
+                self._fail(error)
+
+    def arrived(self, request: Any) -> Foreseen:
+        """A request was handed to the scheduler."""
+        wishes = _wishes(request, self._slo)
+        self.ignored_wishes += wishes.ignored
+        features = _features(request, self.most_output(request), wishes.output_tokens)
+        seen = Foreseen(request, features, wishes)
+        seen.first = seen.expected = self._predict(seen)
+        seen.targets = self._resolve(seen)
+        self._live[request] = seen
+        return seen
+
+    def left(self, request: Any) -> None:
+        """A request is about to be freed."""
+        self._live.pop(request, None)
+
+    def finished(self, request: Any) -> None:
+        """A request ran to its end: learn from it."""
+        seen, tokens = self.of(request), request.num_output_tokens
+        if tokens < 1:
+            return
+        self._mean.learn(seen.features, tokens)
+        self.learned += 1
+        if self._predictor is not None and not self.given_up:
+            try:
+                self._timed(self._predictor.learn, seen.features, tokens)
+            except Exception as error:
+                self._fail(error)
+
+    def of(self, request: Any) -> Foreseen:
+        """What is foreseen of a request that is in the engine."""
+        seen = self._live.get(request)
+        return self.arrived(request) if seen is None else seen
+
+    def targets(self, request: Any) -> Targets:
+        """What `request` shall meet."""
+        return self.of(request).targets
+
+    def predicted_output(self, request: Any) -> float:
+        """Output tokens that `request` is expected to produce in all."""
+        seen = self._live.get(request) or self.arrived(request)
+        expected = seen.expected
+        if request.num_output_tokens < expected:
+            return expected
+        seen.expected = expected = self._predict(seen)
+        return expected
+
+    def judged(self, seen: Foreseen, output_tokens: int) -> tuple[Targets, Target]:
+        """The targets by which a finished request is judged, and those that no engine could have met.
+
+        A target that is a scale of the unloaded time is here that of the output that it really had.
+        """
+        cost, slo, prompt = self._pace.cost, self._slo, seen.request.num_prompt_tokens
+        targets = seen.targets
+        if cost is None:
+            return targets, Target(0)
+        if slo.jct_scale_percent is not None:
+            alone = unloaded_seconds(cost, prompt, output_tokens, self._limits.max_step_tokens)
+            targets = resolve(slo, seen.wishes.targets, alone)
+        if targets == NO_TARGETS:
+            return targets, Target(0)
+        return targets, impossible(targets, cost, prompt, output_tokens, self._limits.max_step_tokens)
+
+    def _resolve(self, seen: Foreseen) -> Targets:
+        alone = None
+        if self._slo.jct_scale_percent is not None and (cost := self._pace.cost) is not None:
+            alone = unloaded_seconds(
+                cost, seen.request.num_prompt_tokens, round(seen.expected), self._limits.max_step_tokens
+            )
+        return resolve(self._slo, seen.wishes.targets, alone)
+
+    def _predict(self, seen: Foreseen) -> float:
+        """A prediction beyond the output so far, but within what the request may produce."""
+        so_far: int = seen.request.num_output_tokens
+        most = self.most_output(seen.request)
+        if most <= so_far + 1:
+            return float(most)
+        value = None
+        if self._predictor is not None and not self.given_up:
+            try:
+                value = self._asked(self._predictor, seen.features, so_far)
+                self._failed_in_a_row = 0
+            except Exception as error:
+                self._fail(error)
+        if value is None:
+            features = seen.features
+            value = self._mean.repredict(features, so_far) if so_far else self._mean.predict(features)
+        return min(max(value, so_far + 1.0), most)
+
+    def _asked(self, predictor: Predictor, features: Features, so_far: int) -> float:
+        if so_far:
+            value = float(self._timed(predictor.repredict, features, so_far))
+        else:
+            value = float(self._timed(predictor.predict, features))
+        if not isfinite(value) or value < 0 or (so_far and value <= so_far):
+            raise PredictionError(f"predicted {value} tokens after {so_far}")
+        return value
+
+    def _timed(self, call: Callable[..., Any], *details: Any) -> Any:
+        started = self._stopwatch()
+        answer = call(*details)
+        seconds = self._stopwatch() - started
+        if seconds > CALL_SECONDS:
+            raise PredictionError(f"took {seconds:.3f} s of CPU time, more than {CALL_SECONDS} s")
+        return answer
+
+    def _fail(self, error: Exception) -> None:
+        self.failures += 1
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row == 1:
+            log.warning("headrace: the mean of recent outputs stands in, the predictor failed: %r", error)
+        if self.given_up:
+            log.error("headrace: the predictor failed %d times in a row and is given up", FAILURES_IN_A_ROW)
+
+
+def ran_to_its_end(request: Any) -> bool:
+    """Whether the output of a finished request is what it was meant to be.
+
+    A `stop` string is found by vLLM's front end, which then aborts the request in the engine. So an abort
+    after the first token of a request with such strings counts, though its client may have left.
+    """
+    reason = request.get_finished_reason().name
+    if reason == "ABORT":
+        sampling = request.sampling_params
+        return bool(sampling is not None and sampling.stop and request.num_output_tokens)
+    return bool(reason != "ERROR")
+
+
+def _wishes(request: Any, slo: Slo) -> Wishes:
+    sampling = request.sampling_params
+    return read_wishes(request.request_id, None if sampling is None else sampling.extra_args, slo)
+
+
+def _features(request: Any, most_output: int, hint: int | None) -> Features:
+    token_ids = request.prompt_token_ids
+    if request.block_hashes:
+        prefix = int.from_bytes(request.block_hashes[0][:8], "little")
+    else:
+        prefix = hash(tuple(token_ids[:PREFIX_TOKENS])) if token_ids else 0
+    return Features(
+        prompt_tokens=request.num_prompt_tokens,
+        max_tokens=most_output,
+        prefix=prefix,
+        hint=hint,
+        token_ids=token_ids,
+    )

@@ -1,0 +1,56 @@
+"""How long steps take, and the cost model that this teaches; nothing here imports vLLM."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from headrace_engine.adapter.features import step_sample
+from headrace_engine.control.records import StepSample
+from headrace_engine.cost.fit import StepFit, plausible
+from headrace_engine.cost.model import CostModel
+
+STEPS_IN_FLIGHT = 16  # at most; vLLM plans one or, with pipeline stages, a few steps ahead
+
+
+class Pace:
+    """The steps of one engine.
+
+    `known`: its cost, if that is known without learning, as in a simulation. `always`: learn from the first
+    step on; otherwise from when the cost is asked for first.
+    """
+
+    def __init__(self, known: CostModel | None = None, *, always: bool = True) -> None:
+        self._known = known
+        self._fit = StepFit()
+        self._telling = always
+        self._learning = always and known is None
+        self._in_flight: deque[tuple[Any, float]] = deque(maxlen=STEPS_IN_FLIGHT)  # output, start
+        self._delivered = 0.0  # when the last step's output came
+
+    @property
+    def cost(self) -> CostModel | None:
+        """What is known; the same object until it is renewed."""
+        if self._known is not None:
+            return self._known
+        self._learning = True
+        return self._fit.latest
+
+    def planned(self, output: Any, now: float) -> None:
+        """A step was planned: its `SchedulerOutput`."""
+        if (self._learning or self._telling) and output.total_num_scheduled_tokens:
+            self._in_flight.append((output, now))
+
+    def delivered(self, output: Any, now: float) -> StepSample | None:
+        """A step's tokens are there; the step's sample, None if it can't be told how long it took."""
+        sample = None
+        while self._in_flight:
+            planned, started = self._in_flight.popleft()
+            if planned is output:
+                seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
+                sample = step_sample(output, max(seconds, 0.0))
+                if self._learning and plausible(sample):
+                    self._fit.add(sample)
+                break
+        self._delivered = now
+        return sample

@@ -1,0 +1,27 @@
+"""What a client may ask for one request, and how it travels from the gateway to the engine.
+
+The gateway takes it from headers, `x-headrace-ttft-ms` and so on, and hands it on in `x-request-id`, which
+vLLM makes part of the request's id for chat and text completions: `<id>~headrace~250~~~80~`, one field for
+each of `WISHES` in their order, empty for none. In a body it is `vllm_xargs`, `headrace_ttft_ms` and so on.
+"""
+
+from __future__ import annotations
+
+import re
+
+WISHES = ("ttft_ms", "tbt_ms", "jct_ms", "output_tokens")
+MARK = "~headrace~"
+_IN_ID = re.compile(MARK + "".join(f"(?P<headrace_{wish}>[^~]*)~" for wish in WISHES))
+
+
+def header(wish: str) -> str:
+    """The request header that carries one of `WISHES`."""
+    return f"x-headrace-{wish.replace('_', '-')}"
+
+
+def from_request_id(request_id: str) -> dict[str, str]:
+    """What the gateway put into a request's id, keyed like `vllm_xargs`; unchecked."""
+    if MARK not in request_id:
+        return {}
+    found = _IN_ID.search(request_id)
+    return {key: value for key, value in found.groupdict().items() if value} if found else {}

@@ -1,0 +1,103 @@
+"""AccelGen: targets of each request kept, by who is next, how long a step is and who gives way.
+
+Waiting requests are ordered by the time that they can still wait (`order`); those that can no longer meet
+their target go behind those that can, and ageing bounds for how long. The step budget is mode SLO unless
+said otherwise (`slo_budget`), and one long prompt at a time takes what the others leave of it (`giving_way`)
+[AccelGen, section 4].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace_engine.policies.accelgen.giving_way import GivingWay
+from headrace_engine.policies.accelgen.order import UrgencyOrder
+from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.parameters import choice, doc, flag
+from headrace_engine.policies.step_budget import StepBudget
+from headrace_engine.policies.view import EngineLimits
+
+STEP_BUDGET = "SLO"
+GAUGES = {
+    "in_time": "waiting requests that can still meet their targets, or have none",
+    "hopeless": "waiting requests that can no longer meet their targets",
+    "limit_ms": "how long a step may take for the targets of running requests; 0: as long as it likes",
+    "preempted": "running requests that lost their KV to an urgent one, since the policy was set",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """The paper's one number, our bound on waiting, and its methods one by one."""
+
+    gamma: int = field(
+        default=750,
+        metadata=doc(
+            "Requests that can wait for at most this much longer than the most urgent one count as equally"
+            " urgent, and `selection` decides among them. 0 is strictly the most urgent first.",
+            unit="milliseconds",
+            minimum=0,
+            maximum=3_600_000,
+        ),
+    )
+    selection: str = field(
+        default="Shortest",
+        metadata=choice(
+            "Who is next among the equally urgent: the shortest prompt; the one nearest to what is free of"
+            " step and KV cache, which is the longest that fits (the paper's Algorithm 2); or the most"
+            " urgent.",
+            "Shortest",
+            "NearestFit",
+            "MostUrgent",
+        ),
+    )
+    patience: int = field(
+        default=300,
+        metadata=doc(
+            "How much may overtake a request, as with LARRY: once the engine has started this much work since"
+            " it joined, it goes ahead of all others. 100 is the most work that has waited at once since the"
+            " queue was last empty. 0 never moves anyone ahead.",
+            unit="percent",
+            minimum=0,
+            maximum=10_000,
+        ),
+    )
+    ordering: bool = field(
+        default=True, metadata=flag("Order by urgency; false is order of arrival (the paper's /Order).")
+    )
+    exclusive: bool = field(
+        default=True,
+        metadata=flag(
+            "Prefill one long prompt at a time, while short ones go ahead of it (the paper's ERA)."
+        ),
+    )
+    preemption: bool = field(
+        default=True,
+        metadata=flag(
+            "Let an urgent request take the KV cache of a running one that can be in time all the same, and"
+            " choose whom a full cache preempts by who can wait longest (Algorithm 1)."
+        ),
+    )
+    skipping: bool = field(
+        default=True,
+        metadata=flag(
+            "Skip a step of running requests that are far ahead of their target while others wait."
+        ),
+    )
+
+
+def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
+    """Order, admission, steps and giving way, which share what they know of the running requests."""
+    steps = Steps(step_budget, skipping=params.skipping)
+    order = UrgencyOrder(
+        params.gamma / 1000, params.selection, params.patience, limits, steps, ordering=params.ordering
+    )
+    giving_way = GivingWay(order, steps, exclusive=params.exclusive, preemption=params.preemption)
+
+    def gauges() -> tuple[float, ...]:
+        waiting, hopeless = order.counts()
+        limit = steps.pace.limit or 0.0
+        return waiting - hopeless, hopeless, limit * 1000, giving_way.preempted
+
+    return Policy(order, order.admit, steps, giving_way, gauges=gauges)

@@ -1,0 +1,136 @@
+"""Who gives way: long prompts to short ones, and who can wait to who can not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from headrace_engine.policies.accelgen.order import UrgencyOrder
+from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.plan import NOTHING, Yielding
+from headrace_engine.policies.view import EngineView, RequestView
+
+SHARE = 16  # a running prefill gets the step's prefill tokens over this at least, however many go ahead
+AHEAD = 16  # waiting requests that may go ahead of a running prefill in one step
+SCARCE = 4  # fewer free blocks than running requests over this: someone may soon lose its KV
+VICTIMS = 4  # most requests that one step preempts
+AGAIN = 2  # preemptions after which a request is left alone
+
+
+class GivingWay:
+    """AccelGen's yielder: ERA, Algorithm 1's preemption, and the decodes that `steps` skips."""
+
+    def __init__(self, order: UrgencyOrder, steps: Steps, *, exclusive: bool, preemption: bool) -> None:
+        self._order = order
+        self._steps = steps
+        self._exclusive = exclusive
+        self._preemption = preemption
+        self.preempted = 0  # for urgent ones, in sum
+
+    def __call__(self, view: EngineView) -> Yielding:
+        """What running requests give up in this step."""
+        caps: Mapping[RequestView, int] = {}
+        running: Sequence[RequestView] | None = None
+        preempted: Sequence[RequestView] = ()
+        hidden = self._steps.hidden
+        if self._preemption and view.running:
+            if view.waiting:
+                preempted = self._victims(view)
+                self.preempted += len(preempted)
+            if view.free_blocks * SCARCE < len(view.running) * view.limits.kv_groups:
+                running = self._relaxed_last(view)
+        prefills = [
+            request
+            for request in self._steps.pace.prefills()
+            if request.num_computed_tokens < request.num_tokens and request not in preempted
+        ]
+        if prefills and view.waiting and self._exclusive:
+            caps = self._chunks(prefills, view)
+        if not (caps or preempted or hidden) and running is None:
+            return NOTHING
+        if preempted and hidden:
+            hidden = [request for request in hidden if request not in preempted]
+        return Yielding(running, hidden, preempted, caps)
+
+    def _chunks(self, prefills: list[RequestView], view: EngineView) -> dict[RequestView, int]:
+        """What each running prefill may take, with room for waiting ones that are ahead of it and fit whole.
+
+        Exclusive request allocation [section 4.2]: who does not fit whole has to wait until the long ones
+        that started are through, so that few of them hold KV at a time.
+        """
+        total = left = self._steps.prefill_tokens
+        waiting = self._order.ranked(view)
+        head = next(waiting, None)
+        caps = {}
+        ahead = 0
+        keys = sorted((self._key(request, view), place) for place, request in enumerate(prefills))
+        for (late, tokens), place in keys:
+            while head is not None and ahead < AHEAD and head.num_tokens <= left - total // SHARE:
+                if (self._order.hopeless(head), head.num_tokens) >= (late, tokens):
+                    break
+                left -= head.num_tokens
+                ahead += 1
+                head = next(waiting, None)
+            cap = max(min(tokens, left), total // SHARE, 1)
+            caps[prefills[place]] = cap
+            left = max(left - cap, 0)
+        return caps
+
+    def _key(self, request: RequestView, view: EngineView) -> tuple[bool, int]:
+        """Whether a running prefill is hopeless, and how many tokens it has left."""
+        left = request.num_tokens - request.num_computed_tokens
+        return self._order.latest_start(request, left, view) < view.now, left
+
+    def _relaxed_last(self, view: EngineView) -> Sequence[RequestView] | None:
+        """The running requests with the one last that can wait longest, of those looked at in this step."""
+        relaxed = [
+            (self._can_wait(request, view), at) for at, (request, _) in enumerate(self._steps.pace.looked_at)
+        ]
+        if not relaxed:
+            return None
+        last = self._steps.pace.looked_at[max(relaxed)[1]][0]
+        return [request for request in view.running if request is not last] + [last]
+
+    def _victims(self, view: EngineView) -> list[RequestView]:
+        """Running requests that make room for the most urgent one, and can be in time all the same."""
+        urgent = self._order.urgent(view)
+        if not urgent:
+            return []
+        needed = view.limits.blocks(urgent[0].num_tokens)
+        room = view.free_blocks - view.promised_blocks
+        full = len(view.running) >= view.limits.max_running
+        if needed <= room and not full:
+            return []
+        candidates = [request for request, _ in self._steps.pace.looked_at]
+        spare = [
+            (self._can_wait(request, view) - self._steps.prefill_seconds(request.num_tokens), place)
+            for place, request in enumerate(candidates)
+            if request.num_preemptions < AGAIN
+        ]
+        victims: list[RequestView] = []
+        for seconds, place in sorted(spare, reverse=True)[:VICTIMS]:
+            if seconds <= self._steps.prefill_seconds(urgent[0].num_tokens):
+                break
+            victims.append(candidates[place])
+            room += view.limits.blocks(candidates[place].num_tokens)
+            if needed <= room:
+                return victims
+        return []
+
+    def _can_wait(self, request: RequestView, view: EngineView) -> float:
+        """T_r of a running request: seconds for which it could stand still and be in time; inf: no target."""
+        paced = self._steps.pace.of(request)
+        if paced is None:
+            return 0.0
+        seconds = inf
+        if paced.since is None:
+            left = request.num_tokens - request.num_computed_tokens
+            seconds = self._order.latest_start(request, left, view) - view.now
+        elif paced.tbt is not None:
+            seconds = paced.saved(view.now)
+        if paced.deadline is not None and paced.since is not None:
+            left_seconds = self._steps.pace.step * (
+                view.predicted_output(request) - request.num_output_tokens
+            )
+            seconds = min(seconds, paced.deadline - view.now - left_seconds)
+        return seconds

@@ -1,0 +1,203 @@
+"""Who is next: by how long a request can still wait, with hopeless ones last and nobody last for ever.
+
+A request's latest start is its deadline less the time that it takes to meet it: for TTFT its prefill, in
+chunks of a step as steps are; for JCT also its predicted output, a mean step for each token [section 4.3].
+Remaining time T_r is latest start less now, so it falls alike for all, and the order of latest starts stays.
+
+Requests within gamma of the most urgent are equally urgent, and `selection` picks among them [section 4.4].
+Each request goes through three lists, from one to the next as time passes: later, near, hopeless.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+
+from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.ageing import Ageing
+from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+
+URGENT = 2  # steps; who can wait for no longer must start now, since a step may be under way
+LOOK_AHEAD = 32  # requests that do not fit which an admission passes over for others that do
+
+BySize = tuple[int, int, RequestView]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One request in the queue."""
+
+    number: int  # in order of joining
+    tokens: int
+    blocks: int
+    latest: float = inf  # start; what has produced output already is always in time
+    place: str = "new"  # later, near, hopeless
+
+
+class UrgencyOrder:
+    """The waiting requests in AccelGen's order. Joining and leaving take a few binary searches."""
+
+    def __init__(
+        self,
+        gamma: float,
+        selection: str,
+        patience: int,
+        limits: EngineLimits,
+        steps: Steps,
+        *,
+        ordering: bool,
+    ) -> None:
+        self._gamma = gamma
+        self._selection = selection
+        self._limits = limits
+        self._steps = steps
+        self._ordering = ordering
+        self._ageing = Ageing(patience, limits)
+        self._numbers = count()
+        self._waiting: dict[RequestView, Waiting] = {}
+        self._new: dict[RequestView, None] = {}
+        self._later: list[tuple[float, int, int, RequestView]] = []  # latest start, tokens, number
+        self._near: list[BySize] = []
+        self._hopeless: list[BySize] = []
+        self._expiring: list[tuple[float, int, RequestView]] = []  # `near` by latest start
+        self._resumed: dict[RequestView, None] = {}  # lost their KV with their next token due
+
+    def add(self, request: RequestView) -> None:
+        """`request` joined the queue."""
+        blocks = self._limits.blocks(request.num_tokens)
+        self._waiting[request] = Waiting(next(self._numbers), request.num_tokens, blocks)
+        self._new[request] = None
+        self._ageing.joined(request, blocks)
+
+    def discard(self, request: RequestView) -> None:
+        """`request` left the queue."""
+        entry = self._waiting.pop(request)
+        self._ageing.left(request, entry.blocks)
+        if entry.place == "new":
+            del self._new[request]
+        elif entry.place == "resumed":
+            del self._resumed[request]
+        elif entry.place == "later":
+            del self._later[bisect_left(self._later, (entry.latest, entry.tokens, entry.number, request))]
+        else:
+            if entry.place == "near":
+                self._expire(entry, request)
+            by_size = self._near if entry.place == "near" else self._hopeless
+            del by_size[bisect_left(by_size, (entry.tokens, entry.number, request))]
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield the overdue, then the others, most urgent first."""
+        self._settle(view)
+        first = set()
+        for request in self._ageing.overdue(view):
+            first.add(request)
+            yield request
+        for request in self._others(view):
+            if request not in first:
+                yield request
+
+    def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
+        """Admit whose prefill has free KV; others may pass those for whom it has not.
+
+        Nobody passes an overdue request. Where nothing runs, the engine may try the first whatever it needs.
+        """
+        passed = 0
+        for request in ranked:
+            blocks = self._limits.blocks(request.num_tokens)
+            if not view.running or blocks <= view.free_blocks - view.promised_blocks:
+                yield request
+                continue
+            passed += 1
+            if passed > LOOK_AHEAD or not self._ordering or request in self._ageing.overdue(view):
+                return
+
+    def counts(self) -> tuple[int, int]:
+        """How many wait, and how many of them are hopeless."""
+        return len(self._waiting), len(self._hopeless)
+
+    def hopeless(self, request: RequestView) -> bool:
+        """Whether a waiting request can no longer meet its targets."""
+        return self._waiting[request].place == "hopeless"
+
+    def latest_start(self, request: RequestView, tokens: int, view: EngineView) -> float:
+        """When a request must start that has so many tokens to prefill; inf: it has no target for that."""
+        targets, steps = view.targets(request), self._steps
+        latest = inf
+        if targets.ttft is not None and not request.num_output_tokens:
+            latest = request.arrival_time + targets.ttft - steps.prefill_seconds(tokens)
+        if targets.jct is not None:
+            left = view.predicted_output(request) - request.num_output_tokens
+            needed = steps.prefill_seconds(tokens) + left * steps.pace.step
+            latest = min(latest, request.arrival_time + targets.jct - needed)
+        return latest
+
+    def urgent(self, view: EngineView) -> list[RequestView]:
+        """Those that must start in this step or the next to be in time, most urgent first."""
+        self._settle(view)
+        soon = view.now + URGENT * self._steps.seconds
+        return [request for _, _, request in self._expiring[: bisect_right(self._expiring, (soon, inf))]]
+
+    def _settle(self, view: EngineView) -> None:
+        """Put new requests in their place, and those whose time has come in the next."""
+        now = view.now
+        for request in self._new:
+            entry = self._waiting[request]
+            if request.num_output_tokens and view.targets(request).tbt is not None:
+                entry.place = "resumed"
+                self._resumed[request] = None
+                continue
+            entry.latest = self.latest_start(request, entry.tokens, view)
+            entry.place = "later"
+            insort(self._later, (entry.latest, entry.tokens, entry.number, request))
+        self._new.clear()
+        later = self._later
+        late = bisect_left(self._expiring, (now,))
+        for _, number, request in self._expiring[:late]:
+            entry = self._waiting[request]
+            entry.place = "hopeless"
+            del self._near[bisect_left(self._near, (entry.tokens, number, request))]
+            insort(self._hopeless, (entry.tokens, number, request))
+        del self._expiring[:late]
+        if not later:
+            return
+        bound = (now if self._near else max(now, later[0][0])) + self._gamma
+        come = bisect_right(later, (min(bound, 1e300), inf))
+        for latest, tokens, number, request in later[:come]:
+            entry = self._waiting[request]
+            if latest < now:
+                entry.place = "hopeless"
+                insort(self._hopeless, (tokens, number, request))
+            else:
+                entry.place = "near"
+                insort(self._near, (tokens, number, request))
+                insort(self._expiring, (latest, number, request))
+        del later[:come]
+
+    def _expire(self, entry: Waiting, request: RequestView) -> None:
+        del self._expiring[bisect_left(self._expiring, (entry.latest, entry.number, request))]
+
+    def _others(self, view: EngineView) -> Iterator[RequestView]:
+        if not self._ordering:
+            yield from tuple(view.waiting)
+            return
+        yield from tuple(self._resumed)
+        if self._selection == "MostUrgent":
+            yield from [request for _, _, request in self._expiring]
+        else:
+            first = self._first(view)
+            yield from first
+            near = self._near if self._selection == "Shortest" else reversed(self._near)
+            yield from (request for _, _, request in near if request not in first)
+        yield from (request for _, _, _, request in self._later)
+        yield from (request for _, _, request in self._hopeless)
+
+    def _first(self, view: EngineView) -> list[RequestView]:
+        """The urgent, which go ahead [Algorithm 1]; with `Shortest`, only as far as one step does for all."""
+        urgent = self.urgent(view)
+        one_step = self._steps.prefill_tokens
+        if self._selection == "Shortest" and sum(self._waiting[each].tokens for each in urgent) > one_step:
+            return []
+        return urgent

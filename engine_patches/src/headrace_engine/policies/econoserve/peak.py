@@ -1,0 +1,144 @@
+"""The general form (ours): a request starts if the KV of all that runs, as predicted, stays within the cache.
+
+Everyone who runs gains a token each step until its padded predicted end, then frees its KV. So use is highest
+just before somebody ends, and it is enough to look at those moments. Steps are counted on: a request's end
+and what it holds less the step count do not change while it decodes, so nothing has to be computed anew for
+those that just go on. What does change (chunks of a prefill, several tokens in a step, predictions outgrown)
+is looked at again in turn.
+
+The paper's host that lends the second half of its allocation is the case of this with two requests that start
+together; here anyone's future room serves anyone else, and nobody has to give it back by preemption unless
+predictions fail.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, count
+
+from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.plan import NOTHING, Yielding
+from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+
+LOOKED_AT = 32  # steps in which each running request is looked at once
+
+Entry = tuple[int, int, int, RequestView]
+"""(step of its end, number, tokens held less the step count, request)."""
+
+
+class FuturePeak:
+    """Follows the running requests; answers whether one more fits."""
+
+    def __init__(self, limits: EngineLimits, reserved_percent: int, lengths: Lengths) -> None:
+        size = limits.block_size
+        self._whole = limits.total_blocks // limits.kv_groups * size  # tokens
+        self._capacity = self._whole * (100 - reserved_percent) / 100
+        self._waste = (size - 1) / 2  # of a request's last block, on average
+        self._lengths = lengths
+        self._step = 0
+        self._numbers = count()
+        self._entries: dict[RequestView, Entry] = {}
+        self._sorted: list[Entry] = []
+        self._ends: list[int] | None = None  # None: to be measured anew, like the next two
+        self._held: list[int] = []  # by those that end then or later, less their step counts
+        self._peaks: list[float] = []  # highest use so far, plus the step count then
+        self._finals = 0  # tokens that all will hold at their ends, in sum
+        self._turn = 0
+
+    def give_way(self, view: EngineView) -> Yielding:
+        """A step begins: take in who runs now. Nobody has to give way."""
+        self.follow(view)
+        return NOTHING
+
+    def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
+        """Start in order as long as each fits; what runs alone always does."""
+        for request in ranked:
+            if view.running:
+                if view.limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
+                    return
+                if not self.fits(request.num_tokens, self._lengths.left(request, view)):
+                    return
+            self.enter(request, view)
+            yield request
+
+    def gauges(self) -> tuple[float, float, float]:
+        """Percent of the cache that all take at their ends in sum, tasks that wait, tasks hosted."""
+        return 100 * self._finals / self._whole, 0, 0
+
+    def follow(self, view: EngineView) -> None:
+        """Take in who runs now, a step after the last time."""
+        self._step += 1
+        running = view.running
+        now = set(running)
+        if self._entries.keys() != now:
+            self._take_in(now, view)
+        for entry in self._due():
+            self._look_at(entry[3], view)
+        if running:
+            for _ in range(-(-len(running) // LOOKED_AT)):
+                self._turn = (self._turn + 1) % len(running)
+                self._look_at(running[self._turn], view)
+
+    def fits(self, tokens: int, left: int) -> bool:
+        """Whether a request may start that holds `tokens` at once and `left` more at its end."""
+        if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= self._capacity:
+            return True  # even if all ended at once
+        if self._ends is None:
+            self._measure()
+        ends = self._ends or []
+        end, own = self._step + left, tokens - self._step + self._waste
+        later = bisect_left(ends, end)
+        at_end = own + end
+        if later < len(ends):
+            at_end += self._held[later] + (len(ends) - later) * (end + self._waste)
+        if at_end > self._capacity:
+            return False
+        before = bisect_right(ends, end)
+        return not before or self._peaks[before - 1] + own <= self._capacity
+
+    def enter(self, request: RequestView, view: EngineView) -> None:
+        """`request` starts; if it does not after all, the next step finds out."""
+        end = self._step + self._lengths.left(request, view)
+        entry = (end, next(self._numbers), request.num_tokens - self._step, request)
+        self._entries[request] = entry
+        insort(self._sorted, entry)
+        self._finals += entry[0] + entry[2]
+        self._ends = None
+
+    def _strike(self, request: RequestView) -> None:
+        entry = self._entries.pop(request)
+        del self._sorted[bisect_left(self._sorted, entry)]
+        self._finals -= entry[0] + entry[2]
+        self._ends = None
+
+    def _due(self) -> list[Entry]:
+        due = []
+        for entry in self._sorted:
+            if entry[0] > self._step:
+                break
+            due.append(entry)
+        return due
+
+    def _take_in(self, running: set[RequestView], view: EngineView) -> None:
+        for request in [each for each in self._entries if each not in running]:
+            self._strike(request)
+        for request in view.running:
+            if request not in self._entries:
+                self.enter(request, view)
+
+    def _look_at(self, request: RequestView, view: EngineView) -> None:
+        entry = self._entries[request]
+        end = self._step + self._lengths.left(request, view)
+        if (entry[0], entry[2] + self._step) != (end, request.num_tokens):
+            self._strike(request)
+            self.enter(request, view)
+
+    def _measure(self) -> None:
+        ends = [entry[0] for entry in self._sorted]
+        held = list(accumulate(entry[2] for entry in reversed(self._sorted)))
+        held.reverse()
+        number, waste = len(ends), self._waste
+        use = (held[i] + (number - i) * (end + waste) + end for i, end in enumerate(ends))
+        self._peaks = list(accumulate(use, max))
+        self._ends, self._held = ends, held

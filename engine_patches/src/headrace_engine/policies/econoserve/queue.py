@@ -1,0 +1,181 @@
+"""The order of the waiting requests: by class, and within a class by rank.
+
+A class is how a request stands to its deadline, so it changes as time passes. Each entry therefore says when
+it has to be looked at again, and only entries whose time has come are. Requests that the ageing finds passed
+over for too long go ahead of all, in order of joining.
+
+Two rankings. `by_three_keys` is the paper's [section 3.4]: nearest range of time to the deadline, then most
+KV held, then longest; who can no longer meet its deadline goes behind (our reading). `by_footprint` (ours):
+least predicted KV x time first, since that is what a request takes from the others; who can no longer meet
+its deadline counts for many times its own, so a small one of them does not wait for the largest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count, islice
+from math import inf
+
+from headrace_engine.policies.ageing import Ageing
+from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+
+RANGES = (0.2, 0.5, 2.0)  # seconds to the deadline: section 3.4's example
+LENGTH_RANGE = 128  # tokens, likewise
+LOST = len(RANGES) + 1  # class of those that can't meet their deadline any more
+LOST_WEIGHT = 16
+STEPS = 64  # over which the pace is averaged
+
+Rank = tuple[float, ...]
+Ranking = Callable[[RequestView, EngineView, float], tuple[int, float, Rank]]
+"""Class, when to look again, and rank of a request whose last output token is due at the given time."""
+
+Entry = tuple[int, Rank, int, RequestView]
+
+
+class Pace:
+    """Seconds that a step takes while requests run, a moving average; 0 until one was seen."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._before: float | None = None
+        self._seen = 0
+
+    def step(self, view: EngineView) -> None:
+        """The next step begins."""
+        before, self._before = self._before, view.now if view.running else None
+        if before is not None and self._before is not None and view.now > before:
+            self._seen = min(self._seen + 1, STEPS)
+            self.seconds += (view.now - before - self.seconds) / self._seen
+
+
+class Deadlines:
+    """By when a waiting request must start if it is to meet its targets at the pace of now."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    def latest_start(self, request: RequestView, view: EngineView) -> float:
+        """Unix seconds; inf without targets."""
+        targets, latest = view.targets(request), inf
+        if targets.jct is not None:
+            tokens = view.predicted_output(request) - request.num_output_tokens
+            latest = request.arrival_time + targets.jct - tokens * self._pace.seconds
+        if targets.ttft is not None and not request.num_output_tokens:
+            latest = min(latest, request.arrival_time + targets.ttft - self._pace.seconds)
+        return latest
+
+
+def by_footprint(lengths: Lengths) -> Ranking:
+    """Least predicted KV x time first."""
+
+    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, Rank]:
+        left = lengths.left(request, view)
+        footprint = (request.num_tokens + left / 2) * left
+        return (0, latest, (footprint,)) if view.now <= latest else (0, inf, (footprint * LOST_WEIGHT,))
+
+    return ranking
+
+
+def by_three_keys(lengths: Lengths) -> Ranking:  # noqa: ARG001
+    """The paper's order for prompts: deadline range, KV held (waiting requests hold none), longest first."""
+
+    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, Rank]:
+        place, rank = time_range(request, view, latest), (-float(request.num_tokens),)
+        jct = view.targets(request).jct
+        if place == LOST:
+            return place, inf, rank
+        if jct is None or not place:
+            return place, latest, rank
+        return place, min(latest, request.arrival_time + jct - RANGES[place - 1]), rank
+
+    return ranking
+
+
+def by_arrival(lengths: Lengths) -> Ranking:  # noqa: ARG001
+    """Order of joining."""
+    return lambda request, view, latest: (0, inf, ())  # noqa: ARG005
+
+
+def time_range(request: RequestView, view: EngineView, latest: float) -> int:
+    """Range of the time to the deadline, 0 the nearest; LOST once `latest`, its last start, is past."""
+    if view.now > latest:
+        return LOST
+    jct = view.targets(request).jct
+    return len(RANGES) if jct is None else bisect_left(RANGES, request.arrival_time + jct - view.now)
+
+
+class TaskQueue:
+    """Hears of who joins and leaves; predictions are asked for when a step first looks at a request."""
+
+    def __init__(self, ranking: Ranking, deadlines: Deadlines, patience: int, limits: EngineLimits) -> None:
+        self._ranking = ranking
+        self._deadlines = deadlines
+        self._limits = limits
+        self._ageing = Ageing(patience, limits)
+        self._joined = count()
+        self._fresh: dict[RequestView, int] = {}  # blocks
+        self._entries: dict[RequestView, tuple[Entry, int]] = {}  # with its blocks
+        self._sorted: list[Entry] = []
+        self._look_again: list[tuple[float, int, RequestView]] = []
+        self.overdue: set[RequestView] = set()  # at the step under way, as far as they were asked for
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._entries)
+
+    def add(self, request: RequestView) -> None:
+        """`request` joined the queue."""
+        blocks = self._limits.blocks(request.num_tokens)
+        self._fresh[request] = blocks
+        self._ageing.joined(request, blocks)
+
+    def discard(self, request: RequestView) -> None:
+        """`request` left the queue."""
+        blocks = self._fresh.pop(request, None)
+        if blocks is None:
+            entry, blocks = self._entries.pop(request)
+            del self._sorted[bisect_left(self._sorted, entry)]
+        self._ageing.left(request, blocks)
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield the overdue, then the others by class and rank, equals in order of joining."""
+        self._sort_in(view)
+        overdue = self.overdue
+        overdue.clear()
+        for request in self._ageing.overdue(view):
+            overdue.add(request)
+            yield request
+        for entry in self._sorted:
+            if entry[3] not in overdue:
+                yield entry[3]
+
+    def longest_within(self, tokens: int) -> Iterator[RequestView]:
+        """Those of at most `tokens` tokens, by class and rank, found by bisection; for `by_three_keys`."""
+        for place in range(LOST + 1):
+            for entry in islice(self._sorted, bisect_left(self._sorted, (place, (-float(tokens),))), None):
+                if entry[0] != place:
+                    break
+                yield entry[3]
+
+    def _sort_in(self, view: EngineView) -> None:
+        for request, blocks in self._fresh.items():
+            self._enter(request, blocks, next(self._joined), view)
+        self._fresh.clear()
+        again = self._look_again
+        while again and again[0][0] < view.now:
+            _, number, request = heappop(again)
+            known = self._entries.get(request)
+            if known is not None and known[0][2] == number:  # else it left, and may have joined anew
+                del self._sorted[bisect_left(self._sorted, known[0])]
+                self._enter(request, known[1], number, view)
+
+    def _enter(self, request: RequestView, blocks: int, number: int, view: EngineView) -> None:
+        latest = self._deadlines.latest_start(request, view)
+        place, look_again, rank = self._ranking(request, view, latest)
+        entry = (place, rank, number, request)
+        self._entries[request] = entry, blocks
+        insort(self._sorted, entry)
+        if look_again < inf:
+            heappush(self._look_again, (max(look_again, view.now), number, request))

@@ -1,0 +1,190 @@
+"""Pace: how long the step being planned may take, by the targets of the requests that are generating.
+
+A request's TBT target is for its mean gap: its next token is due at its first plus the target for each gap
+since. What it is ahead of that it has saved, and a step may spend it; a request that is behind is caught up
+with over half the tokens it still has to come [AccelGen, section 4.2, has one SLO for every iteration; the
+mean, and with it saving, is our reading]. A JCT target leaves each token to come an even share of the time
+left, so what one iteration overran or left over carries over to the next [AccelGen, section 4.3].
+
+Looking at each of 256 requests at each step would take longer than the rest of planning. So a step looks
+at those that were tightest, at those that just started, and at the next few of the others in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from headrace_engine.policies.view import EngineView, RequestView
+
+AIM = 0.96  # of a TBT target is what steps are planned for: costs are estimates, and late is late
+SPEND = 1.0  # most of its target that a request spends of its savings in one step
+CATCH_UP = 0.5  # of its tokens to come, over which a request that is behind catches up
+TIGHTEST, IN_TURN = 4, 8  # requests looked at in each step
+FAR = 3.0  # times a step before the next token is due: it can skip one
+SAMPLES = 64  # about so many make an average
+
+
+class Paced:
+    """One running request."""
+
+    __slots__ = ("computed", "count", "deadline", "request", "since", "tbt", "turn")
+
+    def __init__(self, request: RequestView, view: EngineView) -> None:
+        targets = view.targets(request)
+        self.request = request
+        self.tbt = None if targets.tbt is None else AIM * targets.tbt
+        self.deadline = None if targets.jct is None else request.arrival_time + targets.jct
+        self.since: float | None = None  # when it was first seen to have output; None: amid its prefill
+        self.count = 0  # output tokens that it had then
+        self.computed = 0  # tokens of context when last looked at,
+        self.turn = 0  # which was at this step
+
+    def saved(self, now: float) -> float:
+        """Seconds by which it is ahead of its TBT target as of its last token; negative: behind."""
+        if self.tbt is None or self.since is None:
+            return 0.0
+        return self.since + (self.request.num_output_tokens - self.count) * self.tbt - now
+
+
+class Pace:
+    """Follows the running requests from step to step.
+
+    `decodes` generate, the other running ones are amid their prefill, which `prefills` yields. `context` is
+    the tokens that the decodes attend to; `prompt` the mean length of prompts that started lately; `step`
+    the mean seconds of a step while any request ran. `looked_at` are the decodes looked at in this step, with
+    the seconds until their next token is due, or that are their share of the time left; inf: no target.
+    """
+
+    def __init__(self) -> None:
+        self._paced: dict[RequestView, Paced] = {}
+        self._starting: dict[RequestView, Paced] = {}  # those amid their prefill
+        self._running: list[RequestView] = []  # as it was
+        self._tight: list[Paced] = []
+        self._place = 0  # of who is next in turn
+        self._steps = 0
+        self._base = 0  # sum of `computed` - `turn`; with a token for each step since, it is the context
+        self._looked_at = inf
+        self._started = 0
+        self.prompt = 0.0
+        self.step = 0.0
+        self.planned = 0.0  # seconds of the step planned last, as its planner predicts them
+        self.looked_at: list[tuple[RequestView, float]] = []
+        self.limit: float | None = None  # seconds that the step may take; None: no running request says
+
+    @property
+    def decodes(self) -> int:
+        """Running requests that are past their prefill."""
+        return len(self._paced) - len(self._starting)
+
+    @property
+    def context(self) -> int:
+        """Tokens that the decodes attend to, in sum."""
+        return max(self._base + self.decodes * self._steps, 0)
+
+    def prefills(self) -> Iterator[RequestView]:
+        """Running requests amid their prefill, in order of starting."""
+        return iter(self._starting)
+
+    def of(self, request: RequestView) -> Paced | None:
+        """What is known of a running request."""
+        return self._paced.get(request)
+
+    def far_ahead(self, step: float) -> list[RequestView]:
+        """Those of the requests looked at that could as well skip a step of so many seconds.
+
+        A request is looked at in its turn, so whatever its target it skips a step only now and then.
+        """
+        return [request for request, seconds in self.looked_at if FAR * step <= seconds < inf]
+
+    def look(self, view: EngineView) -> None:
+        """A step is being planned."""
+        now, running = view.now, view.running
+        self._time(now)
+        if running != self._running:
+            self._follow(view)
+        self._steps += 1
+        fresh = self._begin(now)
+        place = self._place if self._place < len(running) else 0
+        window = [self._paced[request] for request in running[place : place + IN_TURN]]
+        self._place = place + IN_TURN
+        seen: dict[Paced, float] = {}
+        self.looked_at = []
+        for paced in (*self._tight, *fresh, *window):
+            if paced.since is not None and paced not in seen:
+                seen[paced] = self._allows(paced, now, view)
+        self._tight = sorted(seen, key=seen.__getitem__)[:TIGHTEST]
+        limit = seen[self._tight[0]] if self._tight else inf
+        self.limit = None if limit == inf else limit
+
+    def _time(self, now: float) -> None:
+        if self._running and now >= self._looked_at:
+            # A step planned ahead of another is looked at the same moment; on average that comes out right.
+            self.step += (now - self._looked_at - self.step) / min(self._steps + 1, SAMPLES)
+        self._looked_at = now
+
+    def _follow(self, view: EngineView) -> None:
+        running = view.running
+        known = self._paced
+        for request in [request for request in running if request not in known]:
+            paced = known[request] = self._starting[request] = Paced(request, view)
+            paced.turn = self._steps
+            self._started += 1
+            self.prompt += (request.num_prompt_tokens - self.prompt) / min(self._started, SAMPLES)
+        if len(known) > len(running):
+            for request in known.keys() - running:  # in any order: sums of integers
+                gone = known.pop(request)
+                if self._starting.pop(request, None) is None:
+                    self._base -= gone.computed - gone.turn
+            self._tight = [paced for paced in self._tight if paced.request in known]
+        self._running = list(running)
+
+    def _begin(self, now: float) -> list[Paced]:
+        """Those whose first token has come."""
+        if not self._starting:
+            return []
+        fresh = [
+            paced
+            for request, paced in self._starting.items()
+            if request.num_output_tokens and request.num_computed_tokens >= request.num_tokens - 1
+        ]
+        for paced in fresh:
+            del self._starting[paced.request]
+            paced.since, paced.count = now, paced.request.num_output_tokens
+            paced.computed, paced.turn = paced.request.num_tokens, self._steps
+            self._base += paced.computed - paced.turn
+        return fresh
+
+    def _allows(self, paced: Paced, now: float, view: EngineView) -> float:
+        """Seconds that the step may take for this request; inf: it says nothing."""
+        request = paced.request
+        tokens = request.num_tokens
+        self._base += tokens - self._steps - paced.computed + paced.turn
+        paced.computed, paced.turn = tokens, self._steps
+        allowed = room = inf
+        if paced.tbt is not None:
+            saved = paced.saved(now)
+            allowed = self._next_gap(paced, saved, view)
+            room = paced.tbt + saved
+        if paced.deadline is not None:
+            left = view.predicted_output(request) - request.num_output_tokens
+            share = (paced.deadline - now) / max(left, 1.0)
+            room = min(room, share)
+            if share > self.shortest:
+                allowed = min(allowed, max(share, self.balanced))
+        self.looked_at.append((request, room))
+        return allowed
+
+    shortest = 0.0  # seconds of a step that only decodes: who needs less can't be helped
+    balanced = 0.0  # seconds of a step that JCT targets do not press below
+
+    def _next_gap(self, paced: Paced, saved: float, view: EngineView) -> float:
+        target = paced.tbt or 0.0
+        request = paced.request
+        if request.num_computed_tokens >= request.num_tokens:
+            saved -= self.planned - target  # a step is in flight, which yields a token before this one does
+        if saved >= 0:
+            return target + min(saved, SPEND * target)
+        left = view.predicted_output(request) - request.num_output_tokens
+        needed = target + saved / max(left * CATCH_UP, 1.0)
+        return needed if needed > self.shortest else target

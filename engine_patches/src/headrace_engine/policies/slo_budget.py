@@ -1,0 +1,150 @@
+"""SLO: as many tokens as the targets of the requests that are generating leave time for.
+
+AccelGen's token budget [section 4.2]. Its equation 6 scales the pivot forward size, from which the GPU is
+busy, by the tightest SLO over that size's time. Step times are no such line: a step costs something even
+when empty, decodes pay for their context, prefills for theirs. So the live cost model is inverted instead:
+the budget is the largest whose predicted time is within what `pace` allows. Both are in tokens and seconds.
+
+Who has neither a TBT nor a JCT target leaves the choice to us. Then a step is as large as the pivot: from
+there on more tokens make no step worth mentioning cheaper by the token, and all requests wait for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from headrace_engine.cost.model import Batch, CostModel
+from headrace_engine.policies.pace import Pace
+from headrace_engine.policies.view import EngineView, RequestView
+
+SATURATED = 0.9  # of the most tokens per second: the pivot
+LEAST = 0.6  # likewise: JCT targets press no step below this
+FLOOR = 8  # a step prefills at least the pivot over this, or waiting would never end
+CLOSE = 0.01  # of the allowed time may remain unused
+RENEWED = 8  # steps after which the shortest step is predicted anew
+PROBES = 8  # most looks at the cost model for one budget
+
+
+class SloBudget:
+    """A step budget with its own state; `pace` may be used by the rest of a policy after it was called."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.skipping = False  # may decodes that are far ahead of their targets skip steps that others need
+        self.hidden: list[RequestView] = []  # those that skip the step planned last
+        self._cost: CostModel | None = None
+        self._pivot = self._least = self._prefill = 0  # prefill tokens; the last those of the last step
+        self._steps = 0
+
+    def __call__(self, view: EngineView) -> int:
+        """Tokens of the step; the engine's own limit while its cost is unknown."""
+        cost, limits, pace = view.cost, view.limits, self.pace
+        self.hidden = []
+        if cost is None:
+            pace.look(view)
+            return limits.max_step_tokens
+        if cost is not self._cost:
+            self._cost = cost
+            self._pivot = saturation(cost, limits.max_step_tokens, SATURATED)
+            self._least = saturation(cost, limits.max_step_tokens, LEAST)
+        self._steps += 1
+        if self._steps % RENEWED == 1 or not pace.shortest:
+            seconds = self._seconds(cost)
+            pace.shortest, pace.balanced = seconds(0), seconds(self._least)
+        pace.look(view)
+        busy = bool(view.waiting) or len(view.running) > pace.decodes
+        if self.skipping and busy and pace.limit is not None:
+            self.hidden = pace.far_ahead(pace.limit)
+        seconds = self._seconds(cost)
+        decodes = pace.decodes - len(self.hidden)
+        most = limits.max_step_tokens - decodes
+        floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
+        if pace.limit is None:
+            prefill = max(min(self._pivot, most), floor)
+        else:
+            prefill = most_tokens(seconds, pace.limit, floor, most, self._prefill)
+        self._prefill = prefill
+        pace.planned = seconds(prefill if busy else 0)
+        return min(max(prefill + decodes, len(view.running), 1), limits.max_step_tokens)
+
+    def _seconds(self, cost: CostModel) -> Callable[[int], float]:
+        """Seconds of a step that prefills so many tokens beside the decodes that there are."""
+        decodes, context, typical = self.pace.decodes, self.pace.context, self.pace.prompt
+        if self.hidden:
+            decodes -= len(self.hidden)
+            context = max(context - sum(request.num_tokens for request in self.hidden), 0)
+        first = next(self.pace.prefills(), None)
+        done = 0 if first is None else first.num_computed_tokens
+        left = 0 if first is None else max(first.num_tokens - done, 0)
+
+        def seconds(prefill: int) -> float:
+            of_first = min(prefill, left)
+            rest = prefill - of_first
+            work = of_first * (done + of_first / 2) + rest * min(rest, typical) / 2
+            return cost.step_seconds(Batch(prefill, work, decodes, context, 1))
+
+        return seconds
+
+
+def slo_budget() -> SloBudget:
+    """A new budget; the factory that the registry knows."""
+    return SloBudget()
+
+
+def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high: int, guess: int = 0) -> int:
+    """The most tokens from `low` to `high` whose step takes no longer than allowed; `low` if none does.
+
+    Short of the most by what takes `CLOSE` of the time, at most. Where seconds bend upwards, as they do,
+    the chord lies above them, so interpolation closes in from below. A good guess saves most of the work.
+    """
+    enough = (1 - CLOSE) * allowed
+    at_low = at_high = -1.0  # not looked at yet
+    if low < guess < high:
+        at_guess = seconds(guess)
+        if enough <= at_guess <= allowed:
+            return guess
+        if at_guess < allowed:
+            low, at_low = guess, at_guess
+        else:
+            high, at_high = guess, at_guess
+    if at_low < 0:
+        at_low = seconds(low)
+    if low >= high or at_low >= allowed:
+        return low
+    if at_high < 0:
+        at_high = seconds(high)
+        if at_high <= allowed:
+            return high
+    for probe in range(PROBES):
+        if high - low <= 1 or at_low >= enough:
+            break
+        share = (allowed - at_low) / (at_high - at_low) if probe < PROBES // 2 else 0.5
+        middle = min(max(low + int((high - low) * share), low + 1), high - 1)
+        at_middle = seconds(middle)
+        if at_middle <= allowed:
+            low, at_low = middle, at_middle
+        else:
+            high, at_high = middle, at_middle
+    return low
+
+
+def saturation(cost: CostModel, most: int, share: float) -> int:
+    """The pivot: fewest prefill tokens per step that reach `share` of the tokens per second of `most`.
+
+    Attention is left out: a token costs it however steps are cut. The paper measures the pivot on each GPU.
+    """
+
+    def rate(tokens: int) -> float:
+        seconds = cost.step_seconds(Batch(prefill_tokens=tokens))
+        return tokens / seconds if seconds > 0 else inf
+
+    wanted = share * rate(most)
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        if rate(middle) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return high

@@ -1,0 +1,32 @@
+"""Sarathi-Serve's stall-free batching: decodes first, then prefills in chunks, up to a token budget."""
+
+from __future__ import annotations
+
+from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.plan import NOTHING, Yielding
+from headrace_engine.policies.step_budget import fixed_budget
+from headrace_engine.policies.view import EngineLimits, EngineView
+from headrace_engine.sim.baselines.parts import in_prefill
+from headrace_engine.sim.clock import Compose
+
+CHUNK_BUDGET = 512  # tokens; Sarathi-Serve's for a strict TBT target
+
+
+def sarathi(step_budget: int = 0) -> Compose:
+    """Each step takes all decodes, then goes on with prompts begun, then begins others in order of arrival.
+
+    KV is allocated block by block, as in vLLM, whose own step is this one but for a prompt that was begun
+    before a decode.
+    """
+
+    def yielder(view: EngineView) -> Yielding:
+        prompts = [each for each in view.running if in_prefill(each)]
+        if not prompts or len(prompts) == len(view.running):
+            return NOTHING
+        decodes = [each for each in view.running if not in_prefill(each)]
+        return Yielding(running=[*decodes, *prompts])
+
+    def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
+        return Policy(step_budget=fixed_budget(step_budget or CHUNK_BUDGET), yielder=yielder)
+
+    return compose

@@ -1,0 +1,65 @@
+"""Steps are timed as the engine sees them, and become a cost model as soon as someone wants one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from headrace_engine.adapter.pace import Pace
+from headrace_engine.cost.fit import REFIT
+
+
+def step(tokens):
+    """A step with one new prompt of `tokens` tokens."""
+    new = [SimpleNamespace(req_id="r", num_computed_tokens=0)]
+    cached = SimpleNamespace(req_ids=[], num_computed_tokens=[])
+    return SimpleNamespace(
+        num_scheduled_tokens={"r": tokens},
+        scheduled_spec_decode_tokens={},
+        scheduled_new_reqs=new,
+        scheduled_cached_reqs=cached,
+        total_num_scheduled_tokens=tokens,
+    )
+
+
+def teach(pace, now=0.0):
+    for number in range(REFIT):
+        output = step(10 + number)
+        pace.planned(output, now)
+        now += 0.01 + 0.001 * (10 + number)
+        sample = pace.delivered(output, now)
+    return sample
+
+
+def test_an_engine_learns_its_cost_from_its_steps():
+    pace = Pace()
+    sample = teach(pace)
+    assert (sample.prefill_tokens, sample.seconds) == (9 + REFIT, pytest.approx(0.019 + 0.001 * REFIT))
+    assert pace.cost.fixed == pytest.approx(0.01)
+    assert pace.cost is pace.cost
+
+
+def test_nothing_is_learned_until_it_is_asked_for():
+    pace = Pace(always=False)
+    assert teach(pace) is None
+    assert pace.cost is None
+    teach(pace, now=100.0)
+    assert pace.cost is not None
+
+
+def test_a_known_cost_is_told_at_once():
+    known = object()
+    assert Pace(known, always=False).cost is known
+
+
+def test_steps_that_overlap_are_timed_from_the_end_of_the_one_before():
+    pace, first, second = Pace(), step(10), step(20)
+    pace.planned(first, 0.0)
+    pace.planned(second, 0.1)
+    assert pace.delivered(first, 1.0).seconds == pytest.approx(1.0)
+    assert pace.delivered(second, 1.5).seconds == pytest.approx(0.5)
+
+
+def test_a_step_that_was_never_planned_has_no_sample():
+    pace = Pace()
+    pace.planned(step(10), 0.0)
+    assert pace.delivered(step(10), 1.0) is None

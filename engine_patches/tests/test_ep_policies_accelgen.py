@@ -1,0 +1,232 @@
+"""AccelGen: who is next, who gives way, and that everybody is served whatever happens."""
+
+import pytest
+from ep_engine_view import LIMITS, FakeRequest, FakeView
+from ep_pure_engine import PureEngine, PureRequest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace_engine.cost.forms import Linear
+from headrace_engine.cost.model import Profile
+from headrace_engine.policies import accelgen
+from headrace_engine.policies.accelgen.giving_way import SHARE
+from headrace_engine.policies.slo_budget import slo_budget
+from headrace_engine.policies.step_budget import engine_budget, fixed_budget
+from headrace_engine.policies.view import EngineLimits, Targets
+
+COST = Linear(Profile("m", "g", 1, "e", "made up"), 0.01, 4e-5, 1e-9, 5e-6, 3e-8)
+TTFT = Targets(ttft=1.0, tbt=0.05)
+
+
+def waits(name, tokens, arrival=0.0, output=0):
+    return FakeRequest(name, arrival, tokens, num_output_tokens=output, max_tokens=100)
+
+
+def planned(view, budget=None, **parameters):
+    """The policy, its plan, and who would be admitted if all had room."""
+    policy = accelgen.compose(accelgen.Params(**parameters), view.limits, budget or fixed_budget(1000))
+    for request in view.waiting:
+        policy.add(request)
+    plan = policy.plan(view)
+    return policy, plan, [request.request_id for request in plan.admitted]
+
+
+def test_equally_urgent_are_served_shortest_first_and_the_hopeless_last():
+    view = FakeView(now=0.9, default_targets=TTFT)
+    view.waiting = [waits("hopeless", 5, -0.2), waits("long", 900, 0.3), waits("short", 90, 0.4)]
+    assert planned(view)[2] == ["short", "long", "hopeless"]
+
+
+def test_those_beyond_gamma_come_after_the_urgent():
+    view = FakeView(default_targets=TTFT, waiting=[waits("batch", 10), waits("chat", 500)])
+    view.targets_of["batch"] = Targets(ttft=60.0)
+    assert planned(view)[2] == ["chat", "batch"]
+    assert planned(view, gamma=100_000)[2] == ["batch", "chat"]
+
+
+def test_requests_without_targets_come_after_those_that_have_some():
+    view = FakeView(waiting=[waits("any", 10), waits("other", 5), waits("chat", 500)])
+    view.targets_of["chat"] = TTFT
+    assert planned(view)[2] == ["chat", "other", "any"]
+
+
+def test_selections_and_order_of_arrival():
+    view = FakeView(default_targets=TTFT)
+    view.waiting = [waits("a", 50, 0.0), waits("b", 700, -0.2), waits("c", 20, -0.1)]
+    assert planned(view, selection="Shortest")[2] == ["c", "a", "b"]
+    assert planned(view, selection="NearestFit")[2] == ["b", "a", "c"]
+    assert planned(view, selection="MostUrgent")[2] == ["b", "c", "a"]
+    assert planned(view, ordering=False)[2] == ["a", "b", "c"]
+
+
+def test_a_jct_target_leaves_less_time_the_longer_the_prediction():
+    view = FakeView(cost=COST, now=50.0, default_targets=Targets(jct=60.0))
+    view.waiting = [waits("brief", 100, 49.0), waits("lengthy", 100, 49.0)]
+    view.outputs = {"brief": 10, "lengthy": 500}
+    policy, _, _ = planned(view, selection="MostUrgent")
+    policy.order._steps.pace.step = 0.1
+    brief, lengthy = (policy.order.latest_start(request, 100, view) for request in view.waiting)
+    assert brief - lengthy == pytest.approx(49.0)
+
+
+def test_who_lost_its_kv_amid_its_output_comes_first():
+    view = FakeView(default_targets=TTFT, waiting=[waits("new", 10), waits("resumed", 400, output=50)])
+    assert planned(view)[2] == ["resumed", "new"]
+
+
+def test_those_that_fit_pass_one_that_does_not_until_it_is_overdue():
+    view = FakeView(default_targets=TTFT, free_blocks=10, running=[waits("r", 16)])
+    view.waiting = [waits("small", 100), waits("big", 400), waits("middle", 150)]
+    assert planned(view, selection="MostUrgent")[2] == ["small", "middle"]
+    order = accelgen.compose(accelgen.Params(patience=100), LIMITS, engine_budget).order
+    for request in view.waiting:
+        order.add(request)
+    list(order.ranked(view))
+    for number in range(100):
+        passing = waits(str(number), 100)
+        order.add(passing)
+        order.discard(passing)
+    assert [each.request_id for each in order.admit(order.ranked(view), view)] == ["small"]
+
+
+def test_short_prompts_go_ahead_of_a_running_long_one_which_takes_the_remainder():
+    long = FakeRequest("long", 0.0, 8000, num_computed_tokens=1000)
+    view = FakeView(now=0.1, default_targets=Targets(ttft=100.0), running=[long])
+    view.waiting = [waits("a", 200, 0.1), waits("b", 300, 0.1), waits("c", 9000, 0.1)]
+    _, plan, _ = planned(view)
+    assert plan.yielding.chunk_caps == {long: 500}
+    view.waiting = [waits(str(number), 100, 0.1) for number in range(50)]
+    _, plan, _ = planned(view)
+    assert plan.yielding.chunk_caps[long] >= 1000 // SHARE
+    _, plan, _ = planned(view, exclusive=False)
+    assert plan.yielding.chunk_caps == {}
+
+
+def test_an_urgent_request_takes_the_kv_of_one_that_can_wait():
+    relaxed = FakeRequest("relaxed", 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=20)
+    pressed = FakeRequest("pressed", 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=20)
+    view = FakeView(now=0.98, running=[relaxed, pressed], free_blocks=3, cost=COST)
+    view.targets_of = {"relaxed": Targets(jct=1000.0), "pressed": TTFT, "urgent": Targets(ttft=0.1)}
+    view.waiting = [waits("urgent", 100, 0.97)]
+    _, plan, _ = planned(view, slo_budget())
+    assert list(plan.yielding.preempted) == [relaxed]
+    _, plan, _ = planned(view, slo_budget(), preemption=False)
+    assert not plan.yielding.preempted
+    view.free_blocks = 100
+    _, plan, _ = planned(view, slo_budget())
+    assert not plan.yielding.preempted
+
+
+def test_when_kv_is_scarce_who_can_wait_longest_is_last_in_line():
+    running = [decoding("relaxed"), decoding("pressed")]
+    view = FakeView(running=running, free_blocks=0, cost=COST)
+    view.targets_of = {"relaxed": Targets(jct=1000.0), "pressed": TTFT}
+    _, plan, _ = planned(view, slo_budget())
+    assert [request.request_id for request in plan.yielding.running] == ["pressed", "relaxed"]
+
+
+def decoding(name):
+    return FakeRequest(name, 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=20)
+
+
+def test_who_is_far_ahead_skips_a_step_that_others_wait_for():
+    view = FakeView(running=[decoding("relaxed"), decoding("pressed")], cost=COST, waiting=[waits("w", 500)])
+    view.targets_of = {"relaxed": Targets(tbt=2.0), "pressed": Targets(tbt=0.03), "w": TTFT}
+    _, plan, _ = planned(view, slo_budget(), skipping=True)
+    assert [request.request_id for request in plan.yielding.hidden] == ["relaxed"]
+    view.waiting = []
+    assert not planned(view, slo_budget(), skipping=True)[1].yielding.hidden
+
+
+def test_inner_state_is_shown():
+    view = FakeView(now=0.9, default_targets=TTFT, waiting=[waits("late", 5, -0.2), waits("a", 9, 0.3)])
+    policy, _, _ = planned(view)
+    assert policy.gauges is not None
+    assert dict(zip(accelgen.GAUGES, policy.gauges(), strict=True)) == {
+        "in_time": 1,
+        "hopeless": 1,
+        "limit_ms": 0,
+        "preempted": 0,
+    }
+
+
+targets = st.builds(
+    Targets,
+    ttft=st.none() | st.sampled_from([0.001, 0.3, 2.0]),
+    tbt=st.none() | st.sampled_from([0.001, 0.04, 0.5]),
+    jct=st.none() | st.sampled_from([0.01, 3.0, 60.0]),
+)
+requests = st.tuples(
+    st.integers(1, 600),  # prompt
+    st.integers(1, 60),  # output
+    st.floats(0.1, 10.0),  # predicted / output
+    targets,
+    st.booleans(),  # aborted
+)
+parameters = st.builds(
+    accelgen.Params,
+    gamma=st.sampled_from([0, 750, 100_000]),
+    selection=st.sampled_from(["Shortest", "NearestFit", "MostUrgent"]),
+    patience=st.sampled_from([0, 100, 200]),
+    ordering=st.booleans(),
+    exclusive=st.booleans(),
+    preemption=st.booleans(),
+    skipping=st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    st.lists(requests, min_size=1, max_size=25),
+    parameters,
+    st.integers(0, 100),
+    st.tuples(st.sampled_from([64, 512]), st.booleans(), st.booleans()),
+)
+def test_everybody_is_served_whatever_targets_predictions_and_aborts(wanted, params, spare_blocks, engine_is):
+    """KV may be as small as the largest request, and steps smaller than a prompt."""
+    most, known, slo = engine_is
+    largest = max(-(-(prompt + output) // 16) for prompt, output, *_ in wanted)
+    limits = EngineLimits(16, 1, largest + spare_blocks, most, 8)
+    engine = PureEngine(
+        limits,
+        lambda: accelgen.compose(params, limits, slo_budget() if slo else engine_budget),
+        cost=COST if known else None,
+    )
+    served = []
+    for number, (prompt, output, error, wants, aborted) in enumerate(wanted):
+        name = str(number)
+        request = PureRequest(name, engine.now, prompt, max_tokens=output)
+        request.output, request.predicted = output, max(1.0, output * error)
+        engine.targets_of[name] = wants
+        engine.add(request)
+        engine.step()
+        if aborted:
+            engine.abort(request)
+        else:
+            served.append(request)
+    for _ in range(6000):
+        if not engine.queue and not engine.running:
+            break
+        engine.step()
+    assert set(served) <= set(engine.finished)
+    assert engine.free_blocks == limits.total_blocks
+    assert engine.guard.fallback_steps == 0
+    assert not engine.guard.disabled
+
+
+def test_a_long_prompt_among_endless_short_ones_is_served():
+    limits = EngineLimits(16, 1, 2000, 512, 16)
+    engine = PureEngine(limits, lambda: accelgen.compose(accelgen.Params(), limits, slo_budget()), cost=COST)
+    long = PureRequest("long", 0.0, 4000, max_tokens=5)
+    long.output = 5
+    engine.add(long)
+    number = 0
+    while long.finished_at is None and engine.steps < 3000:
+        while len(engine.queue) < 12:
+            number += 1
+            short = PureRequest(str(number), engine.now, 200, max_tokens=3)
+            short.output = 3
+            engine.targets_of[str(number)] = TTFT
+            engine.add(short)
+        engine.step()
+    assert long.finished_at is not None

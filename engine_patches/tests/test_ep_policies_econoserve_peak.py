@@ -1,0 +1,81 @@
+"""The predicted peak of KV against use counted out step by step."""
+
+import dataclasses
+
+from ep_engine_view import LIMITS, FakeRequest, FakeView
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.econoserve.peak import FuturePeak
+
+SMALL = dataclasses.replace(LIMITS, total_blocks=50)
+WASTE = (SMALL.block_size - 1) / 2
+
+sizes = st.tuples(st.integers(1, 300), st.integers(1, 60))
+"""Tokens held and output tokens left."""
+
+
+def holding(tokens, left):
+    return FakeRequest("r", 0.0, tokens, num_computed_tokens=tokens - 1, max_tokens=left)
+
+
+def counted(running, candidate):
+    """Most tokens in use, as predicted, at any step until the candidate ends."""
+    everyone = [*running, candidate]
+    return max(
+        sum(tokens + step + WASTE for tokens, left in everyone if left >= step)
+        for step in range(candidate[1] + 1)
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(sizes, max_size=8), sizes, st.sampled_from([0, 10]))
+def test_fits_is_use_counted_out(running, candidate, reserved):
+    peak = FuturePeak(SMALL, reserved, Lengths(0, 0))
+    peak.follow(FakeView(running=[holding(*each) for each in running], limits=SMALL))
+    capacity = SMALL.total_blocks * SMALL.block_size * (100 - reserved) / 100
+    assert peak.fits(*candidate) == (counted(running, candidate) <= capacity)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(sizes, min_size=1, max_size=8), sizes, st.integers(1, 40), st.data())
+def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, data):
+    """Following from the start and beginning afresh give the same answers, also after misses and ends."""
+    requests = [holding(*each) for each in running]
+    view = FakeView(running=requests, limits=SMALL)
+    peak = FuturePeak(SMALL, 0, Lengths(0, 0))
+    peak.follow(view)
+    for _ in range(steps):
+        for request in list(requests):
+            request.num_tokens += 1
+            request.num_output_tokens += 1
+            if request.num_output_tokens == request.max_tokens:
+                requests.remove(request)
+        if requests and data.draw(st.integers(0, 9)) == 0:
+            requests.pop(data.draw(st.integers(0, len(requests) - 1)))
+        peak.follow(view)
+    afresh = FuturePeak(SMALL, 0, Lengths(0, 0))
+    afresh.follow(view)
+    assert peak.fits(*candidate) == afresh.fits(*candidate)
+    assert peak._entries.keys() == set(requests)
+    assert len(peak._sorted) == len(requests)
+
+
+def test_room_that_is_free_again_in_time_serves_another():
+    """Two that would not fit side by side to their ends fit, since one ends before the other grows."""
+    capacity = SMALL.total_blocks * SMALL.block_size  # 800
+    peak = FuturePeak(SMALL, 0, Lengths(0, 0))
+    peak.follow(FakeView(running=[holding(100, 600)], limits=SMALL))
+    assert capacity < 100 + 600 + 250 + 200
+    assert peak.fits(250, 200)
+    assert not peak.fits(250, 300)
+
+
+def test_padding_and_reserve_make_it_stricter():
+    running = holding(400, 1000)
+    view = FakeView(running=[running], limits=SMALL, outputs={running.request_id: 100.0})
+    for padding, reserved, fits in ((0, 0, True), (100, 0, False), (0, 40, False)):
+        peak = FuturePeak(SMALL, reserved, Lengths(padding, 0))
+        peak.follow(view)
+        assert peak.fits(100, 200) == fits, (padding, reserved)

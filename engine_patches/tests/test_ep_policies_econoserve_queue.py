@@ -1,0 +1,97 @@
+"""The order of waiting requests against plain sorts, as time passes and requests come and go."""
+
+from math import inf
+
+from ep_engine_view import LIMITS, FakeRequest, FakeView
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.econoserve.queue import (
+    LOST_WEIGHT,
+    RANGES,
+    Deadlines,
+    Pace,
+    TaskQueue,
+    by_footprint,
+    by_three_keys,
+)
+from headrace_engine.policies.view import Targets
+
+LENGTHS = Lengths(0, 0)
+
+waiting = st.lists(st.tuples(st.integers(1, 900), st.integers(1, 300), st.integers(1, 40)), max_size=12)
+"""Prompt tokens, predicted output, and the JCT target in quarter seconds."""
+
+
+def lined_up(ranking, requests, patience=0):
+    queue = TaskQueue(ranking(LENGTHS), Deadlines(Pace()), patience, LIMITS)
+    view = FakeView()
+    for place, (prompt, output, quarters) in enumerate(requests):
+        request = FakeRequest(str(place), 0.0, prompt, max_tokens=output)
+        view.waiting.append(request)
+        view.targets_of[str(place)] = Targets(jct=quarters / 4)
+        queue.add(request)
+    return queue, view
+
+
+def deadline(view, request):
+    return view.targets(request).jct
+
+
+@settings(deadline=None, max_examples=40)
+@given(waiting, st.lists(st.integers(0, 20), max_size=4))
+def test_footprint_orders_by_kv_and_time_and_what_is_late_counts_for_more(requests, looks):
+    queue, view = lined_up(by_footprint, requests)
+
+    def key(request):
+        footprint = (request.num_tokens + request.max_tokens / 2) * request.max_tokens
+        return footprint * (LOST_WEIGHT if view.now > deadline(view, request) else 1)
+
+    for now in sorted(looks):
+        view.now = now / 2
+        assert list(queue.ranked(view)) == sorted(view.waiting, key=key)
+
+
+@settings(deadline=None, max_examples=40)
+@given(waiting, st.lists(st.integers(0, 20), max_size=4))
+def test_three_keys_order_by_range_then_length_and_what_is_late_is_last(requests, looks):
+    queue, view = lined_up(by_three_keys, requests)
+
+    def key(request):
+        spare = deadline(view, request) - view.now
+        nearest = next((place for place, end in enumerate(RANGES) if spare <= end), len(RANGES))
+        return inf if spare < 0 else nearest, -request.num_tokens
+
+    for now in sorted(looks):
+        view.now = now / 2 + 0.01  # off the edges of the ranges
+        ranked = list(queue.ranked(view))
+        assert ranked == sorted(view.waiting, key=key)
+        for tokens in (0, 100, 500):
+            fitting = [request for request in ranked if request.num_tokens <= tokens]
+            assert list(queue.longest_within(tokens)) == fitting
+
+
+def test_who_leaves_is_forgotten_also_before_anyone_looked():
+    queue, view = lined_up(by_footprint, [(10, 10, 8), (20, 10, 8), (30, 10, 8)])
+    first, second, third = view.waiting
+    queue.discard(second)
+    assert list(queue.ranked(view)) == [first, third]
+    queue.discard(first)
+    queue.add(second)
+    view.now = 100.0
+    assert list(queue.ranked(view)) == [second, third]
+    assert len(queue) == 2
+
+
+def test_the_pace_is_that_of_steps_in_which_somebody_runs():
+    pace, view = Pace(), FakeView()
+    for now in (0.0, 5.0, 10.0):  # nobody runs
+        view.now = now
+        pace.step(view)
+    assert pace.seconds == 0
+    view.running.append(FakeRequest("r", 0.0, 16))
+    for now in (20.0, 20.5, 21.0):
+        view.now = now
+        pace.step(view)
+    assert pace.seconds == 0.5

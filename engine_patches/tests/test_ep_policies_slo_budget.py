@@ -1,0 +1,177 @@
+"""The SLO step budget: what the tightest target of the running requests leaves time for."""
+
+import random
+
+import pytest
+from ep_engine_view import LIMITS, FakeRequest, FakeView
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace_engine.cost.forms import Knee, Linear
+from headrace_engine.cost.model import Batch, Profile
+from headrace_engine.policies.pace import AIM, IN_TURN
+from headrace_engine.policies.slo_budget import CLOSE, FLOOR, SATURATED, most_tokens, saturation, slo_budget
+from headrace_engine.policies.view import Targets
+
+ME = Profile("m", "g", 1, "e", "made up")
+COST = Linear(ME, 0.01, 4e-5, 1e-9, 5e-6, 3e-8)  # 50 ms for about 1,000 tokens
+
+
+def decode(name, context=500, output=1, arrival=0.0):
+    return FakeRequest(
+        name, arrival, context, num_computed_tokens=context - 1, num_output_tokens=output, max_tokens=1000
+    )
+
+
+def step(view, seconds):
+    """All decodes get a token."""
+    view.now += seconds
+    for request in view.running:
+        request.num_tokens += 1
+        request.num_computed_tokens += 1
+        request.num_output_tokens += 1
+
+
+def seconds_of(tokens, view):
+    decodes, context = len(view.running), sum(request.num_tokens for request in view.running)
+    prefill = tokens - decodes
+    return COST.step_seconds(Batch(prefill, 0.0, decodes, context))
+
+
+@settings(max_examples=50)
+@given(
+    st.floats(0, 0.2), st.floats(1e-6, 1e-3), st.floats(0, 1e-7), st.integers(0, 300), st.integers(1, 20_000)
+)
+def test_inversion_finds_the_most_tokens_that_are_in_time(allowed, each, bend, low, span):
+    def seconds(tokens):
+        return 0.01 + each * tokens + bend * tokens**2
+
+    tokens = most_tokens(seconds, allowed, low, low + span)
+    assert low <= tokens <= low + span
+    if tokens > low:
+        assert seconds(tokens) <= allowed
+    if seconds(low) < allowed and tokens < low + span:
+        assert seconds(tokens + 1) >= allowed * (1 - 2 * CLOSE) or tokens >= 0.98 * low
+
+
+def test_pivot_is_where_tokens_stop_getting_cheaper():
+    cost = Knee(ME, 0.002, 0.006, 4e-5, 4.0, 0.0, 0.0, 0.0)
+    pivot = saturation(cost, 8192, SATURATED)
+
+    def rate(tokens):
+        return tokens / cost.step_seconds(Batch(prefill_tokens=tokens))
+
+    assert rate(pivot) >= SATURATED * rate(8192) > rate(pivot - 1)
+    slower = Knee(ME, 0.02, 0.06, 4e-4, 4.0, 0.0, 0.0, 0.0)
+    assert saturation(slower, 8192, SATURATED) == pytest.approx(pivot, abs=1)
+
+
+def test_without_a_cost_model_it_is_the_engines_own():
+    view = FakeView(running=[decode("a")], default_targets=Targets(tbt=0.05))
+    assert slo_budget()(view) == LIMITS.max_step_tokens
+
+
+def test_without_targets_it_is_the_pivot_beside_the_decodes():
+    view = FakeView(running=[decode(str(number)) for number in range(20)], cost=COST)
+    assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 20
+
+
+def test_tightest_tbt_decides_and_looser_ones_do_not():
+    running = [decode(str(number)) for number in range(30)]
+    view = FakeView(running=running, cost=COST, default_targets=Targets(tbt=0.2))
+    loose = slo_budget()(view)
+    view.targets_of["17"] = Targets(tbt=0.05)
+    tight, budget = 0, slo_budget()
+    for _ in range(1 + len(running) // IN_TURN):
+        tight = budget(view)
+    assert tight < loose
+    assert AIM * 0.05 * 0.95 < seconds_of(tight, view) <= 0.05
+
+
+def test_what_a_request_saved_may_be_spent_and_what_it_owes_is_paid_back():
+    view = FakeView(running=[decode("a")], cost=COST, default_targets=Targets(tbt=0.05), outputs={"a": 12})
+    budget = slo_budget()
+    even = budget(view)
+    step(view, 0.02)
+    ahead = budget(view)
+    assert ahead > even
+    assert seconds_of(ahead, view) <= 0.05 + 0.03
+    step(view, 0.1)  # now late
+    behind = budget(view)
+    assert behind < even
+
+
+def test_mean_gap_stays_within_the_target_whatever_the_load():
+    """A loop of full steps with costs that are a little off: nobody's mean gap exceeds the target."""
+    rng = random.Random(7)
+    view = FakeView(cost=COST, default_targets=Targets(tbt=0.05))
+    budget, started, worst = slo_budget(), {}, 0.0
+    for number in range(400):
+        tokens = budget(view)
+        if number % 3 == 0 and len(view.running) < 200:
+            view.running.append(decode(str(number), context=rng.randrange(100, 3000)))
+            started[str(number)] = None
+        took = seconds_of(tokens, view) * rng.uniform(0.9, 1.05)
+        step(view, took)
+        for request in list(view.running):
+            if started[request.request_id] is None:
+                started[request.request_id] = (view.now, request.num_output_tokens)
+            elif request.num_output_tokens > 40 and rng.random() < 0.05:
+                since, had = started[request.request_id]
+                worst = max(worst, (view.now - since) / (request.num_output_tokens - had))
+                view.running.remove(request)
+    assert 0.03 < worst <= 0.05
+
+
+def test_jct_targets_share_the_time_left_among_the_tokens_left():
+    view = FakeView(running=[decode("a")], cost=COST, outputs={"a": 101})
+    view.targets_of["a"] = Targets(jct=6.0)
+    even = slo_budget()(view)
+    assert seconds_of(even, view) == pytest.approx(0.06, rel=0.05)
+    view.now = 1.0  # nothing came of a second: less for each of the others
+    assert slo_budget()(view) < even
+
+
+def test_who_cannot_be_in_time_any_more_presses_nobody():
+    late = decode("late")
+    view = FakeView(running=[late], cost=COST, outputs={"late": 500}, now=100.0)
+    view.targets_of["late"] = Targets(jct=101.0)
+    assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 1
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(2, 4000), st.booleans(), st.booleans()), max_size=40),
+    st.floats(0.0001, 1.0),
+    st.lists(st.integers(0, 39), max_size=10),
+)
+def test_decodes_always_fit_and_prefills_go_on(running, tbt, leaving):
+    """Whoever runs, joins or leaves: there is a token for each, and some for a prompt."""
+    view = FakeView(cost=COST, default_targets=Targets(tbt=tbt))
+    budget = slo_budget()
+    for number, (tokens, decoding, runs_ahead) in enumerate(running):
+        computed = tokens - (0 if runs_ahead else 1) if decoding else tokens // 2
+        view.running.append(
+            FakeRequest(str(number), 0.0, tokens, num_computed_tokens=computed, num_output_tokens=decoding)
+        )
+        if number in leaving:
+            view.running.pop(number % len(view.running))
+        tokens_now = budget(view)
+        assert len(view.running) < tokens_now <= LIMITS.max_step_tokens
+        assert tokens_now - budget.pace.decodes >= budget._pivot // FLOOR
+        view.now += 0.01
+
+
+def test_context_of_the_decodes_is_followed_as_requests_come_and_go():
+    rng = random.Random(3)
+    view, budget = FakeView(cost=COST), slo_budget()
+    for number in range(200):
+        for request in list(view.running):
+            if rng.random() < 0.1:
+                view.running.remove(request)
+        if rng.random() < 0.8:
+            view.running.append(decode(str(number), context=rng.randrange(2, 3000)))
+        budget(view)
+        assert budget.pace.decodes == len(view.running)
+        assert budget.pace.context == sum(request.num_tokens for request in view.running)
+        step(view, 0.02)
