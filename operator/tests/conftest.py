@@ -5,11 +5,14 @@ import socket
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import httpx
 import hypothesis
 import pytest
 from op_kube import eventually, install_crd, new_namespace
+
+from headrace_operator.cluster import connect
 
 # Examples are cheap; how long one takes on a busy machine says nothing.
 hypothesis.settings.register_profile("headrace-operator", deadline=None)
@@ -19,9 +22,9 @@ SIDECAR_IMAGE = "example/sidecar:1"
 
 
 class Operator:
-    """The operator as its own process, with a log."""
+    """The operator as its own process, with a log; its long waits divided by `hurry`."""
 
-    def __init__(self, apiserver, log, image=SIDECAR_IMAGE, **environment):
+    def __init__(self, apiserver, log, image=SIDECAR_IMAGE, hurry=1.0, **environment):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         settings = {
@@ -31,14 +34,21 @@ class Operator:
             "HEADRACE_GATEWAY_URL": "http://gateway.example",
         }
         self.log = log
+        program = ["-m", "headrace_operator"]
+        if hurry != 1.0:
+            program, settings["HEADRACE_HURRY"] = [str(Path(__file__).parent / "op_hurried.py")], str(hurry)
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "headrace_operator"],
+                [sys.executable, *program],
                 env={**os.environ, **settings, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+    def wait(self):
+        """Until it watches."""
         eventually(self._ready)
+        return self
 
     def _ready(self):
         assert self.process.poll() is None, self.log.read_text()
@@ -65,11 +75,19 @@ def crd(apiserver):
     return apiserver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(crd, tmp_path_factory):
-    running = Operator(crd, tmp_path_factory.mktemp("operator") / "log")
+    running = Operator(crd, tmp_path_factory.mktemp("operator") / "log").wait()
     yield running
     running.stop()
+
+
+@pytest.fixture
+async def api(crd, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(crd.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with connect() as connected:
+        yield connected
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 from op_golden import SETTINGS, cases, golden
 from op_kube import llmservice, ok
 
+from e2e.faults import Proxy, Rule, Status
 from headrace_operator import cluster as module
 from headrace_operator.api import Key, parse
 from headrace_operator.cache import Cache
@@ -19,14 +20,6 @@ from headrace_operator.workqueue import WorkQueue
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 SELECTOR = "app.kubernetes.io/managed-by=headrace"
-
-
-@pytest.fixture
-async def api(crd, monkeypatch):
-    monkeypatch.setenv("KUBECONFIG", str(crd.kubeconfig))
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    async with connect() as connected:
-        yield connected
 
 
 @pytest.fixture
@@ -98,3 +91,17 @@ async def test_an_unreachable_server_is_an_error_without_a_code(api, monkeypatch
     with pytest.raises(ApiError, match="cannot be reached") as caught:
         await api.read("Service", "default", "x")
     assert caught.value.code == 0
+
+
+async def test_errors_say_how_long_to_wait(crd, kube, tmp_path, monkeypatch):
+    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token) as proxy:
+        monkeypatch.setenv("KUBECONFIG", str(proxy.kubeconfig(tmp_path / "kubeconfig")))
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        async with connect() as api:
+            with (
+                proxy.rule(Rule(Status(429, retry_after=7))),
+                pytest.raises(ApiError, match="a fault") as caught,
+            ):
+                await api.read("Service", kube.namespace, "x")
+            assert (caught.value.code, caught.value.retry_after) == (429, 7.0)
+            assert await api.read("Service", kube.namespace, "x") is None

@@ -49,3 +49,14 @@ def test_field_managers_are_not_kept():
     cache = Cache()
     cache.put(version(body(), 1, managedFields=[{"manager": "x"}]))
     assert "managedFields" not in cache.service(KEY)["metadata"]
+
+
+def test_what_was_deleted_is_not_brought_back_by_what_comes_late():
+    cache = Cache()
+    labels = pod("a")["metadata"]["labels"]
+    cache.put(version(pod("a"), 10, labels=labels))
+    cache.drop(version(pod("a"), 12, labels=labels))
+    cache.put(version(pod("a"), 11, labels=labels))
+    assert cache.pods(KEY) == []
+    cache.put(version(pod("a"), 13, labels=labels))  # it had only lost the labels for a while
+    assert len(cache.pods(KEY)) == 1

@@ -1,5 +1,7 @@
 """Kopf only watches for us: by label, and into cache and queue."""
 
+import itertools
+
 import kopf
 import pytest
 from kopf._cogs.structs.references import Resource  # what its watches look selectors up by
@@ -69,3 +71,16 @@ async def test_events_queue_the_service_that_they_concern():
     assert len(registered.cache.pods(KEY)) == 1
     await registered.event(event={"type": "DELETED"}, body=pod("a"))
     assert registered.cache.pods(KEY) == []
+
+
+def test_watches_never_give_up_and_stay_slow_in_an_outage():
+    settings = kopf.OperatorSettings()
+    handlers.configure(settings)
+    waits = list(itertools.islice(settings.networking.error_backoffs, 1000))
+    assert len(waits) == 1000
+    assert max(waits) <= 15.0  # back soon after the API server is
+    assert (
+        sum(1 for total in itertools.accumulate(waits) if total <= 300) * 8 / 300 <= 1.0
+    )  # of eight watches
+    assert settings.networking.request_timeout <= 30
+    assert settings.watching.inactivity_timeout <= 75

@@ -96,6 +96,13 @@ def test_a_copy_with_our_labels_is_left_alone(owners):
     assert actions(body(), observed(body(), objects=[*applied(body()), copied])) == ()
 
 
+def test_what_a_deleted_service_of_that_name_left_is_not_written_over():
+    objects = applied(body())
+    objects[-1]["metadata"]["ownerReferences"][0]["uid"] = "predecessor"
+    plans = actions(body(), observed(body(), objects=objects))
+    assert [(action.manifest["kind"], action.creates) for action in plans] == [("Deployment", True)]
+
+
 def test_an_immutable_claim_template_is_replaced():
     dra = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
     two = body(**dra, engine={"image": "example/vllm:1", "tensorParallelSize": 2})

@@ -35,7 +35,7 @@ class Loop:
             return None
         return result
 
-    async def resync(self):
+    async def resync(self, all_services):
         self.resyncs += 1
         self.changed.set()
         raise ApiError(503, "down")
@@ -83,6 +83,14 @@ async def test_one_that_hangs_shows_in_liveness_while_others_go_on(monkeypatch):
         hanging.set()
 
 
+async def test_one_that_takes_too_long_comes_again_and_does_not_look_stuck(monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST", 0.01)
+    async with Loop({A: [asyncio.Event()]}) as loop:
+        loop.queue.add(A)
+        await loop.until(lambda: loop.seen.count(A) == 2)
+        assert loop.workers.alive
+
+
 async def test_dead_workers_are_not_alive():
     loop = Loop({})
     loop.workers.start()
@@ -92,6 +100,7 @@ async def test_dead_workers_are_not_alive():
 
 async def test_a_failing_resync_is_repeated(monkeypatch):
     monkeypatch.setattr(module, "_RESYNC", 0.001)
+    monkeypatch.setattr(module, "_RESYNC_AGAIN", 0.001)
     async with Loop({}) as loop:
         await loop.until(lambda: loop.resyncs == 3)
         assert loop.workers.alive

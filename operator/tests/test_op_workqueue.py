@@ -111,3 +111,13 @@ async def test_waiting_workers_wake_for_new_keys():
     queue.add("a")
     queue.add("b", delay=0.01)
     assert set(await asyncio.gather(*waiting)) == {"a", "b"}
+
+
+async def test_a_retry_waits_as_long_as_it_is_told_to(queue, clock):
+    queue.add("a")
+    await next_key(queue)
+    queue.retry("a", at_least=30.0)
+    clock.now += 29.9
+    assert queue.depth == 0
+    clock.now += 0.1
+    assert await next_key(queue) == "a"

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import kopf
@@ -29,6 +30,10 @@ from headrace_operator.workqueue import WorkQueue
 
 # Named, because kopf's default asks for the user's name and a pod's user has none.
 _IDENTITY: Any = FIELD_MANAGER
+_PASSING = {0, 429}  # codes of an outage, besides 5xx
+_LOOK_AGAIN = 5.0  # seconds
+
+logger = logging.getLogger(__name__)
 
 
 async def operate(settings: Settings) -> None:
@@ -36,15 +41,15 @@ async def operate(settings: Settings) -> None:
     cache, queue, ready = Cache(), WorkQueue[Key](), asyncio.Event()
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connect())
-        await _check_installed(cluster, settings)
         client = HttpStatusClient()
         stack.push_async_callback(client.close)
         engines = Engines(client, on_change=queue.add)
         stack.push_async_callback(engines.stop)
         reconciler = Reconciler(settings, cache, cluster, engines, Recorder(cluster), time.monotonic)
-        workers = Workers(queue, reconciler.reconcile, lambda: resync(cache, cluster, queue, settings))
+        workers = Workers(queue, reconciler.reconcile, partial(_resync, cache, cluster, queue, settings))
         runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
+        await _check_installed(cluster, settings)
         workers.start()
         stack.push_async_callback(workers.stop)
         await kopf.operator(
@@ -68,11 +73,29 @@ def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:
     return registry
 
 
+async def _resync(
+    cache: Cache, cluster: ApiCluster, queue: WorkQueue[Key], settings: Settings, all_services: bool
+) -> None:
+    await resync(cache, cluster, queue, settings, all_services=all_services)
+
+
 async def _check_installed(cluster: ApiCluster, settings: Settings) -> None:
-    """Fail at the start, where it shows, if the CRD is missing or may not be read."""
+    """Fail at the start, where it shows, if the CRD is missing or may not be read; wait out an outage.
+
+    To end for an outage would have the kubelet wait minutes before the next start.
+    """
     namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
-    async for _ in cluster.each(SERVICE, namespace, ""):
-        break
+    while True:
+        try:
+            async for _ in cluster.each(SERVICE, namespace, ""):
+                break
+        except ApiError as error:
+            if error.code not in _PASSING and error.code < 500:
+                raise
+            logger.warning("waiting for the API server: %s", error)
+            await asyncio.sleep(max(_LOOK_AGAIN, error.retry_after))
+        else:
+            return
 
 
 def main() -> None:

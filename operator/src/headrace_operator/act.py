@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace_operator import names
-from headrace_operator.api import LLMService, Reason
+from headrace_operator.api import KIND, PAUSED, LLMService, Reason
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import Cluster
 from headrace_operator.desired import owner
@@ -16,6 +16,7 @@ from headrace_operator.plan import Action, Apply, Delete, Nudge
 from headrace_operator.preflight import check_deployment
 
 _COLLECTED_AGAIN = 2.0  # seconds until the garbage collector is worth another look
+_SEEN_AGAIN = 1.0  # seconds; the watch is late, and its event will come earlier or not at all
 
 
 async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Cluster, cache: Cache) -> None:
@@ -30,6 +31,8 @@ async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Clu
     for action in actions:
         if isinstance(action, Apply) and action.manifest["kind"] == "Deployment":
             await check_deployment(action.manifest, cluster)
+    if any(isinstance(action, Delete) for action in actions):
+        await _check_current(service, cluster)
     nudges = []
     for action in actions:
         match action:
@@ -57,6 +60,15 @@ async def _check_free(service: LLMService, action: Apply, cluster: Cluster) -> N
         Reason.OBJECT_NAME_TAKEN,
         f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or rename the service",
     )
+
+
+async def _check_current(service: LLMService, cluster: Cluster) -> None:
+    """A deletion cannot be taken back: it must follow from the service as it is now, not as it was seen."""
+    live = await cluster.read(KIND, service.key.namespace, service.key.name)
+    metadata = live["metadata"] if live else {}
+    paused = (metadata.get("annotations") or {}).get(PAUSED) == "true"
+    if paused or (metadata.get("uid"), metadata.get("generation")) != (service.uid, service.generation):
+        raise TransientError("the service has changed meanwhile", _SEEN_AGAIN)
 
 
 async def _nudge(service: LLMService, nudge: Nudge, cluster: Cluster, cache: Cache) -> None:

@@ -1,7 +1,8 @@
 """What the watches have brought so far: the operator reads from here, not from the API server.
 
 Writers put their answers in, too, so that a reconcile sees what the one before it wrote although the watch is
-behind. An older version never replaces a newer one (resource versions of etcd are comparable numbers).
+behind. An older version never replaces a newer one (resource versions of etcd are comparable numbers), nor
+does one bring back what was deleted after it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from headrace_operator.api import KIND, Key, key_of
 Body = dict[str, Any]
 Name = tuple[str, str]  # kind, name
 
+_DELETIONS = 4096  # remembered; a late event is late by seconds
+
 
 class Cache:
     """Services, and per service its owned objects and pods. For one event loop; nothing here awaits."""
@@ -23,13 +26,14 @@ class Cache:
     def __init__(self) -> None:
         self._services: dict[Key, Body] = {}
         self._belongings: defaultdict[Key, dict[Name, Body]] = defaultdict(dict)
+        self._deleted: dict[str, int] = {}  # uid → version, the latest last
 
     def put(self, body: Body) -> Key | None:
         """Remember an object; the key of the service that it concerns, None if it is nobody's."""
         body = _trimmed(body)
         key = concerns(body)
-        if key is None:
-            return None
+        if key is None or version(body) <= self._deleted.get(body["metadata"]["uid"], -1):
+            return key
         if body["kind"] == KIND:
             if not _older(body, self._services.get(key)):
                 self._services[key] = body
@@ -47,9 +51,17 @@ class Cache:
         known = place.get(name)
         if known and known["metadata"]["uid"] == body["metadata"]["uid"]:
             del place[name]
+        self._bury(body)
         if not self._belongings[key]:
             del self._belongings[key]
         return key
+
+    def _bury(self, body: Body) -> None:
+        """An event or an answer that comes late must not bring it back; one newer than its end may."""
+        uid = body["metadata"]["uid"]
+        self._deleted[uid] = max(version(body), self._deleted.pop(uid, -1))
+        if len(self._deleted) > _DELETIONS:
+            del self._deleted[next(iter(self._deleted))]
 
     def discard(self, key: Key, kind: str, name: str) -> None:
         """Forget an owned object that we deleted ourselves; the watch will say so later."""
@@ -91,10 +103,11 @@ def _name(body: Body) -> Name:
 
 
 def _older(body: Body, known: Body | None) -> bool:
-    return known is not None and _version(body) < _version(known)
+    return known is not None and version(body) < version(known)
 
 
-def _version(body: Body) -> int:
+def version(body: Body) -> int:
+    """Its resource version."""
     return int(body["metadata"].get("resourceVersion") or 0)
 
 

@@ -25,6 +25,8 @@ Body = dict[str, Any]
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _TIMEOUT = 30.0  # seconds for one request; far above what a healthy API server needs
 _PAGE = 500
 
@@ -115,13 +117,16 @@ class ApiCluster:
         body = {"series": {"count": count, "lastObservedTime": now}}
         await self._request("PATCH", resource("Event").path(namespace, name), body, _MERGE)
 
-    async def each(self, target: Resource, namespace: str | None, selector: str) -> AsyncIterator[Body]:
+    async def each(
+        self, target: Resource, namespace: str | None, selector: str, *, metadata_only: bool = False
+    ) -> AsyncIterator[Body]:
         """All objects of a kind with a label selector, page by page."""
+        accept = _METADATA if metadata_only else _JSON
         query = {"limit": str(_PAGE), "labelSelector": selector}
         while True:
-            page = await self._request("GET", f"{target.path(namespace)}?{urlencode(query)}")
-            for item in page["items"]:
-                yield {"apiVersion": target.api_version, "kind": target.kind, **item}
+            page = await self._request("GET", f"{target.path(namespace)}?{urlencode(query)}", accept=accept)
+            for item in page["items"] or ():  # an empty list of metadata has null
+                yield {**item, "apiVersion": target.api_version, "kind": target.kind}
             token = page["metadata"].get("continue")
             if not token:
                 return
@@ -132,8 +137,9 @@ class ApiCluster:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
         *,
+        accept: str = _JSON,
         dry_run: bool = False,
     ) -> Body:
         query = [("fieldManager", names.FIELD_MANAGER), ("force", "true")] if content_type == _APPLY else []
@@ -141,26 +147,39 @@ class ApiCluster:
             query = [("fieldManager", names.FIELD_MANAGER)]
         if dry_run:
             query.append(("dryRun", "All"))
-        code = 0
+        code, retry_after = 0, 0.0
         try:
             request = await self._api.param_serialize(
                 method,
                 path,
                 query_params=query,
-                header_params={"Content-Type": content_type, "Accept": "application/json"},
+                header_params={"Content-Type": content_type, "Accept": accept},
                 body=body,
                 auth_settings=["BearerToken"],
             )
             response = await self._api.call_api(*request, _request_timeout=_TIMEOUT)
             code, text = response.status, await response.read()
+            retry_after = _seconds(response.headers.get("Retry-After"))
         except (ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, f"{method} {path}: the API server cannot be reached: {error!r}") from error
         finally:
             API_REQUESTS.labels(method, str(code)).inc()
-        answer = json.loads(text)
         if code >= 400:
-            raise ApiError(code, f"{method} {path}: {answer.get('message', text)}")
-        return dict(answer)
+            raise ApiError(code, f"{method} {path}: {_message(text)}", retry_after)
+        return dict(json.loads(text))
+
+
+def _message(text: bytes) -> str:
+    """What an error says; a proxy on the way may answer in other words than the API server's."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text.decode(errors="replace")[:200]
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Of a Retry-After header; the API server gives whole seconds."""
+    return float(retry_after) if retry_after and retry_after.isdigit() else 0.0
 
 
 @asynccontextmanager

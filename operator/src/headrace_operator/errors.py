@@ -37,8 +37,12 @@ class TransientError(HeadraceError):
 
 
 class ApiError(HeadraceError):
-    """The API server refused or failed; `code` is the HTTP status, 0 when it could not be reached."""
+    """The API server refused or failed; `code` is the HTTP status, 0 when it could not be reached.
 
-    def __init__(self, code: int, message: str) -> None:
+    `retry_after`: seconds for which it asked to be left alone.
+    """
+
+    def __init__(self, code: int, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after = retry_after

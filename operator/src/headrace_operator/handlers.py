@@ -7,7 +7,9 @@ edges, write progress annotations and add finalizers; these watches only read.
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
@@ -23,6 +25,13 @@ from headrace_operator.workqueue import WorkQueue
 _SELECTOR = f"{names.MANAGED_BY}={names.MANAGER}"
 
 
+class Patience:
+    """Seconds between attempts of a watch, without an end: eight watches stay below one request a second."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 2.0, 4.0, 8.0), itertools.repeat(15.0))
+
+
 def register(registry: kopf.OperatorRegistry, cache: Cache, queue: WorkQueue[Key]) -> None:
     """Handlers for every kind that the operator watches, and how kopf gets its credentials."""
     kopf.on.login(registry=registry)(_login)
@@ -36,6 +45,8 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.scanning.disabled = True  # no list of CRDs and namespaces: least privilege
     settings.watching.inactivity_timeout = 70  # bookmarks come every minute; the API server keeps events 75 s
     settings.watching.reconnect_backoff = 1.0  # the default would relist ten times a second on a repeated 410
+    settings.networking.error_backoffs = Patience()  # kopf gives up after eight tries, and ends the operator
+    settings.networking.request_timeout = 30  # of a list: five minutes would be lost on each that hangs
     settings.queueing.idle_timeout = 0.05  # a kopf worker has nothing to wait for after our handlers
     for resource in (*OWNED, POD):
         # The tuple form: a "group/plural" string is accepted and filters nothing.

@@ -9,7 +9,7 @@ from headrace_operator.api import Key, ServiceStatus
 RECONCILE_SECONDS = Histogram(
     "headrace_operator_reconcile_seconds",
     "Duration of one reconcile.",
-    ["result"],  # ok, conflict, api_error, error
+    ["result"],  # ok, conflict, api_error, timeout, error
     buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 QUEUE_DEPTH = Gauge("headrace_operator_queue_depth", "Services that wait for a worker.")

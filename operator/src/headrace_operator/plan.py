@@ -25,7 +25,7 @@ _IMMUTABLE = {"ResourceClaimTemplate"}
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Write our fields of an object; `creates` when the object is not known to exist."""
+    """Write our fields of an object; `creates` when none of the service's own is known to exist."""
 
     manifest: Manifest
     creates: bool
@@ -86,7 +86,7 @@ def _applies(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Action]
     for manifest in wanted:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         live = observed.objects.get((kind, name))
-        if live is None:
+        if live is None or owner(live) != owner(manifest):
             yield Apply(manifest, creates=True)
         elif _recorded_hash(live) != _recorded_hash(manifest) or not contains(live, manifest):
             if kind in _IMMUTABLE and not contains(live.get("spec"), manifest["spec"]):

@@ -20,11 +20,12 @@ from headrace_operator.api import KIND, PAUSED, Key, LLMService, key_of, parse, 
 from headrace_operator.cache import Cache
 from headrace_operator.claims import Claimants, owned_models, stronger_claim
 from headrace_operator.cluster import Cluster
-from headrace_operator.desired import desired, models_of, owner, without_models
+from headrace_operator.desired import content_hash, desired, models_of, owner, without_models
 from headrace_operator.engines import Engines
 from headrace_operator.errors import RefusedError, SpecInvalidError, TransientError
 from headrace_operator.events import transitions
 from headrace_operator.observe import Observed, observe
+from headrace_operator.pace import Pace
 from headrace_operator.plan import Apply, Nudge, next_nudge, plan
 from headrace_operator.recorder import Recorder
 from headrace_operator.settings import Settings
@@ -46,6 +47,7 @@ class Reconciler:
     clock: Callable[[], float]  # seconds
     _nudged: dict[Key, dict[str, float]] = field(default_factory=dict)  # pod uid → when, by `clock`
     _claimants: Claimants = field(default_factory=Claimants)
+    _pace: Pace = field(default_factory=Pace)
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass. Returns the seconds until the next, None: when something changes. Raises what failed."""
@@ -70,13 +72,13 @@ class Reconciler:
         except Exception as error:
             failure = error
         self._follow(key)
-        await self._report(body, refused, failure, acted=acted)
+        held_back = await self._report(body, refused, failure, acted=acted)
         if failure:
             raise failure
-        return again
+        return _earlier(again, held_back)
 
     async def _act(self, service: LLMService) -> float | None:
-        """Make the owned objects as the spec asks; seconds until a pod is to be nudged again.
+        """Make the owned objects as the spec asks; seconds until a pod is to be nudged or an object healed.
 
         Raises RefusedError before anything is changed.
         """
@@ -93,13 +95,15 @@ class Reconciler:
         wanted = desired(service, self.settings, owned_models(service), live)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
         policy = policy_document(service).hash
-        actions = plan(wanted, observed, policy, nudged, now)
+        planned = plan(wanted, observed, policy, nudged, now)
+        actions, held_back = self._pace.split(service.key, planned, now)
         await carry_out(service, actions, self.cluster, self.cache)
+        self._pace.did(service.key, actions, now)
         nudged |= {action.pod.uid: now for action in actions if isinstance(action, Nudge)}
         present = {pod.uid for pod in observed.pods}
         self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
         due = next_nudge(self._observe(service.key), policy, nudged)
-        return None if due is None else max(0.0, due - now)
+        return _earlier(held_back, None if due is None else max(0.0, due - now))
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
@@ -131,8 +135,8 @@ class Reconciler:
 
     async def _report(
         self, body: dict[str, Any], refused: RefusedError | None, failure: Exception | None, *, acted: bool
-    ) -> None:
-        """Write the status if it changed, then tell what changed in it."""
+    ) -> float | None:
+        """Write the status if it changed, then tell what changed in it; seconds until it may be written."""
         key, metadata = key_of(body), body["metadata"]
         previous = (self.cache.service(key) or body).get("status") or {}
         paused = (metadata.get("annotations") or {}).get(PAUSED) == "true"
@@ -148,10 +152,16 @@ class Reconciler:
         metrics.show(key, current)
         written = current.model_dump(mode="json", by_alias=True, exclude_none=True)
         if written == previous:
-            return
+            return None
+        content, now = content_hash(written), self.clock()
+        wait = self._pace.wait(key, KIND, content, now)
+        if wait > 0.0:
+            return wait
         self.cache.put(await self.cluster.apply_status(KIND, key.namespace, key.name, written))
+        self._pace.wrote(key, KIND, content, now)
         for happening in transitions(previous, current):
             await self.recorder.record(body, happening)
+        return None
 
     def _observe(self, key: Key) -> Observed:
         return observe(self.cache.owned(key), self.cache.pods(key), self.engines.reports(key))
@@ -164,4 +174,10 @@ class Reconciler:
         self.engines.follow(key, (), "")
         self._nudged.pop(key, None)
         self._claimants.forget(key)
+        self._pace.forget(key)
         metrics.forget(key)
+
+
+def _earlier(*waits: float | None) -> float | None:
+    """The shortest of the waits that there are."""
+    return min((wait for wait in waits if wait is not None), default=None)

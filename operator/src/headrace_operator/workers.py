@@ -1,12 +1,13 @@
 """The worker tasks: take keys from the queue, reconcile, and come back when asked or when it failed.
 
-Failures back off per key; nothing that one service does can stop the others. Every RESYNC seconds all keys
-are looked at again, after what was deleted unseen has been forgotten.
+Failures back off per key; nothing that one service does can stop the others. Every RESYNC seconds what the
+watches missed is looked for, and from time to time all keys are looked at again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -17,20 +18,23 @@ from headrace_operator.metrics import QUEUE_AGE, QUEUE_DEPTH, RECONCILE_SECONDS
 from headrace_operator.workqueue import WorkQueue
 
 _WORKERS = 8  # each waits for the API server most of the time
-_RESYNC = 600.0  # seconds
-_STUCK = 120.0  # seconds; a reconcile has a handful of requests of 30 s at most
+# Seconds. With the next two, what was missed is noticed within a minute of the API server's return.
+_RESYNC = 45.0
+_RESYNC_AGAIN = 15.0  # after one that failed
+_ALL_EVERY = 13  # resyncs
+_LONGEST = 100.0  # seconds for one reconcile; a slow API server must not make it look stuck
+_STUCK = 120.0  # seconds; only a reconcile that blocks takes longer
 
 logger = logging.getLogger(__name__)
 
 Reconcile = Callable[[Key], Awaitable[float | None]]
+Resync = Callable[[bool], Awaitable[None]]  # whether to have all keys looked at
 
 
 class Workers:
     """A fixed number of tasks over one queue."""
 
-    def __init__(
-        self, queue: WorkQueue[Key], reconcile: Reconcile, resync: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, queue: WorkQueue[Key], reconcile: Reconcile, resync: Resync) -> None:
         self._queue = queue
         self._reconcile = reconcile
         self._resync = resync
@@ -68,10 +72,15 @@ class Workers:
     async def _one(self, key: Key) -> str:
         """Reconcile once; the result for the metrics."""
         try:
-            again = await self._reconcile(key)
+            async with asyncio.timeout(_LONGEST):
+                again = await self._reconcile(key)
+        except TimeoutError:
+            logger.warning("%s: not done within %.0f s; it goes on later", key, _LONGEST)
+            self._queue.retry(key)
+            return "timeout"
         except ApiError as error:
             logger.warning("%s: %s", key, error)
-            self._queue.retry(key)
+            self._queue.retry(key, error.retry_after)
             return "conflict" if error.code == 409 else "api_error"
         except Exception:
             logger.exception("%s: reconcile failed", key)
@@ -83,9 +92,12 @@ class Workers:
         return "ok"
 
     async def _resync_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(_RESYNC)
+        wait = _RESYNC
+        for number in itertools.count(1):
+            await asyncio.sleep(wait)
             try:
-                await self._resync()
+                await self._resync(number % _ALL_EVERY == 0)
+                wait = _RESYNC
             except ApiError as error:
                 logger.warning("resync: %s", error)
+                wait = max(_RESYNC_AGAIN, error.retry_after)

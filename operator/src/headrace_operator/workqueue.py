@@ -52,13 +52,13 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
         self._finish(key)
 
-    def retry(self, key: K) -> None:
-        """Working on the key failed: again later."""
+    def retry(self, key: K, at_least: float = 0.0) -> None:
+        """Working on the key failed: again later, and not before `at_least` seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = min(_FIRST_RETRY * 2.0 ** min(failures, 20), _LAST_RETRY)
         self._finish(key)
-        self.add(key, min(delay * self._jitter(), _LAST_RETRY))
+        self.add(key, max(at_least, min(delay * self._jitter(), _LAST_RETRY)))
 
     async def get(self) -> K:
         """The next key that is due and not being worked on; the caller must call `done` or `retry`."""

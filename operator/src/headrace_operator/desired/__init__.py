@@ -9,14 +9,14 @@ from headrace_operator.api import LLMService
 from headrace_operator.desired.deployment import deployment
 from headrace_operator.desired.disruption_budget import disruption_budget
 from headrace_operator.desired.gateway_config_map import gateway_config_map, models_of, with_models
-from headrace_operator.desired.manifest import Manifest, owner, sealed
+from headrace_operator.desired.manifest import Manifest, content_hash, owner, sealed
 from headrace_operator.desired.network_policy import network_policy
 from headrace_operator.desired.policy_config_map import policy_config_map
 from headrace_operator.desired.resource_claim_template import resource_claim_template
 from headrace_operator.desired.service import cluster_service
 from headrace_operator.settings import Settings
 
-__all__ = ["Manifest", "desired", "models_of", "owner", "without_models"]
+__all__ = ["Manifest", "content_hash", "desired", "models_of", "owner", "without_models"]
 
 
 def desired(
