@@ -37,7 +37,7 @@ def requests(count, seed=1, words=(SHORT, LONG)):
         yield asked(token_ids=ids), (20, 600)[kind] + chance.randrange(10)
 
 
-def trained(count=1500, **more):
+def trained(count=1200, **more):
     predictor = Learned(Quantile())
     for features, length in requests(count, **more):
         predictor.learn(features, length)
@@ -45,9 +45,20 @@ def trained(count=1500, **more):
     return predictor
 
 
-@pytest.fixture(scope="module")
-def expert():
+@pytest.fixture(scope="module", autouse=True)
+def small_network():
+    """Of a thousand rows, which is as many as there are words here."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "TOKENS", 1 << 10)
+        patch.setattr(network, "CATEGORIES", 1 << 8)
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def expert(small_network):
     return trained()
 
 
@@ -71,7 +82,7 @@ def test_a_request_under_way_is_predicted_from_what_is_left(expert):
 
 
 def test_the_same_history_makes_the_same_predictions():
-    first, second = trained(600), trained(600)
+    first, second = trained(300), trained(300)
     for features, _ in requests(20, seed=3):
         assert first._network.shares([network.sight(features, 1)]) == second._network.shares(
             [network.sight(features, 1)]
@@ -88,7 +99,7 @@ def test_until_it_is_validated_quantiles_answer():
 
 def test_it_is_not_trusted_where_there_is_nothing_to_learn():
     chance, predictor = random.Random(4), Learned(Quantile())
-    for _ in range(1200):
+    for _ in range(800):
         ids = [chance.randrange(100, 1000) for _ in range(5)]
         predictor.learn(asked(token_ids=ids), chance.randrange(100, 200))
         predictor.work(10)
@@ -96,11 +107,12 @@ def test_it_is_not_trusted_where_there_is_nothing_to_learn():
     assert not predictor.trusted
 
 
-def test_one_that_got_worse_is_dropped():
+def test_one_that_got_worse_is_dropped(monkeypatch):
     """The words change their meaning: on what came since, the network is wrong and quantiles are not."""
+    monkeypatch.setattr(learned, "VALIDATED_ON", 100)
     predictor = trained()
     assert predictor.trusted
-    for features, length in requests(learned.VALIDATED_ON * learned.HELD_BACK, seed=5, words=(LONG, SHORT)):
+    for features, length in requests(150 * learned.HELD_BACK, seed=5, words=(LONG, SHORT)):
         predictor._take(learned.Example(network.sight(features, 100), length, 310.0))
     predictor._validate()
     assert not predictor.trusted
@@ -132,10 +144,10 @@ def test_memory_is_bounded(monkeypatch):
 
 
 def test_no_more_is_trained_than_is_new():
-    predictor = trained(600)
+    predictor = trained(400)
     predictor.work(10**6)
     assert predictor.work(10) == 0
-    assert predictor._steps == pytest.approx(600 * 7 / 8 * learned.PASSES / learned.BATCH, abs=2)
+    assert predictor._steps == pytest.approx(400 * 7 / 8 * learned.PASSES / learned.BATCH, abs=2)
 
 
 def test_the_thread_trains_and_stops_without_taking_the_cores_of_others():

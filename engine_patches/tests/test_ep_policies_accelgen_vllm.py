@@ -1,0 +1,83 @@
+"""AccelGen and step budget SLO on the real vLLM scheduler, its KV cache too small for the load."""
+
+import pytest
+from ep_adapter_trial import BASES, MARKS, Trial, load
+
+from headrace_engine.contracts import PolicyDocument, Slo, StepBudget
+from headrace_engine.control.records import ErrorCode
+
+pytestmark = MARKS
+
+MIXED = Slo(ttft_ms=800, tbt_ms=15, jct_ms=5000)
+NO_ONE_CAN = Slo(ttft_ms=1, tbt_ms=1)
+FORMS = {
+    "as it is": {},
+    "/Order": {"ordering": False},
+    "/Chunk": {"exclusive": False},
+    "/Batch": {"selection": "MostUrgent"},
+    "Algorithm 2": {"selection": "NearestFit"},
+    "nobody moved ahead": {"patience": 0},
+    "skipping, no preemption": {"skipping": True, "preemption": False},
+    "skipping, all as urgent": {"skipping": True, "gamma": 3_600_000},
+}
+
+
+def fine(trial):
+    board = trial.link.board
+    return (board.fallback_steps, board.error_code) == (0, ErrorCode.NONE)
+
+
+@BASES
+@pytest.mark.parametrize("parameters", FORMS.values(), ids=FORMS)
+def test_every_form_serves_everyone(asynchronous, parameters):
+    assert fine(Trial(asynchronous, PolicyDocument("AccelGen", parameters, slo=MIXED)).run(load(50)))
+
+
+@pytest.mark.parametrize(
+    "slo", [Slo(), NO_ONE_CAN, Slo(jct_scale_percent=200)], ids=["none", "hopeless", "scale"]
+)
+def test_targets_that_say_nothing_or_too_much(slo):
+    assert fine(Trial(True, PolicyDocument("AccelGen", {"skipping": True}, slo=slo)).run(load(50)))
+
+
+@pytest.mark.parametrize("mode", ["Engine", "Fixed"])
+def test_with_another_step_budget(mode):
+    budget = StepBudget(mode, 64 if mode == "Fixed" else None)
+    assert fine(Trial(False, PolicyDocument("AccelGen", step_budget=budget, slo=MIXED)).run(load(50)))
+
+
+@BASES
+@pytest.mark.parametrize("policy", ["FCFS", "LARRY", "EconoServe"])
+def test_step_budget_slo_goes_with_any_policy(asynchronous, policy):
+    document = PolicyDocument(policy, step_budget=StepBudget("SLO"), slo=MIXED)
+    assert fine(Trial(asynchronous, document).run(load(50)))
+
+
+@BASES
+def test_the_same_load_takes_the_same_course(asynchronous):
+    document = PolicyDocument("AccelGen", {"skipping": True}, slo=MIXED)
+    first, second = (Trial(asynchronous, document).run(load(50)) for _ in range(2))
+    assert first.course == second.course
+
+
+@BASES
+def test_a_live_walk_through_all_policies_loses_nobody(asynchronous):
+    documents = [
+        PolicyDocument(policy, parameters, StepBudget(mode), MIXED)
+        for policy, parameters, mode in (
+            ("FCFS", {}, "Policy"),
+            ("LARRY", {}, "SLO"),
+            ("EconoServe", {}, "Policy"),
+            ("AccelGen", {}, "Policy"),
+            ("EconoServe", {"variant": "Full", "order": "ThreeKeys"}, "SLO"),
+            ("AccelGen", {"skipping": True, "selection": "NearestFit"}, "Engine"),
+        )
+    ]
+    trial = Trial(asynchronous, documents[0])
+
+    def switch():
+        if trial.engine.steps % 30 == 0:
+            trial.link.stage(documents[trial.engine.steps // 30 % len(documents)])
+
+    trial.engine.before_step = switch
+    assert fine(trial.run(load()))
