@@ -69,8 +69,7 @@ def mean_error(predictor, **more):
 def test_it_learns_what_the_prompt_tells(expert):
     assert expert.trusted
     assert expert.validation[0] < expert.validation[1] / 2
-    assert mean_error(expert) < 60
-    assert mean_error(expert._quantile) > 200
+    assert mean_error(expert) < mean_error(expert._quantile) / 2
 
 
 def test_a_request_under_way_is_predicted_from_what_is_left(expert):
