@@ -12,6 +12,7 @@ from e2e.bench.plots import Curve
 from e2e.bench.report import Cell
 from e2e.bench.versus import Found, Kind
 from e2e.bench.workloads import MIX
+from headrace_engine.sim.metrics import Goodput
 
 LATENCIES = (
     ("mean TTFT", "ttft_mean"),
@@ -120,7 +121,7 @@ def goodputs(found: Found) -> str:
     return report.table(("workload", "stock", "tuned stock", "AccelGen", "/ tuned stock"), rows)
 
 
-def _load(points: Sequence[versus.Goodput]) -> str:
+def _load(points: Sequence[Goodput]) -> str:
     return ", ".join(f"{point.bound.strip('=')}{point.load:.2f}" for point in points)
 
 

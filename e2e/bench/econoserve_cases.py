@@ -103,7 +103,7 @@ def econoserve(accuracy: int | None = ACCURATE, slo: str = "jct2", **parameters:
 
 def published(variant: str) -> Kind:
     """The paper's form of it: its order of queues where it has one, its padding for these lengths."""
-    order = {"order": "ThreeKeys"} if variant in ORDERED else {}
+    order: dict[str, Any] = {"order": "ThreeKeys"} if variant in ORDERED else {}
     return econoserve(variant=variant, paddingPercent=PADDING, **order)
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from e2e.bench import econoserve, intervals, plots, report, versus
 from e2e.bench import econoserve_cases as cases
-from e2e.bench.cases import DISTSERVE, JCT_SCALES
+from e2e.bench.cases import DISTSERVE, JCT_SCALES, Case
 from e2e.bench.econoserve_cases import KV, LIVE, OURS
 from e2e.bench.larry_cases import Setting
 from e2e.bench.plots import Curve
 from e2e.bench.report import Cell
 from e2e.bench.versus import Found, Kind
+from headrace_engine.sim.metrics import Goodput
 
 LATENCIES = (
     ("JCT per token", "normalized_mean"),
@@ -126,7 +127,7 @@ def goodputs(found: Found) -> str:
     return report.table(("target: policy", "load", "/ tuned stock"), rows)
 
 
-def _load(points: Sequence[versus.Goodput]) -> str:
+def _load(points: Sequence[Goodput]) -> str:
     return ", ".join(f"{point.bound.strip('=')}{point.load:.2f}" for point in points)
 
 
@@ -175,7 +176,7 @@ def parts(found: Found) -> str:
     return report.table((*header, "JCT within 2x", "within 5x", "KV in use", "preemptions"), rows)
 
 
-def _percent(found: Found, runs: Sequence[versus.Case], figure: str) -> str:
+def _percent(found: Found, runs: Sequence[Case], figure: str) -> str:
     return f"{intervals.mean(versus.values(found, runs, figure)).value:.0%}"
 
 

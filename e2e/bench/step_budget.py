@@ -25,7 +25,7 @@ def main() -> None:
 
 def run(options: study.Options) -> None:
     """Simulate what is missing, then write figures and page."""
-    compared = cases.BUDGETED
+    compared: Sequence[Compared] = cases.BUDGETED
     if options.quick:
         tiny = replace(cases.CODE, requests=100)
         compared = (Compared(tiny, (0.1, 0.2)),)

@@ -69,8 +69,7 @@ def mean_error(predictor, **more):
 def test_it_learns_what_the_prompt_tells(expert):
     assert expert.trusted
     assert expert.validation[0] < expert.validation[1] / 2
-    assert mean_error(expert) < 60
-    assert mean_error(expert._quantile) > 200
+    assert mean_error(expert) < mean_error(expert._quantile) / 2
 
 
 def test_a_request_under_way_is_predicted_from_what_is_left(expert):
@@ -152,9 +151,8 @@ def test_no_more_is_trained_than_is_new():
 
 def test_the_thread_trains_and_stops_without_taking_the_cores_of_others():
     torch.set_num_threads(2)
-    before = {thread.ident for thread in threading.enumerate()}
     predictor = build(Prediction("Learned"))
-    (worker,) = [thread for thread in threading.enumerate() if thread.ident not in before]
+    (worker,) = [thread for thread in threading.enumerate() if thread.name == "headrace-predictor"]
     told(predictor, [5] * 300)
     while not predictor.inner._steps:
         worker.join(0.01)
@@ -173,7 +171,9 @@ def test_a_failure_leaves_quantiles(monkeypatch, expert):
     predictor = Learned(Quantile())
     told(predictor, [100] * 300)
     predictor._trusted = expert._trusted
-    predictor._run()
+    worker = threading.Thread(target=predictor._run)  # which gets the lowest priority, for good
+    worker.start()
+    worker.join(30)
     assert predictor.failed
     assert not predictor.trusted
     assert told(predictor, [100]).predict(asked()) == 100
