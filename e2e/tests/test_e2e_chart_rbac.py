@@ -6,17 +6,17 @@ from e2e import helm
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier whose preparation builds Helm
 
-WRITE = {"get", "list", "watch", "create", "patch", "delete"}
+WRITE = {"get", "list", "watch", "create", "patch"}
 OPERATOR = {
     "headrace.dev/llmservices": {"get", "list", "watch"},
-    "headrace.dev/llmservices/status": {"get", "patch"},
+    "headrace.dev/llmservices/status": {"patch"},
     "headrace.dev/llmservices/finalizers": {"update"},
     "apps/deployments": WRITE,
     "/services": WRITE,
     "/configmaps": WRITE,
     "networking.k8s.io/networkpolicies": WRITE,
     "policy/poddisruptionbudgets": WRITE,
-    "resource.k8s.io/resourceclaimtemplates": WRITE,
+    "resource.k8s.io/resourceclaimtemplates": WRITE | {"delete"},
     "/pods": {"get", "list", "watch", "patch"},
     "/persistentvolumeclaims": {"get"},
     "events.k8s.io/events": {"create", "patch"},

@@ -12,8 +12,8 @@ import time
 import pytest
 from op_kube import eventually, ok
 from op_kubelet import FakeNode
+from op_process import Operator
 
-from conftest import Operator
 from e2e.faults import (
     Cut,
     Delay,

@@ -3,8 +3,8 @@
 import pytest
 from op_desk import Desk
 from op_kube import eventually, llmservice, ok
+from op_process import Operator
 
-from conftest import Operator
 from e2e.faults import Proxy
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import StringConstraints, model_validator
 
 from headrace_operator.api.base import Block, ObjectName, Quantity, Text, Verbatim, Word, rolls, rule, ruled
 
 RESERVED_VOLUMES = ("headrace", "policy", "shm", "model", "cache")
 _RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
+
+ONE_SOURCE = "set exactly one of configMap, secret, emptyDir, persistentVolumeClaim and hostPath"
 
 MetaKey = Annotated[str, StringConstraints(max_length=317)]
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
@@ -81,13 +83,20 @@ class Volume(Block):
         rule(
             "[has(self.configMap), has(self.secret), has(self.emptyDir), has(self.persistentVolumeClaim), "
             "has(self.hostPath)].filter(x, x).size() == 1",
-            "set exactly one of configMap, secret, emptyDir, persistentVolumeClaim and hostPath",
+            ONE_SOURCE,
         ),
         rule(
             f"!(self.name in {list(RESERVED_VOLUMES)})",
             f"the volume names {', '.join(RESERVED_VOLUMES)} belong to the operator: choose another",
         ),
     )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Volume:
+        given = (self.config_map, self.secret, self.empty_dir, self.persistent_volume_claim, self.host_path)
+        if sum(source is not None for source in given) != 1:
+            raise ValueError(ONE_SOURCE)
+        return self
 
 
 class VolumeMount(Block):
