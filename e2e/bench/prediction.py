@@ -136,8 +136,10 @@ def page(figures: Mapping[str, float]) -> str:
 
 
 def all_workloads(most: int) -> Iterable[tuple[str, list[Asked]]]:
-    """Those with real lengths."""
+    """Those with recorded lengths, and ServeGen's clients."""
     for name, read in workloads.LENGTHS.items():
+        if name.endswith("_synthetic"):
+            continue
         arrivals = read()[:most]
         timed = name in workloads.RECORDED
         yield name, [asked(each, each.at if timed else at / RATE) for at, each in enumerate(arrivals)]
