@@ -55,6 +55,7 @@ def test_what_is_no_duration(text):
         ({"engine": {"image": "i", "env": [{"name": "HF_HOME", "value": "x"}]}}, "HF_HOME is reserved"),
         ({"scheduling": {"policy": "SJF"}}, "spec.scheduling"),
         ({"scheduling": {"policy": "LARRY", "larry": {"alpha": -1}}}, "alpha"),
+        ({"scheduling": {"policy": "FCFS", "econoServe": {"bufferPercent": -1}}}, "econoServe.bufferPercent"),
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
         ({"slo": {"jct": "30s", "jctScalePercent": 200}}, "exclude each other"),
         ({"slo": {"jctScalePercent": 99}}, "spec.slo.jctScalePercent"),

@@ -37,6 +37,11 @@ def parameter_schema(name: str) -> dict[str, Any]:
     return parameters.schema(_module(name).Params)
 
 
+def validate_parameters(name: str, values: Mapping[str, Any], where: str) -> None:
+    """Raise ContractError, naming the key below `where`, unless policy `name` takes these parameters."""
+    parameters.parse(_module(name).Params, values, where)
+
+
 def validate(document: PolicyDocument) -> None:
     """Raise ContractError, naming key and bounds, unless `build` would accept the document."""
     parameters.parse(_module(document.policy).Params, document.parameters, "PolicyDocument.parameters")

@@ -19,7 +19,7 @@ from headrace_engine.policies import registry
 from headrace_operator.api.base import Block, live, milliseconds, rolls
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
-from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo
+from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo, block_name
 from headrace_operator.errors import SpecInvalidError
 
 GROUP = "headrace.dev"
@@ -116,6 +116,8 @@ def parse(body: Mapping[str, Any]) -> LLMService:
     )
     try:
         registry.validate(policy_document(service))
+        for policy, settings in spec.scheduling.settings.items():  # also of those that are not selected
+            registry.validate_parameters(policy, settings, block_name(policy))
     except ContractError as error:
         raise SpecInvalidError(f"spec.scheduling: {error}") from error
     return service
