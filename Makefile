@@ -47,7 +47,7 @@ generate: env ## CRDs, chart files and reference tables from their single source
 	$(py) charts/generate.py
 	$(py) docs/generate.py
 
-bench: env ## every figure in e2e/bench/results, simulated and measured (an hour; goes on where it was stopped)
+bench: env ## the figures in e2e/bench/results, simulated and measured (an hour; goes on where it was stopped)
 	@$(py) -m e2e.bench
 
 bench-quick: env ## a tiny version of the simulated benchmarks; keeps nothing

@@ -35,6 +35,8 @@ STUDIES = (
     "gateway",
     "switch",
 )
+BY_NAME = ("econoserve", "accelgen", "step_budget", "policy_soak", "prediction")
+"""Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")
 """Modules with `run(options)` that share one pool; the others have a process each."""
 
@@ -42,17 +44,15 @@ POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")
 def main() -> int:
     """Run them; the exit status says whether all succeeded."""
     parser = study.parser(__doc__)
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"of {', '.join(STUDIES)}; all if none")
+    told = f"of {', '.join(STUDIES)}; by default all but {', '.join(BY_NAME)}"
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=told)
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.studies) - set(STUDIES))
     if unknown:
         parser.error(f"there is no study {', '.join(unknown)}; there are {', '.join(STUDIES)}")
     options = study.chosen(arguments)
-    wanted = [
-        name
-        for name in STUDIES
-        if name in (arguments.studies or STUDIES) and (name in POOLED or not options.quick)
-    ]
+    chosen = arguments.studies or [name for name in STUDIES if options.quick or name not in BY_NAME]
+    wanted = [name for name in STUDIES if name in chosen and (name in POOLED or not options.quick)]
     os.environ.update(pool.ENVIRONMENT)  # for what the studies start themselves
     try:
         failed = run(wanted, options, Console(stderr=True))
