@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from e2e.bench import intervals, results, study
+from e2e.bench import intervals, results, study, versus
 from e2e.bench import larry_cases as runs
 from e2e.bench.cases import GRID, Case, measure
 from e2e.bench.intervals import Estimate
@@ -21,7 +21,6 @@ from headrace_engine.sim.metrics import Goodput
 COMMAND = "python -m e2e.bench.larry"
 Found = Mapping[Case, Figures]
 TARGETS = ("ttft", "jct", "tbt")  # of `cases.TARGETS`: TTFT within 1 s; JCT within 5x alone; TBT 50 ms
-BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none
 QUICK = replace(
     runs.CODE, loads=(0.1, 0.7), others=(), seeds=(0,), requests=150, name="a tiny piece of Azure code"
 )
@@ -96,10 +95,8 @@ def _goodputs(found: Found) -> dict[str, float]:
     for setting, target in itertools.product(runs.SWEPT, TARGETS):
         for against, end in (("stock", ""), ("tuned", "_tuned")):
             for kind, budget in (("LARRY, 1,024", ""), ("LARRY", "_engine_budget")):
-                estimate, bound = goodput_ratio(found, setting, target, kind, against)
                 name = f"goodput_ratio_{setting.key}_{target}{end}{budget}"
-                if bound in BOUNDS:
-                    made |= {name: estimate.value, f"{name}_bound": BOUNDS[bound]}
+                made |= versus.keyed(name, goodput_ratio(found, setting, target, kind, against))
     return made
 
 
@@ -196,10 +193,7 @@ def goodput_ratio(
     ours = goodput_of(found, setting, target, kind)
     tuned = against == "tuned"
     stock = tuned_goodput(found, setting, target) if tuned else goodput_of(found, setting, target, against)
-    up = any(each.bound == ">" for each in ours) or any(each.bound == "<" for each in stock)
-    down = any(each.bound == "<" for each in ours) or any(each.bound == ">" for each in stock)
-    bound = {(True, True): "~", (True, False): ">", (False, True): "<", (False, False): ""}[up, down]
-    return intervals.ratio([each.load for each in ours], [each.load for each in stock]), bound
+    return versus.ratio_of(ours, stock)
 
 
 def worst_at_low_load(found: Found, figure: str) -> tuple[Estimate, str]:

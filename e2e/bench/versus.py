@@ -23,7 +23,7 @@ Kind = Callable[[Case], Case]
 SHORT_OF_KV = ("opt-13b-a100",)  # engines
 LIGHT = 0.5  # of stock's sustained load: nothing may be worse there
 LEAST = 1e-3  # seconds; a wait can be 0, the shortest step is some milliseconds
-BOUNDS = {"": 0, ">": 1, "<": -1}
+BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none
 
 
 def stock(case: Case) -> Case:

@@ -42,12 +42,9 @@ def curious(slo=OPEN, **extra):
 
 
 def serve(engine, arrivals):
-    for arrival in arrivals:
-        while engine.next_event_at < arrival.at:
-            engine.advance()
-        engine.add(arrival, arrival.at)
-    while engine.next_event_at < float("inf"):
-        engine.advance()
+    from headrace_engine.sim import run
+
+    run.serve(engine, arrivals)
     assert not any(outcome.lost for outcome in engine.outcomes)
     assert engine.scheduler._guard.fallback_steps == 0
     assert not engine.scheduler._forecast._live

@@ -23,6 +23,7 @@ def tools():
     return {
         "settings": settings.EngineSettings(num_blocks=200, max_num_seqs=32, max_model_len=1280),
         "engine": engine.SimulatedEngine,
+        "serve": run.serve,
         "simulate": run.simulate,
         "baselines": baselines,
     }
@@ -36,12 +37,7 @@ def mean_ttft(run):
 def test_a_baseline_plans_every_step_itself_and_serves_everyone(tools, name, budget):
     policy = tools["baselines"].BASELINES[name](step_budget=budget)
     engine = tools["engine"](tools["settings"], COST, policy)
-    for arrival in ARRIVALS:
-        while engine.next_event_at < arrival.at:
-            engine.advance()
-        engine.add(arrival, arrival.at)
-    while engine.next_event_at < float("inf"):
-        engine.advance()
+    tools["serve"](engine, ARRIVALS)
     assert not any(outcome.lost for outcome in engine.outcomes)
     guard = engine.scheduler._guard
     assert (guard.fallback_steps, guard.disabled) == (0, False)

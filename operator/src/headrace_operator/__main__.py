@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any
 
 import kopf
@@ -46,7 +45,11 @@ async def operate(settings: Settings) -> None:
         engines = Engines(client, on_change=queue.add)
         stack.push_async_callback(engines.stop)
         reconciler = Reconciler(settings, cache, cluster, engines, Recorder(cluster), time.monotonic)
-        workers = Workers(queue, reconciler.reconcile, partial(_resync, cache, cluster, queue, settings))
+        workers = Workers(
+            queue,
+            reconciler.reconcile,
+            lambda every: resync(cache, cluster, queue, settings, all_services=every),
+        )
         runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
         await _check_installed(cluster, settings)
@@ -71,12 +74,6 @@ def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:
         handlers.configure(settings)
 
     return registry
-
-
-async def _resync(
-    cache: Cache, cluster: ApiCluster, queue: WorkQueue[Key], settings: Settings, all_services: bool
-) -> None:
-    await resync(cache, cluster, queue, settings, all_services=all_services)
 
 
 async def _check_installed(cluster: ApiCluster, settings: Settings) -> None:

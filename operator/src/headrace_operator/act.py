@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace_operator import names
-from headrace_operator.api import KIND, PAUSED, LLMService, Reason
+from headrace_operator.api import KIND, LLMService, Reason, is_paused
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import Cluster
 from headrace_operator.desired import owner
@@ -66,8 +66,8 @@ async def _check_current(service: LLMService, cluster: Cluster) -> None:
     """A deletion cannot be taken back: it must follow from the service as it is now, not as it was seen."""
     live = await cluster.read(KIND, service.key.namespace, service.key.name)
     metadata = live["metadata"] if live else {}
-    paused = (metadata.get("annotations") or {}).get(PAUSED) == "true"
-    if paused or (metadata.get("uid"), metadata.get("generation")) != (service.uid, service.generation):
+    seen = (service.uid, service.generation)
+    if is_paused(metadata) or (metadata.get("uid"), metadata.get("generation")) != seen:
         raise TransientError("the service has changed meanwhile", _SEEN_AGAIN)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from headrace_operator import metrics, names
 from headrace_operator.accept import check
 from headrace_operator.act import carry_out
-from headrace_operator.api import KIND, PAUSED, Key, LLMService, key_of, parse, policy_document
+from headrace_operator.api import KIND, Key, LLMService, is_paused, key_of, parse, policy_document
 from headrace_operator.cache import Cache
 from headrace_operator.claims import Claimants, owned_models, stronger_claim
 from headrace_operator.cluster import Cluster
@@ -139,8 +139,7 @@ class Reconciler:
         """Write the status if it changed, then tell what changed in it; seconds until it may be written."""
         key, metadata = key_of(body), body["metadata"]
         previous = (self.cache.service(key) or body).get("status") or {}
-        paused = (metadata.get("annotations") or {}).get(PAUSED) == "true"
-        subject = Subject(key, metadata.get("generation", 1), paused, acted, previous)
+        subject = Subject(key, metadata.get("generation", 1), is_paused(metadata), acted, previous)
         current = status(
             subject,
             self._observe(key),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from headrace_engine.contracts import Slo, wishes
@@ -141,8 +140,3 @@ def _seconds(ms: int | None) -> float | None:
 
 def _either(left: float | None, right: float | None) -> float | None:
     return right if left is None else left
-
-
-def limit(target: float | None) -> float:
-    """`target` as a number to compare with."""
-    return inf if target is None else target

@@ -14,7 +14,7 @@ from headrace_engine.adapter.forecast import Forecast, Foreseen, ran_to_its_end
 from headrace_engine.adapter.guard import Guard
 from headrace_engine.adapter.link import Link
 from headrace_engine.adapter.queue import PlanQueue
-from headrace_engine.adapter.targets import KINDS, limit, set_of
+from headrace_engine.adapter.targets import KINDS, set_of
 from headrace_engine.adapter.view import SchedulerView
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample, Target
@@ -99,7 +99,8 @@ class Telemetry:
                     if progress.first_token:
                         gap = now - progress.last_token
                         progress.max_tbt = max(progress.max_tbt, gap)
-                        if gap > limit(progress.foreseen.targets.tbt):
+                        target = progress.foreseen.targets.tbt
+                        if target is not None and gap > target:
                             progress.tbt_violations += 1
                     else:
                         progress.first_token = now
@@ -156,9 +157,9 @@ def finished_request(progress: Progress, now: float, forecast: Forecast) -> Fini
     targets, impossible = forecast.judged(foreseen, request.num_output_tokens)
     met = Target(0)
     for kind, value in zip(KINDS, (ttft, mean_tbt, jct), strict=True):
-        if value <= limit(getattr(targets, kind)):
+        target = getattr(targets, kind)
+        if target is not None and value <= target:
             met |= Target[kind.upper()]
-    has = set_of(targets)
     return FinishedRequest(
         time=now,
         prompt_tokens=request.num_prompt_tokens,
@@ -171,8 +172,8 @@ def finished_request(progress: Progress, now: float, forecast: Forecast) -> Fini
         queue_time=max(
             (now if progress.scheduled is None else progress.scheduled) - request.arrival_time, 0.0
         ),
-        targets=int(has),
-        met=int(met & has),
+        targets=int(set_of(targets)),
+        met=int(met),
         preemptions=request.num_preemptions,
         asked=int(set_of(foreseen.wishes.targets)),
         impossible=int(impossible),

@@ -23,7 +23,7 @@ from headrace_engine.cost.model import Batch, CostModel, Profile
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.outcome import Outcome
-from headrace_engine.sim.run import Run
+from headrace_engine.sim.run import Run, serve
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -68,12 +68,7 @@ def simulate_disaggregated(
     """
     pair = _Pair(settings, cost, link)
     with no_collector():
-        for arrival in arrivals:
-            while pair.next_event_at < arrival.at:
-                pair.advance()
-            pair.add(arrival)
-        while pair.next_event_at < inf:
-            pair.advance()
+        serve(pair, arrivals)
     return pair.run()
 
 
@@ -96,10 +91,10 @@ class _Pair:
     def _lands_at(self) -> float:
         return self._sent[0][0] if self._sent else inf
 
-    def add(self, arrival: Arrival) -> None:
+    def add(self, arrival: Arrival, now: float) -> None:
         outcome = Outcome(arrival)
         self.outcomes.append(outcome)
-        self._whose[id(self.first.add(replace(arrival, output_tokens=1), arrival.at))] = outcome
+        self._whose[id(self.first.add(replace(arrival, output_tokens=1), now))] = outcome
 
     def advance(self) -> None:
         now = self.next_event_at

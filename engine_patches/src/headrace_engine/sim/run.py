@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol
 
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.cost.model import CostModel
@@ -29,6 +30,30 @@ class Run:
     decisions: str  # sha256 over every step's decisions
 
 
+class Served(Protocol):
+    """What takes requests and has a next event; times are seconds from 0."""
+
+    @property
+    def next_event_at(self) -> float:
+        """When something is due; infinity while idle."""
+
+    def add(self, arrival: Arrival, now: float, /) -> object:
+        """Take a request at `now`."""
+
+    def advance(self) -> object:
+        """Carry out what is due at `next_event_at`."""
+
+
+def serve(engine: Served, arrivals: Iterable[Arrival]) -> None:
+    """Add `arrivals`, sorted by time, each at its time, and go on until nothing is left to do."""
+    for arrival in arrivals:
+        while engine.next_event_at < arrival.at:
+            engine.advance()
+        engine.add(arrival, arrival.at)
+    while engine.next_event_at < inf:
+        engine.advance()
+
+
 def simulate(
     arrivals: Iterable[Arrival],
     settings: EngineSettings,
@@ -43,12 +68,7 @@ def simulate(
     """
     engine = SimulatedEngine(settings, cost, policy, foresight=foresight)
     with no_collector():
-        for arrival in arrivals:
-            while engine.next_event_at < arrival.at:
-                engine.advance()
-            engine.add(arrival, arrival.at)
-        while engine.next_event_at < inf:
-            engine.advance()
+        serve(engine, arrivals)
     return Run(
         engine.outcomes,
         engine.steps,

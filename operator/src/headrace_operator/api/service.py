@@ -99,6 +99,11 @@ def key_of(body: Mapping[str, Any]) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
+def is_paused(metadata: Mapping[str, Any]) -> bool:
+    """Whether the object's annotation asks the operator to leave it alone."""
+    return (metadata.get("annotations") or {}).get(PAUSED) == "true"
+
+
 def parse(body: Mapping[str, Any]) -> LLMService:
     """An LLMService from the API server's JSON; raises SpecInvalidError that names the field and the fix."""
     metadata = body["metadata"]
@@ -111,7 +116,7 @@ def parse(body: Mapping[str, Any]) -> LLMService:
         uid=metadata["uid"],
         generation=metadata.get("generation", 1),
         created=metadata.get("creationTimestamp") or "",
-        paused=(metadata.get("annotations") or {}).get(PAUSED) == "true",
+        paused=is_paused(metadata),
         spec=spec,
     )
     try:

@@ -21,13 +21,9 @@ from headrace_sidecar.gateway import metrics, names
 from headrace_sidecar.gateway.picker import Choice, Picker
 from headrace_sidecar.gateway.replies import STAND_IN, Reply
 
-KEEP_ALIVE = (
-    7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends just when it is used
-)
+KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends as it is used
 LONGEST_LINE = 65_536  # bytes; Envoy lets through paths and headers of 60 KiB together
-MOST_BYTES = (
-    64 << 20
-)  # of bodies that are held at once; a few times that is a small part of the picker's memory
+MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room for a few times that
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 
 

@@ -48,18 +48,7 @@ def srtf(step_budget: int = 0, batch: int = 0) -> Compose:
     Where there is no room for the shortest of the queue, the longest of those that run makes it, if that has
     more left: one in each step.
     """
-
-    def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
-        places = batch or None
-        order = SortedOrder(true_work_left)
-        return Policy(
-            order,
-            reserving(most_blocks, places),
-            budget_of(step_budget),
-            yielder=_exchange(order, true_work_left, places),
-        )
-
-    return compose
+    return _exchanging(true_work_left, batch or None, step_budget)
 
 
 def fast_serve(step_budget: int = 0, batch: int = BATCH) -> Compose:
@@ -73,16 +62,7 @@ def fast_serve(step_budget: int = 0, batch: int = BATCH) -> Compose:
     def rank(request: RequestView) -> tuple[int, float]:
         return level(request.num_prompt_tokens, request.num_output_tokens), request.arrival_time
 
-    def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
-        order = SortedOrder(rank)
-        return Policy(
-            order,
-            reserving(most_blocks, batch),
-            budget_of(step_budget),
-            yielder=_exchange(order, rank, batch),
-        )
-
-    return compose
+    return _exchanging(rank, batch, step_budget)
 
 
 def level(prompt_tokens: int, output_tokens: int) -> int:
@@ -136,6 +116,21 @@ def multi_res(step_budget: int = 0) -> Compose:
                 yield chosen
 
         return Policy(order, admission, budget_of(forward))
+
+    return compose
+
+
+def _exchanging(rank: Key, batch: int | None, step_budget: int) -> Compose:
+    """Lowest rank first, max allocation, and who runs gives way to a lower one that waits."""
+
+    def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
+        order = SortedOrder(rank)
+        return Policy(
+            order,
+            reserving(most_blocks, batch),
+            budget_of(step_budget),
+            yielder=_exchange(order, rank, batch),
+        )
 
     return compose
 
