@@ -9,9 +9,10 @@ Tests run engines with and without and compare every decision.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from contextlib import nullcontext
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from threading import RLock
 from types import FunctionType
 from typing import Any
 
@@ -22,13 +23,36 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request, RequestStatus
 
 ANY_TOKEN = 7
-NO_PROFILER = nullcontext()
+NO_PROFILER = defaultdict(RLock).__getitem__  # a lock is entered and left in C, a null context is not
 RUNNING = RequestStatus.RUNNING  # looking it up in the enumeration takes as long as all else
 
 
 class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
-    """A request that is only text, so vLLM need not look; `told` is what each token is told with."""
+    """A request that is only text, so vLLM need not look; `told` is what each token is told with.
 
+    `quiet` is how many of its next tokens are neither its first nor its last, with no preemption known yet.
+    What is read for every token lies in slots: vLLM's attributes are too many for Python to find them fast.
+    """
+
+    __slots__ = (
+        "_all_token_ids",
+        "_output_token_ids",
+        "is_prefill_chunk",
+        "max_tokens",
+        "mm_features",
+        "next_decode_eligible_step",
+        "num_computed_tokens",
+        "num_in_flight_tokens",
+        "num_output_placeholders",
+        "num_prompt_tokens",
+        "num_stale_output_tokens",
+        "prefill_stats",
+        "quiet",
+        "request_id",
+        "spec_token_ids",
+        "status",
+        "told",
+    )
     num_encoder_inputs = 0
     has_encoder_inputs = False
     use_structured_output = False
@@ -36,10 +60,44 @@ class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.told = EngineCoreOutput(self.request_id, [ANY_TOKEN])
+        self.quiet = 0
+
+
+class Unsettled:
+    """The running requests from `settled` on, as vLLM loops over them; true if there are any in all."""
+
+    def __init__(self, running: list[Any], settled: int) -> None:
+        self._running = running
+        self._settled = settled
+        self.append = running.append
+        self.pop = running.pop  # only while some are left: the one that finds no room is never settled
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def __len__(self) -> int:
+        return len(self._running) - self._settled
+
+    def __getitem__(self, index: int) -> Any:
+        return self._running[index if index < 0 else index + self._settled]
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(self._running, self._settled, None)
+
+
+def _schedule_unsettled() -> FunctionType:
+    """Of vLLM's own code, with `_unsettled` for the running requests and no profiler to tell where it is."""
+    code = Scheduler.schedule.__code__
+    names = tuple("_unsettled" if name == "running" else name for name in code.co_names)
+    known = Scheduler.schedule.__globals__ | {"record_function_or_nullcontext": NO_PROFILER}
+    return FunctionType(code.replace(co_names=names), known, "schedule", Scheduler.schedule.__defaults__)
 
 
 class Shortcuts:
     """Mixed in before one of vLLM's schedulers; requests are `TextRequest`s, the KV cache has one group."""
+
+    running: list[Any]
+    _schedule_unsettled = _schedule_unsettled()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -51,12 +109,59 @@ class Shortcuts:
         self._is_async = isinstance(self, AsyncScheduler)
         manager.allocate_slots = self._allocate_slots
 
-    schedule = FunctionType(  # vLLM's own, with no profiler to tell where it is
-        Scheduler.schedule.__code__,
-        Scheduler.schedule.__globals__ | {"record_function_or_nullcontext": lambda _: NO_PROFILER},
-        "schedule",
-        Scheduler.schedule.__defaults__,
-    )
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """One token for those at the front that need just that, then vLLM's loop for all others."""
+        decodes, settled = self._settle()
+        self._unsettled = Unsettled(self.running, settled)
+        count = len(decodes)
+        self.max_num_active_reqs -= settled
+        self.max_num_running_reqs -= settled
+        self.max_num_scheduled_tokens -= count
+        output = self._schedule_unsettled(*args, **kwargs)
+        self.max_num_active_reqs += settled
+        self.max_num_running_reqs += settled
+        self.max_num_scheduled_tokens += count
+        names = [request.request_id for request in decodes]
+        output.scheduled_cached_reqs.req_ids[:0] = names
+        output.scheduled_cached_reqs.num_computed_tokens[:0] = [
+            request.num_computed_tokens for request in decodes
+        ]
+        output.num_scheduled_tokens = dict.fromkeys(names, 1) | output.num_scheduled_tokens
+        output.total_num_scheduled_tokens += count
+        self.prev_step_scheduled_req_ids.update(names)  # type: ignore[attr-defined]
+        new_placeholders = 1 if self._is_async else 0
+        for request in decodes:
+            request.num_computed_tokens += 1
+            request.num_in_flight_tokens += 1
+            request.num_output_placeholders += new_placeholders
+        return output
+
+    def _settle(self) -> tuple[list[Any], int]:
+        """Who decodes one token and has room, up to the first running request that needs a closer look.
+
+        And how many were looked at: some vLLM leaves out of a step, since their last token is on its way or
+        they are hidden.
+        """
+        decodes: list[Any] = []
+        settled = 0
+        caching, size = self._caching, self._table.block_size
+        step, longest = self.current_step + 1, self.max_model_len - 1  # type: ignore[has-type]
+        budget = self.max_num_scheduled_tokens
+        for request in self.running:
+            placeholders, computed = request.num_output_placeholders, request.num_computed_tokens
+            ending = request.num_prompt_tokens + request.max_tokens
+            if not (placeholders and computed + 2 - placeholders >= ending) and (
+                step >= request.next_decode_eligible_step
+            ):
+                if request.is_prefill_chunk or computed >= longest or budget <= len(decodes):
+                    break
+                if len(request._all_token_ids) + placeholders - computed != 1:  # noqa: SLF001
+                    break
+                if (caching or not computed % size) and self._allocate_slots(request, 1) is None:
+                    break
+                decodes.append(request)
+            settled += 1
+        return decodes, settled
 
     def _allocate_slots(self, request: Any, num_new_tokens: int, **details: Any) -> Any:
         """No block for one token of a running request if its last one has room and none is to be cached."""
@@ -116,16 +221,10 @@ class Shortcuts:
             scheduler_output.num_scheduled_tokens.items(), samples
         ):
             request = requests.get(name)
-            if (
-                request is None
-                or not sampled
-                or request.prefill_stats is not None  # the first token takes them
-                or request.status is not RUNNING
-                or request.num_stale_output_tokens
-                or len(request._output_token_ids) >= request.max_tokens - 1  # noqa: SLF001
-            ):
+            if request is None or not request.quiet or not sampled:
                 others[name] = tokens
                 continue
+            request.quiet -= 1
             request.num_in_flight_tokens -= tokens
             request._output_token_ids.append(ANY_TOKEN)  # noqa: SLF001
             request._all_token_ids.append(ANY_TOKEN)  # noqa: SLF001
@@ -145,7 +244,20 @@ class Shortcuts:
         results = super().update_from_output(rest, model_runner_output)  # type: ignore[misc]
         if told:
             results.setdefault(0, EngineCoreOutputs(outputs=[])).outputs.extend(told)
+        for name in others:
+            request = requests.get(name)
+            if (
+                request is not None
+                and request.status is RUNNING
+                and request.prefill_stats is None  # its first token took them
+                and not request.num_stale_output_tokens
+            ):
+                request.quiet = request.max_tokens - 1 - len(request._output_token_ids)  # noqa: SLF001
         return results
+
+    def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        request.quiet = 0
+        super()._preempt_request(request, *args, **kwargs)  # type: ignore[misc]
 
 
 class QuickScheduler(Shortcuts, Scheduler):  # type: ignore[misc]
