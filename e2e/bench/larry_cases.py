@@ -8,7 +8,7 @@ from headrace_engine.policies.larry import Params
 
 SMALL = 1024  # tokens of the small step budget
 DEFAULTS = Params()
-PATIENCES = (50, 100, 115, 130, 150, 200, 0)  # percent; 0 is the paper's form
+PATIENCES = (50, 100, 130, 150, 200, 300, 0)  # percent; 0 is the paper's form
 ALPHAS = (0, 10, 100, 1000)
 BASELINES = ("NoPreempt", "SPF", "SRPT", "TRAIL")
 

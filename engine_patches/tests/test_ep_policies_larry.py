@@ -8,7 +8,7 @@ from headrace_engine.policies.ageing import SAMPLES, Ageing
 from headrace_engine.policies.larry import LoadAdaptiveOrder
 
 prompts = st.integers(1, 4000)
-patiences = st.sampled_from([1, 50, 100, 130, 300])
+patiences = st.sampled_from([1, 50, 100, 150, 300])
 steps = st.lists(st.tuples(st.lists(prompts, max_size=6), st.integers(0, 4)), min_size=1, max_size=25)
 """Of each step: prompts that join, and how many of the ranked start."""
 

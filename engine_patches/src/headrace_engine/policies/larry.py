@@ -46,7 +46,7 @@ class Params:
         ),
     )
     patience: int = field(
-        default=130,
+        default=150,
         metadata=doc(
             "How much may overtake a request: once the engine has started this much work since it joined, it"
             " goes ahead of all others. 100 is the most work that has waited at once since the queue was last"
