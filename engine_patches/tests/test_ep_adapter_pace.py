@@ -63,3 +63,13 @@ def test_a_step_that_was_never_planned_has_no_sample():
     pace = Pace()
     pace.planned(step(10), 0.0)
     assert pace.delivered(step(10), 1.0) is None
+
+
+def test_an_empty_step_does_not_end_the_timing_of_those_in_flight():
+    pace, first, empty, second = Pace(), step(10), step(0), step(20)
+    pace.planned(first, 0.0)
+    pace.planned(empty, 0.1)
+    pace.planned(second, 0.2)
+    assert pace.delivered(first, 1.0).seconds == pytest.approx(1.0)
+    assert pace.delivered(empty, 1.1) is None
+    assert pace.delivered(second, 1.5).seconds == pytest.approx(0.4)

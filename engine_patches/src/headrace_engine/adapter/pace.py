@@ -44,13 +44,18 @@ class Pace:
     def delivered(self, output: Any, now: float) -> StepSample | None:
         """A step's tokens are there; the step's sample, None if it can't be told how long it took."""
         sample = None
-        while self._in_flight:
-            planned, started = self._in_flight.popleft()
-            if planned is output:
-                seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
-                sample = step_sample(output, max(seconds, 0.0))
-                if self._learning and plausible(sample):
-                    self._fit.add(sample)
-                break
+        if any(planned is output for planned, _ in self._in_flight):  # empty steps are not in it
+            started = self._started(output)
+            seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
+            sample = step_sample(output, max(seconds, 0.0))
+            if self._learning and plausible(sample):
+                self._fit.add(sample)
         self._delivered = now
         return sample
+
+    def _started(self, output: Any) -> float:
+        """When this step was planned; it and those before it are no longer in flight."""
+        while True:
+            planned, started = self._in_flight.popleft()
+            if planned is output:
+                return started
