@@ -1,4 +1,4 @@
-"""The adapter's tests on every other vLLM release that the plugin supports.
+"""The adapter's tests, and one of the simulator's, on every other vLLM release that the plugin supports.
 
 An older wheel is unpacked and put before the installed one on PYTHONPATH; its scheduler runs on the packages
 that are there.
@@ -39,6 +39,7 @@ def test_adapter_on(version):
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["test_ep_adapter.py", "test_ep_adapter_telemetry.py", "test_ep_seams.py"]
+    command += ["test_ep_sim_engine.py::test_shortcuts_change_nothing[larry-uncached-async]"]
     environment = os.environ | {"PYTHONPATH": path, "HEADRACE_EXPECT_VLLM": version}
     done = subprocess.run(
         command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=1500, check=False

@@ -23,14 +23,16 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request, RequestStatus
 
 ANY_TOKEN = 7
-NO_PROFILER = defaultdict(RLock).__getitem__  # a lock is entered and left in C, a null context is not
+LOCKS: defaultdict[str, Any] = defaultdict(RLock)
+NO_PROFILER = LOCKS.__getitem__  # a lock is entered and left in C, a null context is not
+LIMITS = ("max_num_running_reqs", "max_num_active_reqs")  # the second since 0.31
 RUNNING = RequestStatus.RUNNING  # looking it up in the enumeration takes as long as all else
 
 
 class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
     """A request that is only text, so vLLM need not look; `told` is what each token is told with.
 
-    `quiet` is how many of its next tokens are neither its first nor its last, with no preemption known yet.
+    `quiet`: so many of its next tokens are neither its first nor its last, unless it is preempted.
     What is read for every token lies in slots: vLLM's attributes are too many for Python to find them fast.
     """
 
@@ -79,7 +81,10 @@ class Unsettled:
         return len(self._running) - self._settled
 
     def __getitem__(self, index: int) -> Any:
-        return self._running[index if index < 0 else index + self._settled]
+        if index < 0:
+            return self._running[index]
+        place = index + self._settled
+        return self._running[place if place < len(self._running) else 0]  # vLLM up to 0.31 asks for any
 
     def __iter__(self) -> Iterator[Any]:
         return islice(self._running, self._settled, None)
@@ -97,6 +102,9 @@ class Shortcuts:
     """Mixed in before one of vLLM's schedulers; requests are `TextRequest`s, the KV cache has one group."""
 
     running: list[Any]
+    current_step: int
+    max_model_len: int
+    max_num_scheduled_tokens: int
     _schedule_unsettled = _schedule_unsettled()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -107,6 +115,7 @@ class Shortcuts:
         self._no_blocks = manager.empty_kv_cache_blocks
         self._caching = manager.enable_caching
         self._is_async = isinstance(self, AsyncScheduler)
+        self._limits = [name for name in LIMITS if hasattr(self, name)]
         manager.allocate_slots = self._allocate_slots
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,13 +123,9 @@ class Shortcuts:
         decodes, settled = self._settle()
         self._unsettled = Unsettled(self.running, settled)
         count = len(decodes)
-        self.max_num_active_reqs -= settled
-        self.max_num_running_reqs -= settled
-        self.max_num_scheduled_tokens -= count
+        self._lower_limits(settled, count)
         output = self._schedule_unsettled(*args, **kwargs)
-        self.max_num_active_reqs += settled
-        self.max_num_running_reqs += settled
-        self.max_num_scheduled_tokens += count
+        self._lower_limits(-settled, -count)
         names = [request.request_id for request in decodes]
         output.scheduled_cached_reqs.req_ids[:0] = names
         output.scheduled_cached_reqs.num_computed_tokens[:0] = [
@@ -136,6 +141,11 @@ class Shortcuts:
             request.num_output_placeholders += new_placeholders
         return output
 
+    def _lower_limits(self, requests: int, tokens: int) -> None:
+        for name in self._limits:
+            setattr(self, name, getattr(self, name) - requests)
+        self.max_num_scheduled_tokens -= tokens
+
     def _settle(self) -> tuple[list[Any], int]:
         """Who decodes one token and has room, up to the first running request that needs a closer look.
 
@@ -145,7 +155,7 @@ class Shortcuts:
         decodes: list[Any] = []
         settled = 0
         caching, size = self._caching, self._table.block_size
-        step, longest = self.current_step + 1, self.max_model_len - 1  # type: ignore[has-type]
+        step, longest = self.current_step + 1, self.max_model_len - 1
         budget = self.max_num_scheduled_tokens
         for request in self.running:
             placeholders, computed = request.num_output_placeholders, request.num_computed_tokens
