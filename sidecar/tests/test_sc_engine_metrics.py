@@ -168,8 +168,8 @@ def test_gauges_and_counters_follow_the_board(rig, engine):
     assert rig.value("steps_total") == 11
     assert rig.value("engine_state", state="Running") == 1
     assert sum(rig.value("engine_state", state=s) for s in ("Starting", "Idle", "Hung", "Stock", "Gone")) == 0
-    labels = {"service": "llm/chat", "pod": "chat-0", "vllm_version": "0.32.0", "boot": engine.board.boot}
-    assert rig.value("engine_info", **labels) == 1
+    names = {"namespace": "llm", "service": "chat", "pod": "chat-0"}
+    assert rig.value("engine_info", **names, vllm_version="0.32.0", boot=engine.board.boot) == 1
 
 
 def test_the_policy_in_force_is_told(rig, engine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from headrace_operator.api import Key, ServiceStatus
+from headrace_operator.api import Condition, Key, ServiceStatus
 
 RECONCILE_SECONDS = Histogram(
     "headrace_operator_reconcile_seconds",
@@ -26,18 +26,27 @@ ACTIONS = Counter("headrace_operator_actions", "Changes made to owned objects an
 CONDITION = Gauge(
     "headrace_service_condition",
     "Condition of an LLMService: 1 true, 0 false, -1 unknown.",
-    ["namespace", "service", "condition"],
+    ["namespace", "service", "condition", "reason"],
 )
 
 _VALUES = {"True": 1, "False": 0, "Unknown": -1}
+_reasons: dict[tuple[Key, str], str] = {}  # shown now, by service and condition
 
 
 def show(key: Key, status: ServiceStatus) -> None:
-    """Set the condition gauges of a service."""
+    """Set the condition gauges of a service, each under its reason of now only."""
     for condition in status.conditions:
-        CONDITION.labels(key.namespace, key.name, condition.type).set(_VALUES[condition.status])
+        labels = (key.namespace, key.name, condition.type)
+        before = _reasons.get((key, condition.type))
+        if before not in (None, condition.reason):
+            CONDITION.remove(*labels, before)
+        _reasons[key, condition.type] = condition.reason
+        CONDITION.labels(*labels, condition.reason).set(_VALUES[condition.status])
 
 
 def forget(key: Key) -> None:
     """Drop the gauges of a service that is gone."""
-    CONDITION.remove_by_labels({"namespace": key.namespace, "service": key.name})
+    for condition in Condition:
+        reason = _reasons.pop((key, condition), None)
+        if reason is not None:
+            CONDITION.remove(key.namespace, key.name, condition, reason)

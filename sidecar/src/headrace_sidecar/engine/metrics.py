@@ -252,9 +252,10 @@ class EngineMetrics:
         info = GaugeMetricFamily(
             "headrace_engine_info",
             "The engine beside this sidecar",
-            labels=("service", "pod", "vllm_version", "boot"),
+            labels=("namespace", "service", "pod", "vllm_version", "boot"),
         )
-        info.add_metric((self._service, self._pod, engine.vllm_version, engine.boot), 1)
+        namespace, _, service = self._service.partition("/")
+        info.add_metric((namespace, service, self._pod, engine.vllm_version, engine.boot), 1)
         yield info
 
 

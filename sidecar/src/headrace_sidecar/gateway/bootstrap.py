@@ -57,7 +57,7 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
         },
         "static_resources": {
             "listeners": [_gateway_listener(settings), _ready_listener(settings)],
-            "clusters": [_picker_cluster(settings), _xds_cluster(settings)],
+            "clusters": [_picker_cluster(settings), _xds_cluster(settings), _admin_cluster(settings)],
         },
         "overload_manager": _connection_limit(50_000),
     }
@@ -106,7 +106,10 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
-    """`/ready` for the kubelet; the admin's `/healthcheck/fail` turns it 503, which is how a pod drains."""
+    """`/ready` for the kubelet, and Envoy's metrics for Prometheus; nothing else of the admin's is reachable.
+
+    The admin's `/healthcheck/fail` turns `/ready` 503, which is how a pod drains.
+    """
     health = typed(
         "envoy.filters.http.health_check",
         "envoy.extensions.filters.http.health_check.v3.HealthCheck",
@@ -117,7 +120,7 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="ready",
-        route_config={"virtual_hosts": [{"name": "none", "domains": ["*"]}]},
+        route_config={"virtual_hosts": [{"name": "metrics", "domains": ["*"], "routes": [_METRICS_ROUTE]}]},
         http_filters=[health, filters.router()],
     )
     return {
@@ -162,6 +165,10 @@ def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
     }
 
 
+def _admin_cluster(settings: Bootstrap) -> dict[str, Any]:
+    return {**_cluster(names.ADMIN_CLUSTER, "127.0.0.1", settings.admin_port), "type": "STATIC"}
+
+
 def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
     endpoint = {"endpoint": {"address": _address(host, port)}}
     return {
@@ -188,6 +195,15 @@ def _address(host: str, port: int | str) -> dict[str, Any]:
 def _from_picker() -> dict[str, Any]:
     """Waits for the picker as long as it takes: serving no routes is worse than not being ready."""
     return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
+
+
+_METRICS_ROUTE = {
+    "match": {
+        "path": names.METRICS_PATH,
+        "headers": [{"name": ":method", "string_match": {"exact": "GET"}}],
+    },
+    "route": {"cluster": names.ADMIN_CLUSTER, "timeout": "10s"},
+}
 
 
 if __name__ == "__main__":

@@ -1,16 +1,23 @@
-"""What the picker tells Prometheus."""
+"""What the picker tells Prometheus.
+
+A service is told in two labels, `namespace` and `service`, as the operator and the sidecars tell it.
+"""
 
 from prometheus_client import Counter, Gauge, Histogram
 
-PICKS = Counter("headrace_gateway_picks", "Requests for which an engine was chosen", ["service", "balancer"])
-REFUSALS = Counter("headrace_gateway_refusals", "Requests that the picker refused", ["service", "code"])
+_SERVICE = ("namespace", "service")
+
+PICKS = Counter(
+    "headrace_gateway_picks", "Requests for which an engine was chosen", [*_SERVICE, "balancer"]
+)
+REFUSALS = Counter("headrace_gateway_refusals", "Requests that the picker refused", [*_SERVICE, "code"])
 PICK_SECONDS = Histogram(
     "headrace_gateway_pick_seconds",
     "Time to read a request and choose its engine",
     buckets=(0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25),
 )
 ENGINES = Gauge(
-    "headrace_gateway_engines", "Ready engines by what the picker knows of them", ["service", "state"]
+    "headrace_gateway_engines", "Ready engines by what the picker knows of them", [*_SERVICE, "state"]
 )
 SERVICES = Gauge("headrace_gateway_services", "Services that the gateway serves")
 SYNCED = Gauge("headrace_gateway_synced", "1 when the picker has a whole view of services and engines")
@@ -21,3 +28,9 @@ WATCH_RESTARTS = Counter(
 )
 CONFIG_ERRORS = Counter("headrace_gateway_config_errors", "Service configurations that could not be read")
 LOAD_RECONNECTS = Counter("headrace_gateway_load_reconnects", "Load streams that broke and were opened anew")
+
+
+def labels(service: str) -> tuple[str, str]:
+    """The labels `namespace` and `service` of a service's name (NAMESPACE/NAME, as Envoy's routes have it)."""
+    namespace, _, name = service.partition("/")
+    return namespace, name

@@ -4,6 +4,8 @@ ROUTES = "headrace"  # the RouteConfiguration that the listener asks for
 PICKER_FILTER = "envoy.filters.http.ext_authz"
 PICKER_CLUSTER = "picker"
 XDS_CLUSTER = "xds"
+ADMIN_CLUSTER = "admin"  # this Envoy itself
+METRICS_PATH = "/stats/prometheus"  # the only path of it that anyone else reaches
 HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whether there is a picker
 PICK_PATH = "/pick"  # goes before the request's own path
 

@@ -81,7 +81,7 @@ def _decide(picker: Picker, service: str, body: bytes) -> web.Response:
         _picks(service, decision.balancer).inc()
         response = web.Response(headers={names.PICK_KEY: decision.host})
     else:
-        metrics.REFUSALS.labels(service, decision.code).inc()
+        metrics.REFUSALS.labels(*metrics.labels(service), decision.code).inc()
         response = _refuse(decision)
     metrics.PICK_SECONDS.observe(perf_counter() - start)
     return response
@@ -89,7 +89,7 @@ def _decide(picker: Picker, service: str, body: bytes) -> web.Response:
 
 @lru_cache(maxsize=1024)
 def _picks(service: str, balancer: str) -> Counter:
-    return metrics.PICKS.labels(service, balancer)
+    return metrics.PICKS.labels(*metrics.labels(service), balancer)
 
 
 def _refuse(reply: Reply) -> web.Response:

@@ -121,5 +121,6 @@ def _count_engines(picker: Picker) -> None:
     metrics.ENGINES.clear()
     for service, fleet in picker.fleets.items():
         reporting = sum(endpoint.fresh(picker.clock()) for endpoint in fleet.endpoints.values())
-        metrics.ENGINES.labels(service, "reporting").set(reporting)
-        metrics.ENGINES.labels(service, "silent").set(len(fleet.endpoints) - reporting)
+        labels = metrics.labels(service)
+        metrics.ENGINES.labels(*labels, "reporting").set(reporting)
+        metrics.ENGINES.labels(*labels, "silent").set(len(fleet.endpoints) - reporting)
