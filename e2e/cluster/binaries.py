@@ -34,6 +34,7 @@ _PACKAGES = {  # package: a file of it
     "iproute2": "/usr/bin/ip",
     "debootstrap": "/usr/sbin/debootstrap",
     "buildah": "/usr/bin/buildah",
+    "prometheus": "/usr/bin/prometheus",  # promtool too; answers the queries of dashboards and alerts
 }
 
 

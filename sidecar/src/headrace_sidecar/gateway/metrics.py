@@ -29,6 +29,12 @@ WATCH_RESTARTS = Counter(
 CONFIG_ERRORS = Counter("headrace_gateway_config_errors", "Service configurations that could not be read")
 LOAD_RECONNECTS = Counter("headrace_gateway_load_reconnects", "Load streams that broke and were opened anew")
 
+# Counters that exist before their first event: a rate that begins with it would miss it.
+for _kind in ("ConfigMap", "EndpointSlice"):
+    WATCH_RESTARTS.labels(_kind)
+for _type in ("Cluster", "ClusterLoadAssignment", "RouteConfiguration"):
+    ADS_REFUSALS.labels(_type)
+
 
 def labels(service: str) -> tuple[str, str]:
     """The labels `namespace` and `service` of a service's name (NAMESPACE/NAME, as Envoy's routes have it)."""
