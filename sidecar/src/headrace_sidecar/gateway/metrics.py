@@ -7,9 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 _SERVICE = ("namespace", "service")
 
-PICKS = Counter(
-    "headrace_gateway_picks", "Requests for which an engine was chosen", [*_SERVICE, "balancer"]
-)
+PICKS = Counter("headrace_gateway_picks", "Requests for which an engine was chosen", [*_SERVICE, "balancer"])
 REFUSALS = Counter("headrace_gateway_refusals", "Requests that the picker refused", [*_SERVICE, "code"])
 PICK_SECONDS = Histogram(
     "headrace_gateway_pick_seconds",

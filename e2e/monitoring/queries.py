@@ -1,0 +1,69 @@
+"""What the chart's dashboards and alerts ask, and which names they use. Pure but for reading the files."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from e2e.cluster.places import REPOSITORY
+
+FILES = REPOSITORY / "charts/headrace/files"
+RULES = FILES / "rules.yaml"
+_METRIC = re.compile(r"\b(?:headrace|envoy|process)_\w+")
+_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) \(([^)]*)\)")
+_MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One expression; `where` says which panel or alert asks."""
+
+    where: str
+    expression: str
+    legend: str = ""
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Every metric that it names."""
+        return frozenset(_METRIC.findall(self.expression)) - self.labels  # Envoy's begin like its metrics
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Every label that it matches, groups or joins by, or shows."""
+        grouped = (name.strip() for part in _GROUPING.findall(self.expression) for name in part.split(","))
+        shown = re.findall(r"{{(\w+)}}", self.legend)
+        return frozenset({*grouped, *_MATCHER.findall(self.expression), *shown} - {""})
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    """Every dashboard by its file's name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(FILES.glob("dashboards/*.json"))}
+
+
+def of_dashboard(name: str, document: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[Query]:
+    """Its panels' queries, with the variables filled in; also those that give the variables their values."""
+    for variable in document["templating"]["list"]:
+        if variable["type"] == "query":
+            selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
+            yield Query(f"{name}, variable {label}", filled(f"count by ({label}) ({selector})", values))
+    for panel in document["panels"]:
+        for target in panel.get("targets", ()):
+            expression = filled(target["expr"], values)
+            yield Query(f"{name}, {panel['title']}", expression, target.get("legendFormat") or "")
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Every alert of the chart."""
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def filled(expression: str, values: Mapping[str, str]) -> str:
+    """An expression with Grafana's variables replaced."""
+    for name, value in values.items():
+        expression = expression.replace(f"${name}", value)
+    if "$" in expression:
+        raise ValueError(f"a variable without a value in {expression}")
+    return expression

@@ -1,0 +1,94 @@
+"""Pod monitors as Prometheus' own scrape configurations, as the Prometheus Operator translates them.
+
+Without a cluster the targets are given, with the labels that Kubernetes' discovery would have found; so what
+the chart's relabelings make of those labels is what Prometheus makes of them. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """Where a pod that is not in a cluster listens, and what discovery would say of it."""
+
+    address: str  # host:port of the port that the monitor names
+    namespace: str
+    name: str
+    container: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def of_pods(monitor: Manifest, pods: Iterable[Pod], interval: str) -> dict[str, Any]:
+    """The scrape configuration of a monitor's one endpoint, for these pods."""
+    targets = [{"targets": [pod.address], "labels": _discovered(pod)} for pod in pods]
+    return {**_common(monitor, interval), "static_configs": targets}
+
+
+def of_cluster(monitor: Manifest, kubeconfig: str, interval: str) -> dict[str, Any]:
+    """The same for the pods of a running cluster that the monitor selects."""
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    own = {"matchNames": [monitor["metadata"].get("namespace", "default")]}
+    scope = monitor["spec"].get("namespaceSelector", own)
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    discovery = {
+        "role": "pod",
+        "kubeconfig_file": kubeconfig,
+        "selectors": [{"role": "pod", "label": ",".join(f"{key}={value}" for key, value in wanted.items())}],
+    }
+    if not scope.get("any"):
+        discovery["namespaces"] = {"names": scope["matchNames"]}
+    keep = {
+        "source_labels": ["__meta_kubernetes_pod_container_port_name"],
+        "regex": endpoint["port"],
+        "action": "keep",
+    }
+    config = {**_common(monitor, interval), "kubernetes_sd_configs": [discovery]}
+    return {**config, "relabel_configs": [keep, *config["relabel_configs"]]}
+
+
+def _common(monitor: Manifest, interval: str) -> dict[str, Any]:
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    name = monitor["metadata"]["name"]
+    return {
+        "job_name": name,
+        "scrape_interval": interval,
+        "scrape_timeout": interval,
+        "metrics_path": endpoint.get("path", "/metrics"),
+        "params": endpoint.get("params", {}),
+        "honor_labels": endpoint.get("honorLabels", False),
+        "relabel_configs": [
+            *(
+                {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": target}
+                for source, target in (
+                    ("namespace", "namespace"),
+                    ("pod_name", "pod"),
+                    ("pod_container_name", "container"),
+                )
+            ),
+            *map(_relabeling, endpoint.get("relabelings", ())),
+        ],
+        "metric_relabel_configs": [*map(_relabeling, endpoint.get("metricRelabelings", ()))],
+    }
+
+
+def _relabeling(rule: Manifest) -> dict[str, Any]:
+    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    return {names.get(key, key): value for key, value in rule.items()}
+
+
+def _discovered(pod: Pod) -> dict[str, str]:
+    labels = {f"__meta_kubernetes_pod_label_{_identifier(key)}": value for key, value in pod.labels.items()}
+    return {
+        "__meta_kubernetes_namespace": pod.namespace,
+        "__meta_kubernetes_pod_name": pod.name,
+        "__meta_kubernetes_pod_container_name": pod.container,
+        **labels,
+    }
+
+
+def _identifier(label: str) -> str:
+    return "".join(character if character.isalnum() else "_" for character in label)

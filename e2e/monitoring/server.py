@@ -1,0 +1,91 @@
+"""A real Prometheus process on loopback, with its data in a temporary folder."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import yaml
+
+PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
+
+Series = dict[str, Any]  # {"metric": labels, "value" or "values": …}
+
+
+class Prometheus:
+    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log."""
+
+    def __init__(
+        self, folder: Path, scrape_configs: Sequence[Mapping[str, Any]], rules: Sequence[Path] = ()
+    ) -> None:
+        self._folder = folder
+        self._config = {
+            "global": {"evaluation_interval": "1s"},
+            "scrape_configs": [*scrape_configs],
+            "rule_files": [str(rule) for rule in rules],
+        }
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        config = self._folder / "prometheus.yaml"
+        config.write_text(yaml.safe_dump(self._config, sort_keys=False))
+        with (self._folder / "prometheus.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(PROMETHEUS),
+                    f"--config.file={config}",
+                    f"--storage.tsdb.path={self._folder / 'data'}",
+                    f"--web.listen-address={self.url.removeprefix('http://')}",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + 60
+        while not self._ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__(None, None, None)
+                raise RuntimeError((self._folder / "prometheus.log").read_text()[-3000:])
+            time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+
+    def query(self, expression: str) -> list[Series]:
+        """The series that an expression gives now; raises ValueError with Prometheus' words for a wrong one."""
+        return self._get("query", query=expression)["result"]  # type: ignore[no-any-return]
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Every rule with its health and last error."""
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def series(self, selector: str) -> list[dict[str, str]]:
+        """The labels of every series that a selector matches."""
+        return self._get("series", **{"match[]": selector})
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What is scraped, with health and last error."""
+        return self._get("targets")["activeTargets"]  # type: ignore[no-any-return]
+
+    def _get(self, path: str, **parameters: str) -> Any:
+        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, trust_env=False, timeout=30)
+        body = answer.json()
+        if body["status"] != "success":
+            raise ValueError(f"{parameters}: {body['error']}")
+        return body["data"]
+
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/-/ready", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
