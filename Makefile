@@ -45,6 +45,7 @@ generate: env ## CRDs, chart files and reference tables from their single source
 	$(py) -m headrace_operator.crd
 	$(py) -m headrace_sidecar.gateway.bootstrap
 	$(py) charts/generate.py
+	$(py) -m charts.dashboards
 	$(py) docs/generate.py
 
 bench: env ## the figures in e2e/bench/results, simulated and measured (an hour; goes on where it was stopped)

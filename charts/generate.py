@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
-"""Write the chart's CRD templates from crds/ and its dashboards from dashboards/: generate.py [--check].
+"""Write the chart's CRD templates from crds/: generate.py [--check].
 
 Helm installs a chart's own `crds/` folder once and never upgrades it, so the definitions are templates here,
 behind `crds.enabled`, and survive an uninstall by `crds.keep`. With --check nothing is written and the exit
-status says whether the files are current.
+status says whether the templates are current.
 """
 
 import sys
 from pathlib import Path
 
-from dashboards import gateway, operator, panels, policy, service
-
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "crds"
 TEMPLATES = ROOT / "charts/headrace/templates/crds"
-DASHBOARDS = ROOT / "charts/headrace/files/dashboards"
-BOARDS = (service.BOARD, policy.BOARD, gateway.BOARD, operator.BOARD)
 
 HEAD = """\
 {{- /* Generated from crds/%s by `make generate`. */ -}}
@@ -49,18 +45,15 @@ def escape(text: str) -> str:
 
 
 def main(check: bool) -> int:
-    """Write or compare every file; returns the exit status."""
+    """Write or compare every template; returns the exit status."""
     wanted = {TEMPLATES / source.name: template(source) for source in sorted(SOURCES.glob("*.yaml"))}
-    wanted |= {DASHBOARDS / f"{board.name}.json": panels.build(board) for board in BOARDS}
-    found = (*TEMPLATES.glob("*.yaml"), *DASHBOARDS.glob("*.json"))
-    existing = {path: path.read_text() for path in found}
+    existing = {path: path.read_text() for path in TEMPLATES.glob("*.yaml")}
     stale = sorted(path for path in wanted | existing if wanted.get(path) != existing.get(path))
     for path in stale:
         print(f"{path.relative_to(ROOT)} {'is stale: run `make generate`' if check else 'written'}")
     if check:
         return 1 if stale else 0
-    for folder in (TEMPLATES, DASHBOARDS):
-        folder.mkdir(parents=True, exist_ok=True)
+    TEMPLATES.mkdir(parents=True, exist_ok=True)
     for path in existing.keys() - wanted.keys():
         path.unlink()
     for path, text in wanted.items():

@@ -1,1 +1,1 @@
-"""Grafana's dashboards as code; `make generate` writes them into the chart as JSON."""
+"""Grafana's dashboards as code: `python -m charts.dashboards` writes them into the chart as JSON."""

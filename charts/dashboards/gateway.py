@@ -1,6 +1,6 @@
 """Envoy and the picker: what clients get, which engines are chosen, whether configuration arrives."""
 
-from dashboards.panels import (
+from charts.dashboards.panels import (
     COUNT,
     GREEN,
     ORANGE,

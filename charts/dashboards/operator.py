@@ -1,6 +1,6 @@
 """The operator: what it says of every service, and how it gets on itself."""
 
-from dashboards.panels import (
+from charts.dashboards.panels import (
     COUNT,
     GREEN,
     ORANGE,

@@ -1,6 +1,6 @@
 """What the scheduling policy does inside the engines."""
 
-from dashboards.panels import (
+from charts.dashboards.panels import (
     COUNT,
     GREEN,
     ORANGE,

@@ -1,6 +1,6 @@
 """What a service's users get: readiness, latency, targets, load."""
 
-from dashboards.panels import (
+from charts.dashboards.panels import (
     COUNT,
     GREEN,
     ORANGE,

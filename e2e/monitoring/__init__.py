@@ -1,1 +1,1 @@
-"""The chart's monitoring on a real Prometheus: its pod monitors as scrape configurations, its queries answered."""
+"""The chart's monitoring on a real Prometheus: its pod monitors scrape, its queries are answered."""

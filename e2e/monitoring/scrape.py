@@ -34,7 +34,7 @@ def of_cluster(monitor: Manifest, kubeconfig: str, interval: str) -> dict[str, A
     own = {"matchNames": [monitor["metadata"].get("namespace", "default")]}
     scope = monitor["spec"].get("namespaceSelector", own)
     wanted = monitor["spec"]["selector"]["matchLabels"]
-    discovery = {
+    discovery: dict[str, Any] = {
         "role": "pod",
         "kubeconfig_file": kubeconfig,
         "selectors": [{"role": "pod", "label": ",".join(f"{key}={value}" for key, value in wanted.items())}],

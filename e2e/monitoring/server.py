@@ -62,7 +62,7 @@ class Prometheus:
             self._process.wait(30)
 
     def query(self, expression: str) -> list[Series]:
-        """The series that an expression gives now; raises ValueError with Prometheus' words for a wrong one."""
+        """The series that an expression gives now; raises ValueError for a wrong one."""
         return self._get("query", query=expression)["result"]  # type: ignore[no-any-return]
 
     def rules(self) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ class Prometheus:
 
     def series(self, selector: str) -> list[dict[str, str]]:
         """The labels of every series that a selector matches."""
-        return self._get("series", **{"match[]": selector})
+        return self._get("series", **{"match[]": selector})  # type: ignore[no-any-return]
 
     def targets(self) -> list[dict[str, Any]]:
         """What is scraped, with health and last error."""

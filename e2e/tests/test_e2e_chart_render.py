@@ -1,5 +1,6 @@
 """What the chart renders is valid for each Kubernetes it supports, locked down, and named as agreed."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,14 @@ VALUES = {
             "service": {"type": "LoadBalancer", "port": 8080, "annotations": {"a.example/b": "true"}},
         }
     },
+    "monitored": {
+        "watchNamespaces": ["llm"],
+        "monitoring": {
+            "podMonitors": {"enabled": True, "labels": {"release": "prometheus"}},
+            "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+            "dashboards": {"enabled": True},
+        },
+    },
     "placed": {
         "image": {"registry": "example.com/llm", "tag": "v1", "pullSecrets": [{"name": "pull"}]},
         "priorityClassName": "system-cluster-critical",
@@ -39,6 +48,8 @@ VALUES = {
 # The oldest supported, the one that the local cluster runs, the newest known.
 VERSIONS = ("1.30", "1.34", kubernetes_validate.latest_version())
 WORKLOADS = ("operator", "picker", "gateway")
+# Definitions that are not Kubernetes' own: the API server or Prometheus checks those.
+CUSTOM = {"CustomResourceDefinition", "PodMonitor", "PrometheusRule"}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +79,7 @@ def test_lint_finds_nothing():
 def test_every_object_is_valid(case):
     manifests = helm.render(VALUES[case])
     for manifest in manifests:
-        if manifest["kind"] != "CustomResourceDefinition":  # the API server checks those
+        if manifest["kind"] not in CUSTOM:
             for version in VERSIONS:
                 kubernetes_validate.validate(manifest, version, strict=True)
     names = [(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests]
@@ -196,3 +207,33 @@ def test_definitions_can_be_left_out():
 def test_old_kubernetes_is_refused():
     with pytest.raises(helm.HelmError, match=r"requires kubeVersion: >=1\.30"):
         helm.render({}, "--kube-version", "1.29.9")
+
+
+def test_monitoring_is_off_unless_asked_for(defaults):
+    assert {m["kind"] for m in defaults}.isdisjoint({"PodMonitor", "PrometheusRule"})
+    assert not any("grafana_dashboard" in m["metadata"].get("labels", {}) for m in defaults)
+
+
+def test_pod_monitors_select_pods_and_name_ports_that_there_are(defaults):
+    manifests = helm.render(VALUES["monitored"])
+    monitors = {m["metadata"]["name"].removeprefix("headrace-"): m for m in of(manifests, "PodMonitor")}
+    assert monitors.keys() == {*WORKLOADS, "engines"}
+    for workload in WORKLOADS:
+        template = of(defaults, "Deployment", f"headrace-{workload}")["spec"]["template"]
+        spec = monitors[workload]["spec"]
+        assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        [container] = template["spec"]["containers"]
+        [endpoint] = spec["podMetricsEndpoints"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        assert monitors[workload]["metadata"]["labels"]["release"] == "prometheus"
+    assert monitors["engines"]["spec"]["namespaceSelector"] == {"matchNames": ["llm"]}
+
+
+def test_rules_and_dashboards_are_the_files_of_the_chart():
+    manifests = helm.render(VALUES["monitored"])
+    [rules] = of(manifests, "PrometheusRule")
+    assert rules["spec"]["groups"] == yaml.safe_load((helm.CHART / "files/rules.yaml").read_text())["groups"]
+    for path in (helm.CHART / "files/dashboards").glob("*.json"):
+        config_map = of(manifests, "ConfigMap", f"headrace-dashboard-{path.stem}")
+        assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(config_map["data"][f"headrace-{path.stem}.json"]) == json.loads(path.read_text())

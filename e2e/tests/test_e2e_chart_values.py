@@ -38,6 +38,10 @@ def set_path(path, value):
         ("operator.allowHostPath", "no"),
         ("operator.resources", {"limit": {"cpu": 1}}),
         ("networkPolicies.apiServerPorts", []),
+        ("monitoring.podMonitors.enabled", "yes"),
+        ("monitoring.podMonitors.interval", "soon"),
+        ("monitoring.rules.labels", ["release"]),
+        ("monitoring.dashboard", {"enabled": True}),
     ],
 )
 def test_wrong_values_are_refused_by_name(path, value):

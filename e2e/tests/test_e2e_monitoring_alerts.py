@@ -1,4 +1,4 @@
-"""promtool carries out every alert on made-up series: it fires when it should, says what, and is quiet before."""
+"""promtool tries every alert on made-up series: it fires when it should, says what, and is quiet before."""
 
 import subprocess
 from dataclasses import dataclass
@@ -9,10 +9,8 @@ import yaml
 from e2e.monitoring import queries
 from e2e.monitoring.server import PROMTOOL
 
-pytestmark = [
-    pytest.mark.apiserver,
-    pytest.mark.timeout(120),
-]  # in the tier whose preparation installs Prometheus
+# In the tier that installs Prometheus.
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 
 CHAT = {"namespace": "llm", "service": "chat"}
 ENGINE = {"namespace": "llm", "pod": "chat-0"}
@@ -21,7 +19,7 @@ CRITICAL, WARNING = "critical", "warning"
 
 @dataclass(frozen=True)
 class Case:
-    """`series` (in promtool's notation) make the alert fire with these labels `after` minutes, not at `before`."""
+    """`series` (as promtool writes them) make the alert fire `after` minutes, and not yet at `before`."""
 
     alert: str
     series: dict[str, str]
@@ -112,8 +110,8 @@ CASES = [
     Case(
         "HeadracePickerAway",
         series("headrace_gateway_synced", "0+0x99", pod="picker-0"),
-        {}, WARNING, "No picker has the whole view: Envoy balances by least requests, and maxQueue is not enforced",
-        6, 4,
+        {}, WARNING,
+        "No picker has the whole view: Envoy balances by least requests, and maxQueue is not enforced", 6, 4,
     ),
     Case(
         "HeadracePickerSkipped",

@@ -1,7 +1,7 @@
-"""A real Prometheus scrapes a real operator, picker, Envoy and sidecar, and answers every dashboard and alert.
+"""A real Prometheus scrapes a real operator, picker, Envoy and sidecar, and answers dashboards and alerts.
 
-Only the engines are fakes: one writes the sidecar's shared files, others answer Envoy. Targets carry the labels
-that discovery finds in a cluster; the chart's own pod monitors make the rest of them.
+Only the engines are fakes: one writes the sidecar's shared files, others answer Envoy. Targets carry the
+labels that discovery finds in a cluster; the chart's own pod monitors make the rest of them.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from headrace_engine.control.records import StepSample
 for folder in ("operator/tests", "sidecar/tests"):  # their rigs
     sys.path.append(str(REPOSITORY / folder))
 
-import op_kube
-import op_process
-import sc_engine_fake
-import sc_gateway_rig
+import op_kube  # noqa: E402
+import op_process  # noqa: E402
+import sc_engine_fake  # noqa: E402
+import sc_gateway_rig  # noqa: E402
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.envoy, pytest.mark.timeout(300)]
 
@@ -192,6 +192,12 @@ def label_names(prometheus, metric):
     return {label for series in prometheus.series(metric) for label in series}
 
 
+def test_the_dashboards_are_what_their_source_makes():
+    command = [sys.executable, "-m", "charts.dashboards", "--check"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_everything_is_scraped(prometheus):
     assert [(t["labels"]["job"], t["lastError"]) for t in prometheus.targets() if t["health"] != "up"] == []
 
@@ -248,7 +254,7 @@ def test_a_service_is_called_the_same_by_all_parts(prometheus):
 
 
 def test_what_is_pending_is_what_is_wrong(prometheus):
-    """The refused spec and the engine that plans FCFS show as alerts about to fire; a healthy part does not."""
+    """The refused spec and the engine that plans FCFS show as alerts about to fire; what is well does not."""
     active = {rule["name"] for rule in prometheus.rules() if rule.get("alerts")}
     assert {"HeadraceSpecRefused", "HeadraceServiceNotReady", "HeadracePolicyFallback"} <= active
     assert not active & {"HeadraceOperatorAway", "HeadracePickerAway", "HeadraceGatewayDown"}

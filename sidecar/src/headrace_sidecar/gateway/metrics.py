@@ -35,6 +35,6 @@ for _type in ("Cluster", "ClusterLoadAssignment", "RouteConfiguration"):
 
 
 def labels(service: str) -> tuple[str, str]:
-    """The labels `namespace` and `service` of a service's name (NAMESPACE/NAME, as Envoy's routes have it)."""
+    """The labels `namespace` and `service` of NAMESPACE/NAME, as Envoy's routes call a service."""
     namespace, _, name = service.partition("/")
     return namespace, name
