@@ -92,7 +92,7 @@ def test_each_policy_has_its_settings():
 
 def test_columns_scale_and_status():
     names = [column["name"] for column in VERSION["additionalPrinterColumns"]]
-    assert names == ["Ready", "Replicas", "Policy", "Applied", "Model", "Reason", "Age"]
+    assert names == ["Ready", "Reason", "Serving", "Policy", "Applied", "Degraded", "Model", "URL", "Age"]
     assert VERSION["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
     assert crd.definition()["spec"]["names"]["shortNames"] == ["llms"]
 

@@ -29,11 +29,13 @@ _NAME_RULE = rule(
 # (name, type, priority, path)
 _COLUMNS = (
     ("Ready", "string", 0, '.status.conditions[?(@.type=="Ready")].status'),
-    ("Replicas", "integer", 0, ".status.readyReplicas"),
+    ("Reason", "string", 0, '.status.conditions[?(@.type=="Ready")].reason'),
+    ("Serving", "integer", 0, ".status.readyReplicas"),
     ("Policy", "string", 0, ".spec.scheduling.policy"),
     ("Applied", "string", 0, '.status.conditions[?(@.type=="PolicyApplied")].status'),
-    ("Model", "string", 0, ".spec.model.source"),
-    ("Reason", "string", 1, '.status.conditions[?(@.type=="Ready")].reason'),
+    ("Degraded", "string", 0, '.status.conditions[?(@.type=="Degraded")].status'),
+    ("Model", "string", 1, ".spec.model.source"),
+    ("URL", "string", 1, ".status.url"),
     ("Age", "date", 0, ".metadata.creationTimestamp"),
 )
 
