@@ -110,6 +110,10 @@ class Cluster:
             raise RuntimeError(f"cluster {self.name} is not up: run `python -m e2e.cluster up`")
         return ["nsenter", "--target", str(first), "--pid", "--net", "--mount", f"--wd={REPOSITORY}"]
 
+    def network(self) -> list[str]:
+        """Give the command prefix that runs a program of this machine in the cluster's network."""
+        return [*self.enter()[:3], "--net"]
+
     def load_images(self) -> None:
         """Build the images that have changed and load those that this cluster has not."""
         images.load(images.build(), self.state)

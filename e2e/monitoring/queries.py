@@ -55,6 +55,22 @@ def of_dashboard(name: str, document: Mapping[str, Any], values: Mapping[str, st
             yield Query(f"{name}, {panel['title']}", expression, target.get("legendFormat") or "")
 
 
+def documented() -> dict[str, set[str]]:
+    """The labels of every metric in docs/metrics.md, by name."""
+    page = (REPOSITORY / "docs/metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", page, re.MULTILINE)
+    return {
+        name: set(re.findall(r"`(\w+)`", labels)) | ({"le"} if kind == "histogram" else set())
+        for name, kind, labels in rows
+    }
+
+
+def family(sample: str, known: Mapping[str, object]) -> str:
+    """The metric that a sample belongs to: itself, or the histogram that is known by this name."""
+    stem = re.sub(r"_(bucket|count|sum|created)$", "", sample)
+    return next((name for name in (stem, f"{stem}_total") if name in known), sample)
+
+
 def alerts() -> list[dict[str, Any]]:
     """Every alert of the chart."""
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]

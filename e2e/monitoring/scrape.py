@@ -28,11 +28,10 @@ def of_pods(monitor: Manifest, pods: Iterable[Pod], interval: str) -> dict[str, 
     return {**_common(monitor, interval), "static_configs": targets}
 
 
-def of_cluster(monitor: Manifest, kubeconfig: str, interval: str) -> dict[str, Any]:
-    """The same for the pods of a running cluster that the monitor selects."""
+def of_cluster(monitor: Manifest, namespace: str, kubeconfig: str, interval: str) -> dict[str, Any]:
+    """The same for the pods of a running cluster that the monitor, itself in `namespace`, selects."""
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    own = {"matchNames": [monitor["metadata"].get("namespace", "default")]}
-    scope = monitor["spec"].get("namespaceSelector", own)
+    scope = monitor["spec"].get("namespaceSelector", {"matchNames": [namespace]})
     wanted = monitor["spec"]["selector"]["matchLabels"]
     discovery: dict[str, Any] = {
         "role": "pod",

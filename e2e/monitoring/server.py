@@ -1,9 +1,11 @@
 """A real Prometheus process on loopback, with its data in a temporary folder."""
 
+import math
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,16 +13,26 @@ from typing import Any, Self
 import httpx
 import yaml
 
+from e2e.cluster.places import REPOSITORY
+from e2e.monitoring.queries import Query
+
 PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
 
 Series = dict[str, Any]  # {"metric": labels, "value" or "values": …}
 
 
 class Prometheus:
-    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log."""
+    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log.
+
+    `enter` is a command prefix that runs it in another network, from which a forwarder then carries `url`.
+    """
 
     def __init__(
-        self, folder: Path, scrape_configs: Sequence[Mapping[str, Any]], rules: Sequence[Path] = ()
+        self,
+        folder: Path,
+        scrape_configs: Sequence[Mapping[str, Any]],
+        rules: Sequence[Path] = (),
+        enter: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._config = {
@@ -29,26 +41,30 @@ class Prometheus:
             "rule_files": [str(rule) for rule in rules],
         }
         with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        self._process: subprocess.Popen[bytes] | None = None
+            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._enter = enter
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = f"http://{self._address}"
 
     def __enter__(self) -> Self:
         config = self._folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        with (self._folder / "prometheus.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    str(PROMETHEUS),
-                    f"--config.file={config}",
-                    f"--storage.tsdb.path={self._folder / 'data'}",
-                    f"--web.listen-address={self.url.removeprefix('http://')}",
-                ],
-                stdout=log,
-                stderr=log,
-            )
+        self._start(
+            str(PROMETHEUS),
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self._folder / 'data'}",
+            f"--web.listen-address={self._address}",
+        )
+        if self._enter:
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+                module = (sys.executable, "-m", "e2e.cluster.forward")
+                self._start(
+                    *module, *self._address.split(":"), str(listener.fileno()), keep=listener.fileno()
+                )
         deadline = time.monotonic() + 60
         while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if any(process.poll() is not None for process in self._processes) or time.monotonic() > deadline:
                 self.__exit__(None, None, None)
                 raise RuntimeError((self._folder / "prometheus.log").read_text()[-3000:])
             time.sleep(0.1)
@@ -57,9 +73,21 @@ class Prometheus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(30)
+        for process in self._processes:
+            process.terminate()
+            process.wait(30)
+
+    def _start(self, *command: str, keep: int | None = None) -> None:
+        with (self._folder / "prometheus.log").open("ab") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [*self._enter, *command],
+                    cwd=REPOSITORY,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=() if keep is None else (keep,),
+                )
+            )
 
     def query(self, expression: str) -> list[Series]:
         """The series that an expression gives now; raises ValueError for a wrong one."""
@@ -89,3 +117,12 @@ class Prometheus:
             return httpx.get(f"{self.url}/-/ready", trust_env=False).status_code == 200
         except httpx.TransportError:
             return False
+
+
+def unanswered(server: Prometheus, queries: Iterable[Query]) -> list[Query]:
+    """The queries to which there is no number now."""
+    return [query for query in queries if not any(map(math.isfinite, _values(server, query)))]
+
+
+def _values(server: Prometheus, query: Query) -> list[float]:
+    return [float(series["value"][1]) for series in server.query(query.expression)]

@@ -8,15 +8,11 @@ from e2e.cluster.places import REPOSITORY
 from e2e.monitoring import queries
 from e2e.monitoring.scrape import Pod, of_cluster, of_pods
 
-METRICS = (REPOSITORY / "docs/metrics.md").read_text()
 VALUES = {"__rate_interval": "5m", "namespace": "llm", "service": "chat", "pod": ".*"}
 # Of every target, and of every process that prometheus_client describes.
 TARGET = {"namespace", "service", "pod", "instance", "container", "job"}
 PROCESS = {"process_resident_memory_bytes": set(), "process_cpu_seconds_total": set()}
-DOCUMENTED = PROCESS | {
-    name: set(re.findall(r"`(\w+)`", labels)) | ({"le"} if kind == "histogram" else set())
-    for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", METRICS, re.MULTILINE)
-}
+DOCUMENTED = PROCESS | queries.documented()
 MONITOR = {
     "metadata": {"name": "headrace-engines", "namespace": "headrace-system"},
     "spec": {
@@ -31,12 +27,6 @@ MONITOR = {
         ],
     },
 }
-
-
-def family(metric):
-    """The documented name of a sample."""
-    stem = re.sub(r"_(bucket|count|sum)$", "", metric)
-    return stem if stem in DOCUMENTED else metric
 
 
 def asked():
@@ -55,7 +45,7 @@ def anchors(page):
 def test_queries_name_documented_metrics_and_labels():
     wrong = {}
     for query in asked():
-        names = {family(metric) for metric in query.metrics}
+        names = {queries.family(metric, DOCUMENTED) for metric in query.metrics}
         known = TARGET.union(*(DOCUMENTED.get(name, set()) for name in names))
         if not names or names - DOCUMENTED.keys() or query.labels - known:
             wrong[query.where] = (names - DOCUMENTED.keys(), query.labels - known)
@@ -63,7 +53,7 @@ def test_queries_name_documented_metrics_and_labels():
 
 
 def test_every_metric_of_headrace_is_on_a_dashboard():
-    shown = {family(metric) for query in asked() for metric in query.metrics}
+    shown = {queries.family(metric, DOCUMENTED) for query in asked() for metric in query.metrics}
     assert {name for name in DOCUMENTED if name.startswith("headrace_")} - shown == set()
 
 
@@ -135,7 +125,7 @@ def test_a_pod_monitor_becomes_a_scrape_configuration():
 
 
 def test_in_a_cluster_a_pod_monitor_finds_the_port_that_it_names():
-    config = of_cluster(MONITOR, "/kubeconfig", "5s")
+    config = of_cluster(MONITOR, "headrace-system", "/kubeconfig", "5s")
     [discovery] = config["kubernetes_sd_configs"]
     assert discovery["namespaces"] == {"names": ["llm"]}
     assert discovery["selectors"] == [{"role": "pod", "label": "a/b=c"}]
