@@ -183,10 +183,11 @@ def build(board: Board) -> str:
 
 def _variable(variable: Variable, narrowed_by: list[str]) -> dashboard.QueryVariable:
     filters = ", ".join(f'{name}=~"${name}"' for name in narrowed_by)
+    selector = f"{variable.metric}{{{filters}}}" if filters else variable.metric
     built = (
         dashboard.QueryVariable(variable.name)
         .datasource(SOURCE)
-        .query(f"label_values({variable.metric}{{{filters}}}, {variable.label})")
+        .query(f"label_values({selector}, {variable.label})")
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
     )
