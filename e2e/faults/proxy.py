@@ -30,6 +30,7 @@ _OUTAGES: dict[str, Rule] = {
     "429": Rule(Status(429, retry_after=1)),
     "hang": Rule(Hang()),
     "half-open": Rule(HalfOpen()),
+    "reset": Rule(Reset()),
 }
 _LONGEST_LINE = 64 * 2**20
 
@@ -125,7 +126,7 @@ class Proxy:
             return
         rule = _OUTAGES[kind]
         with self.rule(Rule(rule.fault)):
-            if isinstance(rule.fault, Status):
+            if isinstance(rule.fault, Status | Reset):
                 self.cut()
             else:
                 self.silence()
