@@ -119,7 +119,11 @@ def main() -> int:
     for case in cases:
         wrong = verdict(case)
         print(f"  {'✗' if wrong else '✓'} {case}" + (f": {', '.join(wrong)}" if wrong else ""))
-    print(results.write("outages", f"python -m e2e.bench.outages --seconds {seconds:g}", figures(cases, seconds)))
+    print(
+        results.write(
+            "outages", f"python -m e2e.bench.outages --seconds {seconds:g}", figures(cases, seconds)
+        )
+    )
     return int(any(verdict(case) for case in cases))
 
 

@@ -72,9 +72,7 @@ class Rig:
     def path(self, plural: str, name: str = "", sub: str = "") -> str:
         """Of an object, or of all of a kind, in the rig's namespace."""
         root = _ROOTS.get(plural, "/api/v1")
-        return "/".join(
-            part for part in (f"{root}/namespaces/{self.namespace}/{plural}", name, sub) if part
-        )
+        return "/".join(part for part in (f"{root}/namespaces/{self.namespace}/{plural}", name, sub) if part)
 
     def get(self, plural: str) -> Body | None:
         """The service's object of that kind, past the proxy."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from . import binaries, components, images, node_files, remains, volumes
 from .places import REPOSITORY, STATE, cache
-from .progress import detach, say, step
+from .progress import detach, run, say, step
 from .ready import is_ready, log_tails
 
 _START_SECONDS = 300.0
@@ -113,6 +113,28 @@ class Cluster:
     def network(self) -> list[str]:
         """Give the command prefix that runs a program of this machine in the cluster's network."""
         return [*self.enter()[:3], "--net"]
+
+    def kill(self, component: str) -> None:
+        """SIGKILL for one of the node's own programs (`kubelet`, `kube-apiserver`, …); it starts again."""
+        pid = (self.state / "pids" / component).read_text()
+        run([*self.enter(), "kill", "-KILL", pid])
+
+    @contextlib.contextmanager
+    def held(self, component: str) -> Iterator[None]:
+        """One of the node's own programs is killed, and does not start again before the block ends."""
+        mark = self.state / "held" / component
+        mark.touch()
+        try:
+            self.kill(component)
+            yield
+        finally:
+            mark.unlink()
+
+    def kill_container(self, identifier: str) -> None:
+        """End a container's processes with SIGKILL; `identifier` is containerd's, from the pod's status."""
+        daemon = str(self.state / "containerd.sock")
+        task = ["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", identifier]
+        run(["ctr", "--address", daemon, *task])
 
     def load_images(self) -> None:
         """Build the images that have changed and load those that this cluster has not."""

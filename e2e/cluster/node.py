@@ -1,9 +1,10 @@
 """The first process in the cluster's own namespaces: `python -m e2e.cluster.node STATE GENERATION FD`.
 
-It gives the namespaces a network and their own /run, /var/log and /var/lib, starts every component,
-starts one again that has ended, and reaps what containers leave behind. As all of the cluster lives
-under this process, its end is the end of every process, mount, interface and rule of the cluster: the
-kernel sees to it.
+It gives the namespaces a network and their own /run, /var/log and /var/lib, starts every component, starts
+one again that has ended, and reaps what containers leave behind. The state folder has each one's pid, as it
+is in here, in `pids/NAME`; while there is a file `held/NAME`, that one is not started again. As all of the
+cluster lives under this process, its end is the end of every process, mount, interface and rule of the
+cluster: the kernel sees to it.
 
 GENERATION is what the state folder's file of that name says; a process whose bring-up was killed, and
 whose folder has since been made anew, ends. FD is a listening socket that was made on the machine's
@@ -22,6 +23,7 @@ from .places import REPOSITORY
 from .ready import wait_ready
 
 _RESTART_SECONDS = 1.0
+_PIDS, _HELD = "pids", "held"
 _FIRST = ("etcd", "containerd", "kube-apiserver", "forward")  # the others need the API server
 
 
@@ -91,12 +93,24 @@ def _tend(files: components.Files, commands: dict[str, list[str]], listener: int
 
     def start(names: Iterable[str]) -> None:
         for name in names:
+            command, mark = commands[name], files.folder / _HELD / name
+            if mark.exists():
+                command = [
+                    "sh",
+                    "-c",
+                    'while [ -e "$0" ]; do sleep 0.2; done; exec "$@"',
+                    str(mark),
+                    *command,
+                ]
             with (files.logs / f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(
-                    commands[name], stdout=log, stderr=log, pass_fds=[listener], cwd=REPOSITORY
+                    command, stdout=log, stderr=log, pass_fds=[listener], cwd=REPOSITORY
                 )
             running[process.pid] = name
+            (files.folder / _PIDS / name).write_text(str(process.pid))
 
+    for folder in (_PIDS, _HELD):
+        (files.folder / folder).mkdir(exist_ok=True)
     start(_FIRST)
     wait_ready(files, f"https://{node_files.NODE_ADDRESS}:{node_files.API_PORT}")
     start(name for name in commands if name not in _FIRST)
