@@ -1,5 +1,6 @@
 """Kopf only watches for us: by label, and into cache and queue."""
 
+import heapq
 import itertools
 
 import kopf
@@ -73,14 +74,38 @@ async def test_events_queue_the_service_that_they_concern():
     assert registered.cache.pods(KEY) == []
 
 
-def test_watches_never_give_up_and_stay_slow_in_an_outage():
+def attempts(seconds, watches=8, gives_up=70.0):
+    """When watches ask in vain, each begun anew when kopf's patience with a silent one ends."""
+    now = [0.0]
+    patience = handlers.Patience(lambda: now[0])
+    asked, waiting = [], [(0.01 * n, 0.01 * n + gives_up, iter(patience)) for n in range(watches)]
+    while waiting:
+        at, end, pauses = heapq.heappop(waiting)
+        if at > end:
+            at, end, pauses = end, end + gives_up, iter(patience)
+        if at <= seconds:
+            now[0] = at
+            asked.append(at)
+            heapq.heappush(waiting, (at + next(pauses), end, pauses))
+    return patience, now, asked
+
+
+def test_watches_soon_ask_seldom_in_an_outage_even_when_each_attempt_counts_twice():
+    _, _, asked = attempts(300.0)
+    assert len(asked) * 2 / 300 <= 0.85  # resync and retries of services come on top
+    assert sum(at <= 8.1 for at in asked) >= 3 * 8  # a short outage is over soon
+
+
+def test_the_longest_pause_is_never_passed_and_a_later_outage_begins_with_short_ones():
+    patience, now, _ = attempts(300.0)
+    assert next(iter(patience)) == 36.0
+    now[0] += 100.0
+    assert next(iter(patience)) == 1.0
+
+
+def test_watches_never_give_up():
     settings = kopf.OperatorSettings()
     handlers.configure(settings)
-    waits = list(itertools.islice(settings.networking.error_backoffs, 1000))
-    assert len(waits) == 1000
-    assert max(waits) <= 15.0  # back soon after the API server is
-    assert (
-        sum(1 for total in itertools.accumulate(waits) if total <= 300) * 8 / 300 <= 1.0
-    )  # of eight watches
+    assert len(list(itertools.islice(settings.networking.error_backoffs, 1000))) == 1000
     assert settings.networking.request_timeout <= 30
     assert settings.watching.inactivity_timeout <= 75

@@ -7,9 +7,8 @@ edges, write progress annotations and add finalizers; these watches only read.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kopf
@@ -25,11 +24,33 @@ from headrace_operator.workqueue import WorkQueue
 _SELECTOR = f"{names.MANAGED_BY}={names.MANAGER}"
 
 
+_FIRST_PAUSE = 1.0  # seconds
+_LONGEST_PAUSE = 36.0  # two attempts in the 70 s after which kopf ends a watch and begins it anew
+
+
 class Patience:
-    """Seconds between attempts of a watch, without an end: eight watches stay below one request a second."""
+    """Seconds between attempts of a watch, without an end: as long as the outage has lasted, within bounds.
+
+    All watches share one, and kopf begins to iterate for each request. The pauses of an outage go on where
+    they were, so that eight watches, each tried twice by aiohttp if connections break, stay below one request
+    a second.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._over = float("-inf")
 
     def __iter__(self) -> Iterator[float]:
-        return itertools.chain((1.0, 2.0, 4.0, 8.0), itertools.repeat(15.0))
+        while True:
+            yield self._pause()
+
+    def _pause(self) -> float:
+        now = self._clock()
+        if now > self._over:
+            self._began = now
+        pause = min(max(now - self._began, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self._over = max(self._over, now + 1.5 * pause + 1.0)  # time for the next attempt to fail
+        return pause
 
 
 def register(registry: kopf.OperatorRegistry, cache: Cache, queue: WorkQueue[Key]) -> None:
