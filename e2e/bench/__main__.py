@@ -2,8 +2,8 @@
 
 Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
 `e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
-thrown away, and the others are left out. `switch` and `gateway` start what they need: the local cluster, and
-Envoy.
+thrown away, and the others are left out. `switch`, `faults`, `outages` and `gateway` start what they need: the
+local cluster, an API server, and Envoy.
 """
 
 import importlib
@@ -34,8 +34,10 @@ STUDIES = (
     "prediction",
     "gateway",
     "switch",
+    "outages",
+    "faults",
 )
-BY_NAME = ("econoserve", "accelgen", "step_budget", "policy_soak", "prediction")
+BY_NAME = ("econoserve", "accelgen", "step_budget", "policy_soak", "prediction", "outages", "faults")
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")
 """Modules with `run(options)` that share one pool; the others have a process each."""

@@ -188,6 +188,17 @@ def test_names_of_services_resolve_inside(cluster):
     assert answer.split()[0] == "10.96.0.1"
 
 
+def test_a_killed_component_comes_back_and_a_held_one_does_not(cluster):
+    pid = (cluster.state / "pids" / "kubelet").read_text()
+    cluster.kill("kubelet")
+    until(lambda: (cluster.state / "pids" / "kubelet").read_text() not in {"", pid}, "another kubelet")
+    with cluster.held("kube-apiserver"):
+        pid = (cluster.state / "pids" / "kube-apiserver").read_text()
+        until(lambda: (cluster.state / "pids" / "kube-apiserver").read_text() not in {"", pid}, "who waits")
+        assert not cluster.healthy()
+    until(cluster.healthy, "the API server again")
+
+
 def test_exposed_service_keeps_its_address(cluster):
     url = cluster.expose("default", "kubernetes", 443)
     trust = ssl.create_default_context(cafile=str(cluster.state / "pki" / "ca.crt"))
