@@ -2,8 +2,8 @@
 
 Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
 `e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
-thrown away, and the others are left out. `switch`, `faults`, `outages` and `gateway` start what they need: the
-local cluster, an API server, and Envoy.
+thrown away, and the others are left out. `switch`, `faults`, `outages` and `gateway` start what they need:
+the local cluster, an API server, and Envoy.
 """
 
 import importlib

@@ -72,7 +72,8 @@ def _commands(files: components.Files, listener: int) -> dict[str, list[str]]:
         "containerd": ["containerd", f"--config={state}/containerd.toml"],
         "kube-apiserver": components.apiserver(files, node, port, 2379),
         "forward": [sys.executable, "-m", "e2e.cluster.forward", node, str(port), str(listener)],
-        "kube-controller-manager": components.controller_manager(files),
+        # As installers have it: who lost its lease in an outage ends, and does not take all nodes for dead.
+        "kube-controller-manager": components.controller_manager(files, "--leader-elect=true"),
         "kube-scheduler": [kube, "kube-scheduler", config, "--leader-elect=false"],
         "kubelet": [
             kube, "kubelet", config, name, f"--config={state}/kubelet.json",

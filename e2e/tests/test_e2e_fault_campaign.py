@@ -3,11 +3,12 @@
 import json
 from collections import Counter
 
+import httpx
 import pytest
 
 from e2e.bench import faults_plan
 from e2e.bench.faults_judge import Away, Damage, Kill, Outage, Record, broken, cause, clear, figures, lost
-from e2e.bench.faults_load import Ask, asks, complaint
+from e2e.bench.faults_load import Ask, Load, asks, complaint
 from e2e.bench.outages import figures as outage_figures
 from e2e.bench.outages import verdict
 from e2e.bench.outages_case import Outage as ApiOutage
@@ -145,3 +146,23 @@ def test_an_outage_held_only_within_every_limit():
     assert len(verdict(Quarrel("status", 0.0, foreign_kept=False, settled_seconds=11.0))) == 3
     shares = outage_figures([HELD, bad, kept], 300.0)
     assert (shares["i07"], shares["i08"], shares["requests_per_second"]) == (0.5, 1.0, 1.1)
+
+
+def gateway(request):
+    match json.loads(request.content)["model"]:
+        case "chat":
+            return httpx.Response(200, text=stream(2, 1))
+        case "code":
+            return httpx.Response(503, text=ERROR)
+        case _:
+            raise httpx.ReadError("broken")
+
+
+async def test_what_came_of_each_request_is_kept():
+    load = Load("http://gateway")
+    async with httpx.AsyncClient(base_url=load.url, transport=httpx.MockTransport(gateway)) as client:
+        for service in ("chat", "code", "none"):
+            await load.send(client, Ask(service, 3, streamed=True, text_seed="seed"))
+    told = [(each.status, each.error.partition(":")[0]) for each in load.records]
+    assert told == [(200, ""), (503, "HTTP 503 service_unavailable"), (None, "ReadError")]
+    assert all(each.ended >= each.sent for each in load.records)
