@@ -3,12 +3,14 @@
 import logging
 import os
 import sys
+from functools import partial
 
 import uvloop
 from kubernetes.aio import client, config
 
 from headrace_sidecar.gateway import settings
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
+from headrace_sidecar.gateway.last_engines import keep
 from headrace_sidecar.gateway.server import serve
 
 
@@ -19,7 +21,7 @@ async def main(chosen: settings.Settings) -> None:
     except config.ConfigException:
         await config.load_kube_config()
     async with client.ApiClient() as api:
-        await serve(chosen, KubernetesSource(api, chosen.watch_namespaces).run)
+        await serve(chosen, partial(keep, KubernetesSource(api, chosen.watch_namespaces).run))
 
 
 if __name__ == "__main__":

@@ -30,21 +30,23 @@ def authority(address: str, port: int) -> str:
 class Service:
     """One service and the IP addresses of its ready engine pods, sorted.
 
-    `since` is when the service was made known (RFC 3339, so that text order is time order).
+    `since` is when the service was made known (RFC 3339, so that text order is time order). `unready` are the
+    addresses of pods that are not ready, and that nobody has ended.
     """
 
     config: GatewayConfig
     addresses: tuple[str, ...] = ()
     since: str = ""
+    unready: tuple[str, ...] = ()
 
     @property
     def key(self) -> ServiceKey:
         """The service's name."""
         return ServiceKey(self.config.namespace, self.config.name)
 
-    def with_addresses(self, addresses: Iterable[str]) -> "Service":
+    def with_addresses(self, addresses: Iterable[str], unready: Iterable[str] = ()) -> "Service":
         """This service with these engines."""
-        return replace(self, addresses=tuple(sorted(addresses)))
+        return replace(self, addresses=tuple(sorted(addresses)), unready=tuple(sorted(unready)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,17 +125,24 @@ def parse(key: ServiceKey, text: str) -> GatewayConfig:
 
 
 def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
-    """Services with the addresses of their ready engines."""
-    addresses: dict[ServiceKey, dict[str, set[str]]] = {}
+    """Services with the addresses of their engines."""
+    ready: dict[ServiceKey, dict[str, set[str]]] = {}
+    unready: dict[ServiceKey, dict[str, set[str]]] = {}
     for each in slices:
         metadata = each["metadata"]
         key = ServiceKey(metadata["namespace"], metadata.get("labels", {}).get(SERVICE_LABEL, ""))
-        family = addresses.setdefault(key, {}).setdefault(each.get("addressType", "IPv4"), set())
+        family = each.get("addressType", "IPv4")
         for endpoint in each.get("endpoints") or ():
-            if (endpoint.get("conditions") or {}).get("ready") is not False:
-                family.update(endpoint.get("addresses") or ())
+            conditions = endpoint.get("conditions") or {}
+            if conditions.get("ready") is False and conditions.get("terminating"):
+                continue
+            kind = unready if conditions.get("ready") is False else ready
+            kind.setdefault(key, {}).setdefault(family, set()).update(endpoint.get("addresses") or ())
     return Catalog.of(
-        [service.with_addresses(_one_family(addresses.get(service.key, {}))) for service in services]
+        service.with_addresses(
+            _one_family(ready.get(service.key, {})), _one_family(unready.get(service.key, {}))
+        )
+        for service in services
     )
 
 
