@@ -1,6 +1,5 @@
 """Kopf only watches for us: by label, and into cache and queue."""
 
-import heapq
 import itertools
 
 import kopf
@@ -74,36 +73,50 @@ async def test_events_queue_the_service_that_they_concern():
     assert registered.cache.pods(KEY) == []
 
 
-def attempts(seconds, watches=8, gives_up=70.0):
-    """When watches ask in vain, each begun anew when kopf's patience with a silent one ends."""
-    now = [0.0]
-    patience = handlers.Patience(lambda: now[0])
-    asked, waiting = [], [(0.01 * n, 0.01 * n + gives_up, iter(patience)) for n in range(watches)]
-    while waiting:
-        at, end, pauses = heapq.heappop(waiting)
-        if at > end:
-            at, end, pauses = end, end + gives_up, iter(patience)
-        if at <= seconds:
-            now[0] = at
-            asked.append(at)
-            heapq.heappush(waiting, (at + next(pauses), end, pauses))
-    return patience, now, asked
+class Watch:
+    """Asks in vain, and begins anew when kopf's patience with a silent watch ends."""
+
+    def __init__(self, patience, at, gives_up=70.0):
+        self._patience, self._gives_up = patience, gives_up
+        self.at, self.end, self._pauses = at, at + gives_up, iter(patience)
+
+    def fail(self):
+        self.at += next(self._pauses)
+        if self.at > self.end:
+            self.at, self._pauses = self.end, iter(self._patience)
+            self.end += self._gives_up
+
+
+class Outage:
+    """Eight watches that share a Patience, until `seconds` have passed."""
+
+    def __init__(self, seconds):
+        self.now, self.asking, self.asked = 0.0, None, []
+        self.patience = handlers.Patience(lambda: self.now, lambda: self.asking)
+        self.watches = [Watch(self.patience, 0.01 * number) for number in range(8)]
+        while (watch := min(self.watches, key=lambda each: each.at)).at <= seconds:
+            self.now, self.asking = watch.at, watch
+            self.asked.append(self.now)
+            watch.fail()
 
 
 def test_watches_soon_ask_seldom_in_an_outage_even_when_each_attempt_counts_twice():
-    _, _, asked = attempts(300.0)
+    asked = Outage(300.0).asked
     assert len(asked) * 2 / 300 <= 0.85  # resync and retries of services come on top
     assert sum(at <= 8.1 for at in asked) >= 3 * 8  # a short outage is over soon
 
 
-def test_the_longest_pause_is_never_passed_and_a_later_outage_begins_with_short_ones():
-    patience, now, _ = attempts(300.0)
-    assert next(iter(patience)) == 36.0
-    now[0] += 100.0
-    assert next(iter(patience)) == 1.0
+def test_a_watch_that_works_again_begins_with_short_pauses_whatever_others_do():
+    outage = Outage(300.0)
+    outage.now, outage.asking = 300.0, Watch(outage.patience, 0.0)
+    assert next(iter(outage.patience)) == 1.0
+    outage.asking = outage.watches[0]
+    assert next(iter(outage.patience)) == 36.0
+    outage.now += 60.0
+    assert next(iter(outage.patience)) == 1.0
 
 
-def test_watches_never_give_up():
+async def test_watches_never_give_up():
     settings = kopf.OperatorSettings()
     handlers.configure(settings)
     assert len(list(itertools.islice(settings.networking.error_backoffs, 1000))) == 1000

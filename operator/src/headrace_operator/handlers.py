@@ -7,9 +7,11 @@ edges, write progress annotations and add finalizers; these watches only read.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import kopf
 
@@ -29,27 +31,32 @@ _LONGEST_PAUSE = 36.0  # two attempts in the 70 s after which kopf ends a watch 
 
 
 class Patience:
-    """Seconds between attempts of a watch, without an end: as long as the outage has lasted, within bounds.
+    """Seconds between attempts of a watch, without an end: as long as it has failed, within bounds.
 
-    All watches share one, and kopf begins to iterate for each request. The pauses of an outage go on where
-    they were, so that eight watches, each tried twice by aiohttp if connections break, stay below one request
-    a second.
+    Kopf begins to iterate for each request, and makes a new request of a watch that was silent for long; the
+    pauses go on where they were. So eight watches, each tried twice by aiohttp where connections break, stay
+    below one request a second. A watch is known by its task.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = self._over = float("-inf")
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        watch: Callable[[], object] = asyncio.current_task,
+    ) -> None:
+        self._clock, self._watch = clock, watch
+        self._failing: WeakKeyDictionary[object, tuple[float, float]] = WeakKeyDictionary()
 
     def __iter__(self) -> Iterator[float]:
         while True:
             yield self._pause()
 
     def _pause(self) -> float:
-        now = self._clock()
-        if now > self._over:
-            self._began = now
-        pause = min(max(now - self._began, _FIRST_PAUSE), _LONGEST_PAUSE)
-        self._over = max(self._over, now + 1.5 * pause + 1.0)  # time for the next attempt to fail
+        now, watch = self._clock(), self._watch()
+        began, over = self._failing.get(watch, (now, now))
+        if now > over:
+            began = now
+        pause = min(max(now - began, _FIRST_PAUSE), _LONGEST_PAUSE)
+        self._failing[watch] = began, now + 1.5 * pause + 1.0  # time for the next attempt to fail
         return pause
 
 
