@@ -9,9 +9,10 @@ Clients send requests to both sample services all the time, half of them streame
 - The API server is away for `--outage` seconds; half-way the picker is killed, which then starts without it.
 
 Writes faults.json. Requests that failed are `requests_lost`, unless the Envoy or the engine that carried them
-was killed. Recovery is counted from the kill, not from the return. `worst_endpoint_gone_seconds` is the time
-until clients of a service whose only engine was killed are told that it has none. `operator_away_share` is 1
-if, while there was no operator, no request was lost and every engine kept its policy. The exit status says
+was killed, or their connections were refused since a kubelet had just started (see `faults_judge.cause`).
+Recovery is counted from the kill, not from the return. `worst_endpoint_gone_seconds` is the time until
+clients of a service whose only engine was killed are told that it has none. `operator_away_share` is 1 if,
+while there was no operator, no request was lost and every engine kept its policy. The exit status says
 whether all limits were kept.
 """
 

@@ -75,15 +75,25 @@ class Damage:
 
 
 def cause(record: Record, kills: Iterable[Kill]) -> str:
-    """`envoy` or `engine` if such a kill excuses the failure of this request, else nothing."""
-    for kill in kills:
-        if kill.part == "envoy" and _overlaps(record, kill.at, kill.back + ROUTED_SECONDS):
-            return "envoy"
-        if kill.part == "engine" and kill.service == record.service:
+    """The kill that excuses the failure of this request, if one does: of its `envoy` or its `engine`.
+
+    Or of the `kubelet`: one that has just started calls every pod of its node unready until it has probed it
+    (before Kubernetes 1.35), Envoy's too, and the Service of the gateway takes no connections for so long.
+    """
+    return next((kill.part for kill in kills if _excuses(kill, record)), "")
+
+
+def _excuses(kill: Kill, record: Record) -> bool:
+    match kill.part:
+        case "envoy":
+            return _overlaps(record, kill.at, kill.back + ROUTED_SECONDS)
+        case "engine":
             last = kill.at if kill.spare else kill.back
-            if _overlaps(record, kill.at, last + ROUTED_SECONDS):
-                return "engine"
-    return ""
+            return kill.service == record.service and _overlaps(record, kill.at, last + ROUTED_SECONDS)
+        case "kubelet":
+            return record.status is None and kill.at <= record.sent <= kill.healed + ROUTED_SECONDS
+        case _:
+            return False
 
 
 def clear(record: Record) -> bool:
@@ -120,6 +130,7 @@ def figures(
         "requests_lost": len(lost(records, kills)),
         "requests_lost_with_their_envoy": sum(part == "envoy" for _, part in causes),
         "requests_lost_with_their_engine": len(by_engine),
+        "connections_refused_after_kubelet_start": sum(part == "kubelet" for _, part in causes),
         "unclear_answers_of_dead_engines": sum(not clear(record) for record in by_engine),
         "engine_restarts": damage.engine_restarts,
         "wrong_deletes": damage.wrong_deletes,

@@ -15,6 +15,7 @@ from e2e.bench.outages_case import Outage as ApiOutage
 from e2e.bench.outages_case import Quarrel
 
 ENVOY = Kill("envoy", at=10.0, back=13.0, healed=14.0)
+KUBELET = Kill("kubelet", at=10.0, back=13.0, healed=14.0)
 ALONE = Kill("engine", at=10.0, back=40.0, healed=41.0, service="code", noticed=11.5)
 SPARED = Kill("engine", at=10.0, back=40.0, healed=41.0, service="chat", spare=True)
 AWAY = Away(began=0.0, ended=45.0, policies_kept=True)
@@ -54,10 +55,14 @@ def test_engines_of_both_services_are_killed_in_turn():
         (ALONE, record(43.0, 43.1, "code", status=503), ""),
         (SPARED, record(11.9, 12.5), "engine"),
         (SPARED, record(12.1, 12.5), ""),
+        (KUBELET, record(10.1, 10.2), "kubelet"),
+        (KUBELET, record(9.9, 10.2), ""),
+        (KUBELET, record(10.1, 10.2, status=503), ""),
+        (KUBELET, record(16.1, 16.2), ""),
         (Kill("picker", at=10.0, back=13.0, healed=14.0), record(9.0, 10.1), ""),
     ],
 )
-def test_only_the_envoy_or_the_engine_that_carried_a_request_excuses_its_loss(kill, failed, excused):
+def test_only_what_carried_a_request_or_would_have_excuses_its_loss(kill, failed, excused):
     assert cause(failed, [kill]) == excused
     assert lost([failed], [kill]) == ([] if excused else [failed])
 
