@@ -12,8 +12,9 @@ Writes faults.json. Requests that failed are `requests_lost`, unless the Envoy o
 was killed, or their connections were refused since a kubelet had just started (see `faults_judge.cause`).
 Recovery is counted from the kill, not from the return. `worst_endpoint_gone_seconds` is the time until
 clients of a service whose only engine was killed are told that it has none. `operator_away_share` is 1 if,
-while there was no operator, no request was lost and every engine kept its policy. The exit status says
-whether all limits were kept.
+while there was no operator, no request was lost and every engine kept its policy. The operator's requests in
+the outage are those that it counts itself, watches not among them. The exit status says whether all limits
+were kept.
 """
 
 import argparse

@@ -1,18 +1,21 @@
 """The kill campaign's plan and judgement, without a cluster."""
 
+import contextlib
 import json
 from collections import Counter
 
 import httpx
 import pytest
 
-from e2e.bench import faults_plan
+from e2e.bench import faults, faults_plan
+from e2e.bench.faults_cluster import Inventory, damage
 from e2e.bench.faults_judge import Away, Damage, Kill, Outage, Record, broken, cause, clear, figures, lost
 from e2e.bench.faults_load import Ask, Load, asks, complaint
 from e2e.bench.outages import figures as outage_figures
 from e2e.bench.outages import verdict
 from e2e.bench.outages_case import Outage as ApiOutage
 from e2e.bench.outages_case import Quarrel
+from e2e.demo.steps import Steps
 
 ENVOY = Kill("envoy", at=10.0, back=13.0, healed=14.0)
 KUBELET = Kill("kubelet", at=10.0, back=13.0, healed=14.0)
@@ -171,3 +174,94 @@ async def test_what_came_of_each_request_is_kept():
     told = [(each.status, each.error.partition(":")[0]) for each in load.records]
     assert told == [(200, ""), (503, "HTTP 503 service_unavailable"), (None, "ReadError")]
     assert all(each.ended >= each.sent for each in load.records)
+
+
+class Scene:
+    """A cluster where each kill takes a second; the third finds an engine restarted and an object gone."""
+
+    def __init__(self):
+        self.now, self.scaled, self.killed, self.changed = 0.0, [], [], []
+        self.cluster = self
+        self.kube = Kube(self.scaled)
+
+    def _kill(self, step, **more):
+        self.killed.append(step.part)
+        self.now += 1.0
+        return Kill(step.part, self.now - 1.0, self.now, self.now, **more)
+
+    def kill(self, step, number):
+        self.changed.append(number)
+        return self._kill(step)
+
+    def kill_engine(self, step):
+        return self._kill(step, service=step.service)
+
+    def inventory(self):
+        late = len(self.killed) >= 3
+        return Inventory(frozenset({"a"} if late else {"a", "b"}), {"a": len(self.killed) // 3})
+
+    def policies(self):
+        return {"a": "LARRY 1"}
+
+    def pods(self, part):
+        return []
+
+    def settled(self):
+        return True
+
+    def operator_requests(self, pods):
+        self.now += 3.0
+        return self.now
+
+    def aim(self, part):
+        return lambda: self.killed.append(part), lambda: True
+
+    def change(self, service, number):
+        self.changed.append(number)
+
+    @contextlib.contextmanager
+    def held(self, component):
+        self.killed.append(component)
+        yield
+
+
+class Kube:
+    def __init__(self, scaled):
+        self._scaled = scaled
+
+    def __call__(self, *arguments):
+        self._scaled.append(arguments[-1])
+
+    def get(self, *_):
+        return {"spec": {"replicas": 2}}
+
+
+@pytest.fixture
+def campaign(monkeypatch):
+    monkeypatch.setattr(faults.time, "sleep", lambda _: None)
+    return faults.Campaign(Scene(), Load(""), Steps())
+
+
+def test_a_campaign_counts_kills_and_what_they_cost(campaign):
+    campaign.kill_parts(faults_plan.kills(seed=0, rounds=1))
+    found = campaign.figures()
+    assert (found["kills"], found["engine_restarts"], found["wrong_deletes"]) == (6, 2, 1)
+    assert campaign.scene.changed == [1, 2, 3, 4, 5, 6]
+
+
+def test_engines_die_while_no_operator_is_there_and_it_comes_back(campaign):
+    campaign.kill_engines(faults_plan.engines(seed=0, count=2))
+    assert campaign.scene.scaled == ["--replicas=0", "--replicas=2"]
+    assert campaign.figures()["operator_away_share"] == 1.0
+
+
+def test_the_picker_dies_while_the_api_server_is_away(campaign):
+    campaign.cut_off(0.0)
+    assert campaign.scene.killed == ["kube-apiserver", "picker"]
+    assert campaign.outage.operator_requests == 3.0
+
+
+def test_engines_that_restart_or_go_are_seen():
+    before = Inventory(frozenset("ab"), {"a": 1, "b": 0})
+    assert damage(before, Inventory(frozenset("ab"), {"a": 2, "b": 0}), killed=1) == Damage(0, 0)
+    assert damage(before, Inventory(frozenset("a"), {"a": 1})) == Damage(1, 1)
