@@ -139,7 +139,7 @@ def profile():
     return models.cost_model("llama-3-8b", "h100", 1).profile
 
 
-def report(recommended=3, replicas=1, doubtful=None, refused=0, **spec):
+def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
     service = parse(body(**SPEC | spec))
     served = models.served(service, None)
     derived = engine(service, served, profile())
@@ -196,7 +196,7 @@ def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
 
 
 def test_nothing_to_change():
-    text = printed(report(recommended=0, replicas=None, doubtful=3, slo={}, refused=2))
+    text = printed(report(recommended=0, replicas=None, doubtful=4, slo={}, refused=2))
     assert "Recommended: keep FCFS, 8192 tokens per step. No other setting is clearly better" in text
     assert "LARRY, 8192 tokens per step looks better above, but not if steps take longer" in text
     assert "Replicas: more than 8 are needed for 90% of the requests" in text
@@ -216,8 +216,15 @@ def test_json_has_everything_a_program_needs():
         "jct_scale_percent": None,
         "assumed": False,
     }
-    assert [each["recommended"] for each in found["policies"]] == [False, False, False, True, False, False]
+    assert [each["name"] for each in found["policies"] if each["recommended"]] == ["LARRY, 8192"]
     assert found["policies"][0]["ttft"] == {"mean": 0.123, "p50": 0.1, "p95": 1.5, "p99": 12.34}
     assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] == "LARRY"
     assert found["trace"]["requests"] == 1200
     assert {"ttft", "tpot", "e2e"} <= found["known_error"]["runs"]["pro6000_8b"].keys()
+
+
+def test_what_a_policy_cannot_have_in_a_simulation_is_said():
+    told = as_json(report(slo={}, prediction={"predictor": "Learned"}))["notes"]
+    assert any(note.startswith("spec.slo sets no targets for the engines to schedule by") for note in told)
+    assert any(note.startswith("spec.prediction.predictor: Learned needs the prompts") for note in told)
+    assert not [note for note in as_json(report())["notes"] if note.startswith(("spec.slo", "spec.pred"))]

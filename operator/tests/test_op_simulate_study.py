@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_world import body
 
+from headrace_engine.contracts import Prediction, Slo
+from headrace_engine.policies import registry
 from headrace_operator.api import parse
 from headrace_operator.simulate import targets
 from headrace_operator.simulate.candidates import candidates, command, patch
@@ -37,26 +39,40 @@ def compared(engine_tokens=8192, **scheduling):
 def test_each_policy_with_each_step_budget():
     found = compared(policy="FCFS")
     assert [each.name for each in found] == [
-        "FCFS, 8192",
-        "FCFS, 2048",
-        "FCFS, 1024",
-        "LARRY, 8192",
-        "LARRY, 2048",
-        "LARRY, 1024",
+        f"{policy}, {budget}"
+        for policy in ("FCFS", "LARRY", "EconoServe", "AccelGen")
+        for budget in ("8192", "SLO", "2048", "1024")
     ]
-    assert [each.current for each in found] == [True, False, False, False, False, False]
+    assert [each.name for each in found if each.current] == ["FCFS, 8192"]
+    for each in found:
+        registry.validate(each.document)
+
+
+@pytest.mark.parametrize(("policy", "now"), [("AccelGen", "AccelGen, SLO"), ("EconoServe", "EconoServe, 8192")])
+def test_a_policys_own_step_budget_is_marked_as_what_it_is(policy, now):
+    assert [each.name for each in compared(policy=policy) if each.current] == [now]
+
+
+def test_engines_schedule_by_the_services_targets_and_lengths_predicted_as_it_asks():
+    raw = body(slo={"ttft": "1s", "jctScalePercent": 200}, prediction={"predictor": "Learned"})
+    for each in candidates(parse(raw), 8192):
+        assert each.simulated.slo == each.document.slo == Slo(ttft_ms=1000, jct_scale_percent=200)
+        assert each.document.prediction == Prediction("Learned")
+        assert each.simulated.prediction == Prediction("Quantile")  # a trace has no prompts to learn from
+    raw = body(prediction={"predictor": "Quantile", "quantilePercent": 70})
+    assert {each.simulated.prediction.quantile_percent for each in candidates(parse(raw), 8192)} == {70}
 
 
 def test_a_fixed_budget_of_the_engines_own_is_no_other():
-    assert len(compared(2048, policy="FCFS")) == 4
+    assert len(compared(2048, policy="FCFS")) == 12
     found = compared(2048, policy="LARRY", stepBudget={"mode": "Fixed", "tokens": 4096})
     assert [each.name for each in found if each.current] == ["LARRY, 2048"]
 
 
 def test_a_budget_that_a_target_decides_is_another():
     raw = body(slo={"tbt": "50ms"}, scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}})
-    found = candidates(parse(raw), 8192)
-    assert (found[0].in_words, found[0].current) == ("LARRY, SLO-bound tokens per step", True)
+    [now] = [each for each in candidates(parse(raw), 8192) if each.current]
+    assert now.in_words == "LARRY, as many tokens per step as the targets allow"
 
 
 def test_a_scaled_target_is_shown_as_what_it_is():
@@ -68,7 +84,7 @@ def test_a_scaled_target_is_shown_as_what_it_is():
 
 def test_the_services_own_settings_come_first():
     found = compared(policy="LARRY", larry={"alpha": 77}, stepBudget={"mode": "Fixed", "tokens": 512})
-    assert len(found) == 7
+    assert len(found) == 17
     assert (found[0].name, found[0].current) == ("LARRY (alpha 77), 512", True)
 
 
@@ -145,6 +161,9 @@ def test_a_study_compares_confirms_and_counts():
     assert found.candidates[found.recommended].name == "LARRY, 8192"
     assert found.doubtful is None
     assert found.replicas == 3
+    first = simulate.jobs[: len(found.candidates)]
+    assert [job.policy for job in first] == [each.document for each in found.candidates]
+    assert {job.replicas for job in first} == {2}
     assert len(set(map(str, simulate.jobs))) == len(simulate.jobs)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.contracts import PolicyDocument, Prediction, StepBudget
 from headrace_engine.policies import parameters, registry
 from headrace_operator.api import LLMService, policy_document
 from headrace_operator.api.serving import block_name
 
-POLICIES = ("FCFS", "LARRY")
-STEP_TOKENS = (None, 2048, 1024)  # stepBudget: Engine, then Fixed
+SLO = "SLO"  # instead of a number of tokens
+STEP_BUDGETS = (StepBudget("Engine"), StepBudget("SLO"), StepBudget("Fixed", 2048), StepBudget("Fixed", 1024))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,30 @@ class Candidate:
 
     @property
     def in_words(self) -> str:
-        """`FCFS, 2048 tokens per step`."""
+        """`FCFS, 2048 tokens per step`, `AccelGen, as many tokens per step as the targets allow`."""
+        if self.document.step_budget.mode == "SLO":
+            return f"{self.name.removesuffix(SLO)}as many tokens per step as the targets allow"
         return f"{self.name} tokens per step"
+
+    @property
+    def simulated(self) -> PolicyDocument:
+        """The document to simulate with: `Learned` needs the prompts, which no trace has."""
+        if self.document.prediction.predictor != "Learned":
+            return self.document
+        return replace(self.document, prediction=Prediction()).sealed()
 
 
 def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
-    """Each policy with default settings and each step budget below `engine_tokens`, and the service's own.
+    """Every policy with default settings and each step budget that is one of its own, and the service's.
 
     `engine_tokens` is the engine's --max-num-batched-tokens: a fixed budget of as much is the engine's own.
     """
     current = policy_document(service)
-    budgets = [tokens for tokens in STEP_TOKENS if tokens is None or tokens < engine_tokens]
     documents = [
-        PolicyDocument(policy, {}, _step_budget(tokens), current.slo, current.prediction).sealed()
-        for policy in POLICIES
-        for tokens in budgets
+        PolicyDocument(policy, {}, budget, current.slo, current.prediction).sealed()
+        for policy in registry.names()
+        for budget in STEP_BUDGETS
+        if budget.tokens is None or budget.tokens < engine_tokens
     ]
     wanted = _effect(current, engine_tokens)
     found = [
@@ -76,10 +85,6 @@ def command(service: LLMService, change: Mapping[str, Any]) -> str:
     )
 
 
-def _step_budget(tokens: int | None) -> StepBudget:
-    return StepBudget("Engine", None) if tokens is None else StepBudget("Fixed", tokens)
-
-
 def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, str]:
     """What the document comes to: policy, settings with their defaults, tokens per step."""
     settings = parameters.parse(registry.POLICIES[document.policy].Params, document.parameters, "")
@@ -89,7 +94,7 @@ def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, 
 def _tokens(document: PolicyDocument, engine_tokens: int) -> str:
     """How many tokens a step takes, or that its target decides."""
     if document.step_budget.mode == "SLO":
-        return "SLO-bound"
+        return SLO
     return str(min(document.step_budget.tokens or engine_tokens, engine_tokens))
 
 

@@ -103,6 +103,16 @@ def notes(report: Report) -> list[str]:
     found = list(report.engine.notes)
     if settings.prefix_caching and not any(arrival.prefix for arrival in arrivals):
         found.append("the trace does not say which prompts begin alike: the prefix cache never helps here")
+    if report.slo_assumed:
+        found.append(
+            "spec.slo sets no targets for the engines to schedule by: EconoServe, AccelGen and step budgets of "
+            "mode SLO run without any here, as they would there"
+        )
+    if report.service.spec.prediction.predictor == "Learned":
+        found.append(
+            "spec.prediction.predictor: Learned needs the prompts, which a trace does not hold; Quantile "
+            "predicts instead"
+        )
     fitted = report.profile.max_context
     beyond = sum(arrival.tokens > fitted for arrival in arrivals) / len(arrivals) if fitted else 0.0
     if beyond:

@@ -29,12 +29,12 @@ class Study:
 
 def study(simulate: Simulate, candidates: Sequence[Candidate], replicas: int, most: int) -> Study:
     """Compare the candidates on `replicas` engines, and find how many of up to `most` the best one needs."""
-    figures = simulate([Job(each.document, replicas) for each in candidates], "policies")
+    figures = simulate([Job(each.simulated, replicas) for each in candidates], "policies")
     current = next(number for number, each in enumerate(candidates) if each.current)
     recommended, doubtful = best(figures, current), None
     if recommended != current and not _holds(simulate, candidates, recommended, current, replicas):
         recommended, doubtful = current, recommended
-    document = candidates[recommended].document
+    document = candidates[recommended].simulated
     known = {replicas: figures[recommended]}
 
     def enough(numbers: Sequence[int]) -> list[bool]:
@@ -55,6 +55,6 @@ def study(simulate: Simulate, candidates: Sequence[Candidate], replicas: int, mo
 
 
 def _holds(simulate: Simulate, candidates: Sequence[Candidate], new: int, old: int, replicas: int) -> bool:
-    jobs = [Job(candidates[which].document, replicas, *doubt) for doubt in DOUBTS for which in (new, old)]
+    jobs = [Job(candidates[which].simulated, replicas, *doubt) for doubt in DOUBTS for which in (new, old)]
     figures = simulate(jobs, "the same with dearer steps")
     return all(holds(better, than) for better, than in zip(figures[::2], figures[1::2], strict=True))
