@@ -75,8 +75,8 @@ async def measure(url: str, kube: Kube, names: Sequence[str], steps: Steps) -> d
                 took = await asyncio.gather(
                     *(asyncio.to_thread(services.schedule, kube, name, scheduling(number)) for name in names)
                 )
-                seconds.append(max(took))
-                each = ", ".join(f"{name} {value:.2f} s" for name, value in zip(names, took, strict=True))
+                seconds.append(max(change.total for change in took))
+                each = ", ".join(f"{name} {each.total:.2f} s" for name, each in zip(names, took, strict=True))
                 steps.say(f"  {number + 1}: {scheduling(number)}: {each}, {in_flight[-1]} in flight")
         finally:
             load.cancel()

@@ -9,7 +9,7 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,17 +107,23 @@ class Watch:
 
     def until(self, holds: Callable[[Object], bool], timeout: float) -> float:
         """When the first version came for which `holds` (on the monotonic clock); raises TooLateError."""
+        return self.times((holds,), timeout)[0]
+
+    def times(self, all_hold: Sequence[Callable[[Object], bool]], timeout: float) -> list[float]:
+        """When each of these held first, one after another or at once; raises TooLateError."""
         deadline = time.monotonic() + timeout
         last: Object = {}
-        while True:
+        found: list[float] = []
+        while len(found) < len(all_hold):
             try:
                 at, last = self._versions.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 raise TooLateError(
                     f"{self._what}: not in {timeout:.0f} s; last status {last.get('status')}"
                 ) from None
-            if holds(last):
-                return at
+            while len(found) < len(all_hold) and all_hold[len(found)](last):
+                found.append(at)
+        return found
 
 
 def replicas(manifest: Object) -> int:

@@ -5,6 +5,7 @@ Waiting prints a service's conditions whenever they change, in the operator's ow
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -90,20 +91,28 @@ def describe(service: Object) -> str:
     return counts
 
 
-def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> float:
-    """`kubectl patch` a service's scheduling; seconds until every replica has applied it, says the operator.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of scheduling that every replica has applied, says the operator; in seconds."""
 
-    Raises TooLateError.
-    """
+    total: float  # from before `kubectl patch` started
+    applied: float  # from when the API server had it
+
+
+def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> Change:
+    """`kubectl patch` a service's scheduling and wait for every replica; raises TooLateError."""
     with kube.watch(NAMESPACE, "llmservice", name) as watch:
         asked = time.monotonic()
         patched = kube.patch(NAMESPACE, "llmservice", name, {"spec": {"scheduling": scheduling}})
         generation = patched["metadata"]["generation"]
-        applied = watch.until(
-            lambda service: service["metadata"]["generation"] >= generation and policy_applied(service),
-            timeout,
+
+        def accepted(service: Object) -> bool:
+            return bool(service["metadata"]["generation"] >= generation)
+
+        taken, applied = watch.times(
+            (accepted, lambda service: accepted(service) and policy_applied(service)), timeout
         )
-    return applied - asked
+    return Change(applied - asked, applied - taken)
 
 
 def pod_lives(kube: Kube) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The replay as a live table in a terminal, as plain lines elsewhere; and the comparison after it."""
+"""The replay as a live table in a terminal, as plain lines elsewhere; and the table that ends it."""
 
 import asyncio
 import math
@@ -73,8 +73,8 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
 
 
 def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
-    """Before and after: a row per service and policy."""
-    table = Table(title="The same requests before and after the change (p50 / p95)")
+    """A row per service and policy."""
+    table = Table(title="The same requests under each policy in turn (p50 / p95)")
     for heading in ("service", "policy", "requests", "errors", "TTFT", "TBT", "JCT", "SLO met"):
         table.add_column(heading, justify="left" if heading in {"service", "policy"} else "right")
     for service, policy, summary in rows:

@@ -1,10 +1,12 @@
-"""Which requests the demo sends: the same stretch of the trace twice, around a change of policy.
+"""Which requests the demo sends: the same stretch of the trace once for each policy, one right after another.
 
-    warm-up   measured under FCFS   the change         measured under LARRY
-    ├─ 5 s ─┼─────── 40 s ───────┼─ 5 s, in flight ─┼─────── 40 s ───────┤
+    FCFS                     LARRY                     EconoServe
+    ├─ 5 s ─┼──── 25 s ────┼─ 5 s ─┼──── 25 s ────┼─ 5 s ─┼ ...
+     lead     measured       lead     measured       lead
 
-The stretches before both measured parts are the same requests too, so that both start from a like load. What
-is in flight at the change is counted as sent under the policy before it.
+The leads are the same requests too. A policy changes at the start of a lead, with requests in flight; those
+count for the policy that they were sent under. What one policy leaves waiting, the next one has to serve, so
+rows are no fair comparison of policies: `e2e.bench` makes those.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +15,14 @@ from dataclasses import dataclass
 from e2e.data import recorded
 from e2e.demo.metrics import Sample, Summary, Targets, summarise
 from e2e.demo.replay import Call
+from headrace_engine.policies import registry
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_engine.sim.workloads.shape import Scale, thin, window
 
+POLICIES = registry.names()  # in this order; the sample services start with the first
 LEAD = 5.0  # seconds before each measured part
-MEASURED = 40.0  # seconds of each measured part
-SWITCH_AT = LEAD + MEASURED  # when the policy changes, on the replay's clock
+MEASURED = 25.0  # seconds of each measured part
+PART = LEAD + MEASURED  # a policy's time, on the replay's clock
 
 TRACE_START = 1654.802052  # seconds into the hour; a busy stretch with bursts
 SCALE = Scale(prompt_divisor=4, output_divisor=2, prompt_limit=1400, output_limit=300)
@@ -38,16 +42,16 @@ PARTS: Mapping[str, Part] = {"chat": Part(every=2, offset=0), "code": Part(every
 def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
     """All requests of the replay."""
     trace = recorded.azure_conversation()
-    stretch = window(trace, TRACE_START, LEAD + MEASURED)
+    stretch = window(trace, TRACE_START, PART)
     return [
         Call(
-            at=half * SWITCH_AT + request.at,
+            at=turn * PART + request.at,
             service=service,
             prompt_tokens=request.prompt_tokens,
             output_tokens=request.output_tokens,
-            text_seed=f"{service}-{half}-{number}",
+            text_seed=f"{service}-{turn}-{number}",
         )
-        for half in (0, 1)
+        for turn in range(len(POLICIES))
         for service, part in parts.items()
         for number, request in enumerate(_thinned(stretch, part))
     ]
@@ -55,29 +59,26 @@ def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
 
 def phase(at: float) -> str:
     """What the replay is doing `at` seconds after its start."""
-    half, since = divmod(at, SWITCH_AT)
-    if half > 1:
+    turn, since = divmod(at, PART)
+    if turn >= len(POLICIES):
         return "last answers"
+    policy = POLICIES[int(turn)]
     if since < LEAD:
-        return "warm-up" if half == 0 else "changing the policy"
-    return "under FCFS" if half == 0 else "under LARRY"
-
-
-def halves(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Requests sent in the measured parts, before and after the change."""
-    before = [sample for sample in samples if LEAD <= sample.sent < SWITCH_AT]
-    after = [sample for sample in samples if sample.sent >= SWITCH_AT + LEAD]
-    return before, after
+        return f"changing to {policy}" if turn else "warm-up"
+    return f"under {policy}"
 
 
 def rows(samples: Sequence[Sample], targets: Mapping[str, Targets]) -> list[tuple[str, str, Summary]]:
-    """The comparison: service, policy, what was measured."""
-    before, after = halves(samples)
+    """The table: service, policy, what was measured of the requests sent in its measured part."""
     return [
-        (service, policy, summarise((s for s in part if s.service == service), wanted))
+        (service, policy, summarise((s for s in _measured(samples, turn) if s.service == service), wanted))
         for service, wanted in targets.items()
-        for policy, part in (("FCFS", before), ("LARRY", after))
+        for turn, policy in enumerate(POLICIES)
     ]
+
+
+def _measured(samples: Sequence[Sample], turn: int) -> list[Sample]:
+    return [sample for sample in samples if turn * PART + LEAD <= sample.sent < (turn + 1) * PART]
 
 
 def _thinned(stretch: Sequence[Arrival], part: Part) -> Iterator[Arrival]:

@@ -1,12 +1,15 @@
 """When a service counts as serving, what is said while it does not, and the sample services' own files."""
 
+import contextlib
 import copy
+import time
 
 import pytest
 
 from e2e.demo import __main__ as demo
 from e2e.demo import services
-from e2e.demo.metrics import Targets
+from e2e.demo.kube import TooLateError, Watch
+from e2e.demo.metrics import Sample, Targets
 from e2e.demo.steps import Steps
 from e2e.demo.target import SAMPLES, SettingError, connect
 
@@ -80,7 +83,7 @@ def test_on_the_users_cluster_the_end_is_theirs_and_no_figure_is_kept(monkeypatc
     monkeypatch.setattr(demo.results, "write", lambda *arguments, **_: written.append(arguments))
     target = connect({"CLUSTER": "current", "REGISTRY": "r", "TAG": "1", "SAMPLES": str(SAMPLES)})
     demo._invite(target, "http://127.0.0.1:5", Steps())
-    demo._conclude(1.0, True, Steps(), keep=not target.reopen)
+    demo._conclude(1.0, True, Steps(), {"failed": 0}, keep=not target.reopen)
     said = capsys.readouterr().out
     assert "make down" not in said
     assert "helm uninstall headrace --namespace headrace-system" in said
@@ -96,3 +99,67 @@ def test_on_the_users_cluster_the_end_is_theirs_and_no_figure_is_kept(monkeypatc
 def test_a_wrong_setting_is_named(settings, said):
     with pytest.raises(SettingError, match=said):
         connect(settings)
+
+
+class Cluster:
+    """Takes a patch; the service's versions come at these times on the monotonic clock."""
+
+    def __init__(self, *versions):
+        self.versions = versions
+        self.patches = []
+
+    @contextlib.contextmanager
+    def watch(self, *_what):
+        watch = Watch("llmservice headrace-demo/chat")
+        for version in self.versions:
+            watch._versions.put(version)
+        yield watch
+
+    def patch(self, _namespace, _kind, name, change):
+        self.patches.append((name, change))
+        return {"metadata": {"generation": 4}}
+
+
+def test_a_change_counts_from_the_patch_and_from_its_acceptance():
+    before, applied = service(), service()
+    accepted = copy.deepcopy(before)
+    accepted["metadata"]["generation"] = applied["metadata"]["generation"] = 4
+    for each in applied["status"]["conditions"]:
+        each["observedGeneration"] = 4
+    start = time.monotonic()
+    late = Cluster((start, before), (start + 10, accepted))
+    with pytest.raises(TooLateError):
+        services.schedule(late, "chat", {"policy": "EconoServe"}, timeout=0)
+    assert late.patches == [("chat", {"spec": {"scheduling": {"policy": "EconoServe"}}})]
+    in_time = Cluster(*late.versions, (start + 12, applied))
+    change = services.schedule(in_time, "chat", {"policy": "EconoServe"}, timeout=0)
+    assert change.applied == pytest.approx(2)
+    assert 11 < change.total <= 12
+    at_once = Cluster((start + 10, applied))
+    assert services.schedule(at_once, "chat", {"policy": "EconoServe"}, timeout=0).applied == 0
+
+
+def test_what_the_walk_took_and_cost_is_told_and_kept(monkeypatch, capsys):
+    written = {}
+    monkeypatch.setattr(demo.results, "write", lambda *told, **_: written.update(told[2]) or SAMPLES)
+    monkeypatch.setattr(demo, "REPOSITORY", SAMPLES)
+    samples = [Sample("chat", 1.0, ttft=0.1), Sample("code", 2.0, error="HTTP 503")]
+    changes = {
+        "LARRY": {"chat": services.Change(1.2, 0.6), "code": services.Change(1.1, 0.7)},
+        "AccelGen": {"chat": services.Change(0.9, 0.41), "code": services.Change(0.8, 0.4)},
+    }
+    demo._report(samples, changes, 0, Steps())
+    demo._conclude(180.0, False, Steps(), demo._figures(samples, changes, 0), keep=True)
+    said = capsys.readouterr().out
+    assert "patch to LARRY, on every engine after: chat 0.60 s (1.20 s with kubectl's own start)" in said
+    assert "2 requests, 1 failed; 0 restarts" in said
+    assert written == {
+        "second_seconds": 180.0,
+        "requests": 2,
+        "failed": 1,
+        "restarts": 0,
+        "larry_applied_seconds": 0.7,
+        "larry_with_kubectl_seconds": 1.2,
+        "accelgen_applied_seconds": 0.41,
+        "accelgen_with_kubectl_seconds": 0.9,
+    }

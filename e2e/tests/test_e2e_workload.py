@@ -1,47 +1,55 @@
-"""The demo's two halves carry the same requests, and each sample lands in the half it was sent in."""
+"""The demo sends the same requests under every policy; each sample counts for the one it was sent under."""
 
-from e2e.demo import workload
+from e2e.demo import services, workload
 from e2e.demo.metrics import Sample, Targets
+from e2e.demo.target import SAMPLES
 
 
-def test_both_halves_send_the_same_requests_with_other_texts():
+def test_every_policy_gets_the_same_requests_with_other_texts():
     calls = workload.calls()
-    first = [c for c in calls if c.at < workload.SWITCH_AT]
-    second = [c for c in calls if c.at >= workload.SWITCH_AT]
-    assert [
-        (round(c.at + workload.SWITCH_AT, 6), c.service, c.prompt_tokens, c.output_tokens) for c in first
-    ] == [(round(c.at, 6), c.service, c.prompt_tokens, c.output_tokens) for c in second]
-    assert len({c.text_seed for c in calls}) == len(calls)
+    parts = [
+        [
+            (round(c.at - turn * workload.PART, 6), c.service, c.prompt_tokens, c.output_tokens)
+            for c in calls
+            if turn * workload.PART <= c.at < (turn + 1) * workload.PART
+        ]
+        for turn in range(4)
+    ]
+    assert parts[0]
+    assert parts == [parts[0]] * 4
+    assert len({c.text_seed for c in calls}) == len(calls) == 4 * len(parts[0])
 
 
 def test_every_request_fits_the_sample_services():
     assert max(c.prompt_tokens + c.output_tokens for c in workload.calls()) <= 2048
 
 
+def test_the_walk_takes_every_policy_from_the_one_that_the_samples_start_with():
+    assert workload.POLICIES == ("FCFS", "LARRY", "EconoServe", "AccelGen")
+    assert {manifest["spec"]["scheduling"]["policy"] for manifest in services.load(SAMPLES).values()} == {
+        workload.POLICIES[0]
+    }
+
+
 def test_phases_follow_the_clock():
-    ends = [
-        0.0,
-        workload.LEAD,
-        workload.SWITCH_AT,
-        workload.SWITCH_AT + workload.LEAD,
-        2 * workload.SWITCH_AT,
-    ]
+    part, lead = workload.PART, workload.LEAD
+    ends = [0.0, lead, part, part + lead, 2 * part, 3 * part + lead, 4 * part]
     assert [workload.phase(at) for at in ends] == [
         "warm-up",
         "under FCFS",
-        "changing the policy",
+        "changing to LARRY",
         "under LARRY",
+        "changing to EconoServe",
+        "under AccelGen",
         "last answers",
     ]
 
 
 def test_only_the_measured_parts_are_compared():
-    times = [1.0, workload.LEAD, workload.SWITCH_AT + 1, workload.SWITCH_AT + workload.LEAD + 1, 89.0]
+    part, lead = workload.PART, workload.LEAD
+    times = [1.0, lead, part + 1, part + lead, 2 * part - 1, 3 * part + lead]
     samples = [Sample("chat", at, ttft=0.1, mean_tbt=0.1, max_tbt=0.1, jct=1.0) for at in times]
     rows = workload.rows(samples, {"chat": Targets(), "code": Targets()})
-    assert [(service, policy, summary.requests) for service, policy, summary in rows] == [
-        ("chat", "FCFS", 1),
-        ("chat", "LARRY", 2),
-        ("code", "FCFS", 0),
-        ("code", "LARRY", 0),
-    ]
+    counts = {(service, policy): summary.requests for service, policy, summary in rows if summary.requests}
+    assert counts == {("chat", "FCFS"): 1, ("chat", "LARRY"): 2, ("chat", "AccelGen"): 1}
+    assert len(rows) == 8

@@ -48,7 +48,9 @@ def test_each_policy_with_each_step_budget():
         registry.validate(each.document)
 
 
-@pytest.mark.parametrize(("policy", "now"), [("AccelGen", "AccelGen, SLO"), ("EconoServe", "EconoServe, 8192")])
+@pytest.mark.parametrize(
+    ("policy", "now"), [("AccelGen", "AccelGen, SLO"), ("EconoServe", "EconoServe, 8192")]
+)
 def test_a_policys_own_step_budget_is_marked_as_what_it_is(policy, now):
     assert [each.name for each in compared(policy=policy) if each.current] == [now]
 
