@@ -20,7 +20,7 @@ from pathlib import Path
 
 from e2e.bench import results, study
 from e2e.bench.cases import ASKED
-from e2e.bench.engine_outputs import MARK
+from e2e.bench.engine_outputs import MARK, Report
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument, Slo, StepBudget, codec
 from headrace_engine.cost import catalog
@@ -64,6 +64,17 @@ def documents() -> list[PolicyDocument]:
         found.append(PolicyDocument(name, step_budget=StepBudget("SLO"), slo=SLO))
         found.append(PolicyDocument(name, step_budget=StepBudget("Fixed", 256), slo=SLO))
     return [document.sealed() for document in found]
+
+
+def extremes() -> list[PolicyDocument]:
+    """Every policy with each of its numbers at its least and at its most."""
+    return [
+        PolicyDocument(name, {key: schema[bound]}, slo=SLO).sealed()
+        for name in registry.names()
+        for key, schema in registry.parameter_schema(name)["properties"].items()
+        for bound in ("minimum", "maximum")
+        if schema.get(bound) not in (None, schema["default"])
+    ]
 
 
 def arrivals(count: int) -> Iterator[Arrival]:
@@ -133,19 +144,27 @@ def resident() -> int:
 
 
 def outputs_changed() -> int:
-    """Answers of the real engine that differ from those of vLLM's own scheduler, over all documents."""
+    """Answers of the real engine that differ from those of vLLM's own scheduler.
+
+    Over all documents, each alone and in a walk through them under load. Raises RuntimeError if a step fell
+    back on vLLM's order, or if the walk met no requests.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder:
         root = Path(folder)
         model.write(root / "model")
         for name in ("control", "stats"):
             (root / "headrace" / name).mkdir(parents=True)
-        [stock] = _outputs(root, {})
-        texts = [codec.dumps(document) for document in documents()]
-        ours = _outputs(root, {"HEADRACE_DIR": str(root / "headrace")}, *texts)
-    return sum(answer != right for each in ours for answer, right in zip(each, stock, strict=True))
+        stock = _report(root, {})["stock"]
+        texts = [codec.dumps(document) for document in (*documents(), *extremes())]
+        ours = _report(root, {"HEADRACE_DIR": str(root / "headrace")}, *texts)
+    fallbacks = ours["rounds"][-1]["fallback_steps"]
+    if fallbacks or not ours["walk"]:
+        raise RuntimeError(f"{fallbacks} fallback steps, {len(ours['walk'])} rounds of the walk")
+    served = [*(each["tokens"] for each in ours["rounds"]), *ours["walk"]]
+    return sum(answer != right for each in served for answer, right in zip(each, stock, strict=True))
 
 
-def _outputs(root: Path, extra: dict[str, str], *texts: str) -> list[list[list[int]]]:
+def _report(root: Path, extra: dict[str, str], *texts: str) -> Report:
     environment = {name: value for name, value in os.environ.items() if name != "HEADRACE_DIR"}
     environment |= {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     done = subprocess.run(
@@ -159,7 +178,7 @@ def _outputs(root: Path, extra: dict[str, str], *texts: str) -> list[list[list[i
     lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     if not lines:
         raise RuntimeError(f"the engine said nothing: {done.stderr[-2000:]}")
-    found: list[list[list[int]]] = json.loads(lines[0].removeprefix(MARK))
+    found: Report = json.loads(lines[0].removeprefix(MARK))
     return found
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import headrace_engine
+from e2e.bench import engine_outputs
 from e2e.cluster import model
+from headrace_engine.contracts import PolicyDocument, codec
 from headrace_engine.control.boot import read_boot
 from headrace_engine.control.paths import stats_paths
 
@@ -51,18 +53,28 @@ def test_policies_change_no_token(tmp_path):
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
-    command = [sys.executable, HERE / "ep_engine_run.py", tmp_path / "tiny", "FCFS", "CHAOS", "LARRY"]
+    policies = ("FCFS", "CHAOS", "LARRY", "EconoServe", "AccelGen")
+    documents = [codec.dumps(PolicyDocument(policy)) for policy in policies]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=880, check=False
+        [sys.executable, engine_outputs.__file__, tmp_path / "tiny", *documents],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=880,
+        check=False,
     )
-    reports = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-    assert reports, done.stdout[-3000:] + done.stderr[-3000:]
-    fcfs, chaos, larry = json.loads(reports[0].removeprefix("REPORT "))
+    found = [line for line in done.stdout.splitlines() if line.startswith(engine_outputs.MARK)]
+    assert found, done.stdout[-3000:] + done.stderr[-3000:]
+    report = json.loads(found[0].removeprefix(engine_outputs.MARK))
+    fcfs, chaos, *others = report["rounds"]
 
     boot = read_boot(stats_paths(tmp_path / "headrace").boot)
     assert (boot.mode, boot.plugin_version) == ("Policy", PLUGIN_VERSION)
-    assert larry["fallback_steps"] == 0
+    assert others[-1]["fallback_steps"] == 0
     assert chaos["step"] - fcfs["step"] > 1.5 * fcfs["step"]
     assert chaos["preemptions"] > fcfs["preemptions"]
-    assert chaos["tokens"] == fcfs["tokens"]
-    assert larry["tokens"] == fcfs["tokens"]
+    for each in (chaos, *others):
+        assert each["tokens"] == fcfs["tokens"]
+    assert report["walk"]  # requests were served while policies changed
+    assert all(tokens == fcfs["tokens"] for tokens in report["walk"])

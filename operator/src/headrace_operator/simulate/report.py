@@ -105,8 +105,8 @@ def notes(report: Report) -> list[str]:
         found.append("the trace does not say which prompts begin alike: the prefix cache never helps here")
     if report.slo_assumed:
         found.append(
-            "spec.slo sets no targets for the engines to schedule by: EconoServe, AccelGen and budgets of mode "
-            "SLO run without any here, as they would there"
+            "spec.slo sets no targets for the engines to schedule by: EconoServe, AccelGen and step budgets "
+            "of mode SLO run without any here, as they would there"
         )
     if report.service.spec.prediction.predictor == "Learned":
         found.append(
