@@ -147,17 +147,17 @@ def latencies(found: Found) -> str:
 
 
 def parts(found: Found) -> str:
-    """Variants, patience and accuracy at the point."""
+    """Variants, patience and accuracy at the point, those on one seed."""
     rows: list[Sequence[Cell]] = []
     stock = versus.best(found, KV, KV.point, "normalized_mean")
-    kinds = {"EconoServe": OURS, "live": LIVE, **cases.CLAIRVOYANTS, **cases.at_point()}
-    for name, kind in kinds.items():
-        runs = versus.runs(KV, KV.point, kind)
+    alone = cases.at_point()
+    for name, kind in {"EconoServe": OURS, "live": LIVE, **cases.CLAIRVOYANTS, **alone}.items():
+        runs = versus.runs(KV, KV.point, kind, 1 if name in alone else None)
         rows.append(
             (
                 name,
                 *(
-                    f"{versus.ratio(found, runs, stock, figure).value:.2f}"
+                    f"{versus.ratio(found, runs, stock[: len(runs)], figure).value:.2f}"
                     for figure in ("normalized_mean", "jct_mean", "ttft_mean", "wait_max")
                 ),
                 *(_percent(found, runs, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
@@ -219,10 +219,9 @@ def rivals(found: Found) -> str:
                 )
             )
     note = (
-        "One seed. Orca, SRTF and FastServe keep the model's whole context for each request. DistServe is "
-        "two "
-        "GPUs, its load that of both together, KV moving at 300 GB/s; `sim/disaggregated.py` says what is "
-        "modelled."
+        "One seed. Orca, SRTF and FastServe keep the model's whole context for each request; they serve "
+        f"{cases.FEW} requests. DistServe is two GPUs, its load that of both together, KV at 300 GB/s; "
+        "`sim/disaggregated.py` says what is modelled."
     )
     header = ("system: load", "JCT per token, s", "mean JCT, s", "longest wait, s", "JCT within 2x")
     return f"{report.table((*header, 'KV in use', 'preemptions'), rows)}\n\n{note}"

@@ -30,9 +30,10 @@ from e2e.data import recorded
 from headrace_engine.adapter.link import FileLink, Link
 from headrace_engine.adapter.scheduler import PolicyScheduler
 from headrace_engine.adapter.telemetry import Telemetry
-from headrace_engine.contracts import PolicyDocument
+from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.control.paths import policy_path
 from headrace_engine.control.policy_file import write_policy
+from headrace_engine.policies import registry
 from headrace_engine.sim.clock import VirtualClock
 from headrace_engine.sim.loop import VirtualEngine
 from headrace_engine.sim.scheduler import make_request, make_scheduler
@@ -44,7 +45,8 @@ SETTINGS = EngineSettings(num_blocks=27_648, block_size=16, max_num_seqs=256, ma
 SHORTER = Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_limit=2000)
 ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrived
 WARM_UP_STEPS = 150  # after which all places are filled
-POLICIES = {"fcfs": PolicyDocument("FCFS"), "larry": PolicyDocument("LARRY")}
+SLO = Slo(ttft_ms=1000, tbt_ms=100, jct_scale_percent=500)  # so that deadlines have to be looked at
+POLICIES = {name.lower(): PolicyDocument(name, slo=SLO) for name in registry.names()}
 
 
 @dataclass(slots=True)

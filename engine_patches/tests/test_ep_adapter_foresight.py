@@ -4,6 +4,7 @@ import pytest
 from ep_adapter_trial import MARKS, Trial
 from ep_sim import Line, load, settings
 
+from headrace_engine.adapter.targets import read_wishes
 from headrace_engine.contracts import PerRequest, PolicyDocument, Prediction, Slo
 from headrace_engine.control.records import PredictorCode, Target
 from headrace_engine.policies.composition import Policy
@@ -105,3 +106,12 @@ def test_records_and_board_tell_of_targets_and_predictions():
         0,
     )
     assert board.step_tokens == 512
+
+
+def test_a_responses_body_brings_its_wishes_to_the_scheduler():
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+
+    body = {"model": "chat", "input": "Hello", "vllm_xargs": {"headrace_ttft_ms": 250}}
+    sampling = ResponsesRequest(**body).to_sampling_params(16, {})
+    wishes = read_wishes("resp_1", sampling.extra_args, Slo(per_request=PerRequest(ttft_ms=1)))
+    assert wishes.targets == Targets(ttft=0.25)

@@ -2,7 +2,8 @@
 
 The gateway takes it from headers, `x-headrace-ttft-ms` and so on, and hands it on in `x-request-id`, which
 vLLM makes part of the request's id for chat and text completions: `<id>~headrace~250~~~80~`, one field for
-each of `WISHES` in their order, empty for none. In a body it is `vllm_xargs`, `headrace_ttft_ms` and so on.
+each of `WISHES` in their order, empty for none. In a body it is `vllm_xargs`, `headrace_ttft_ms` and so on;
+that is the only way for `/v1/responses`, whose id vLLM takes from the body.
 """
 
 from __future__ import annotations

@@ -14,10 +14,28 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import field
 
+from headrace_engine.policies.parameters import doc
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 SAMPLES = 64  # about so many looks make the average output
+
+
+def patience(default: int) -> int:
+    """The field of a policy's `Params`, in percent; 0 turns the ageing off."""
+    return field(
+        default=default,
+        metadata=doc(
+            "How much may overtake a request: once the engine has started this much work since it joined, it"
+            " goes ahead of all others. 100 is the most work that has waited at once since the queue was last"
+            " empty, which bounds waiting about as order of arrival would. Lower is stricter; 0 never moves"
+            " anyone ahead, and long requests may starve.",
+            unit="percent",
+            minimum=0,
+            maximum=10_000,
+        ),
+    )
 
 
 class Ageing:

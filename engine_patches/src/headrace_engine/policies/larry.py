@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
+from headrace_engine.policies import ageing
 from headrace_engine.policies.admission import prompt_fits
 from headrace_engine.policies.ageing import Ageing
 from headrace_engine.policies.composition import Policy
@@ -45,18 +46,7 @@ class Params:
             maximum=100_000,
         ),
     )
-    patience: int = field(
-        default=150,
-        metadata=doc(
-            "How much may overtake a request: once the engine has started this much work since it joined, it"
-            " goes ahead of all others. 100 is the most work that has waited at once since the queue was last"
-            " empty, which bounds waiting about as order of arrival would. Lower is stricter; 0 never moves"
-            " anyone ahead (the paper's form), and long prompts may starve.",
-            unit="percent",
-            minimum=0,
-            maximum=10_000,
-        ),
-    )
+    patience: int = ageing.patience(150)
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:

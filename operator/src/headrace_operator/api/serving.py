@@ -76,8 +76,8 @@ class PerRequest(Block):
     enabled: bool = live(
         "Whether requests may bring targets of their own and a hint of how long their output will be: "
         "headers x-headrace-ttft-ms, x-headrace-tbt-ms, x-headrace-jct-ms and x-headrace-output-tokens with "
-        "chat and text completions, or headrace_ttft_ms and so on in the vllm_xargs of any body. What is no "
-        "number or not allowed is ignored and counted.",
+        "chat and text completions, or headrace_ttft_ms and so on in the vllm_xargs of any body, also of "
+        "/v1/responses, where headers say nothing. What is no number or not allowed is ignored and counted.",
         False,
     )
     min_ttft: Duration | None = live(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace_engine.policies import ageing
 from headrace_engine.policies.accelgen.giving_way import GivingWay
 from headrace_engine.policies.accelgen.order import UrgencyOrder
 from headrace_engine.policies.accelgen.steps import Steps
@@ -52,17 +53,7 @@ class Params:
             "MostUrgent",
         ),
     )
-    patience: int = field(
-        default=300,
-        metadata=doc(
-            "How much may overtake a request, as with LARRY: once the engine has started this much work since"
-            " it joined, it goes ahead of all others. 100 is the most work that has waited at once since the"
-            " queue was last empty. 0 never moves anyone ahead.",
-            unit="percent",
-            minimum=0,
-            maximum=10_000,
-        ),
-    )
+    patience: int = ageing.patience(300)
     ordering: bool = field(
         default=True, metadata=flag("Order by urgency; false is order of arrival (the paper's /Order).")
     )

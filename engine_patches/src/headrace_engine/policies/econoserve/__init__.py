@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace_engine.policies import ageing
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.econoserve.ledger import Ledger
 from headrace_engine.policies.econoserve.lengths import Lengths
@@ -106,17 +107,7 @@ class Params:
             maximum=100,
         ),
     )
-    patience: int = field(
-        default=200,
-        metadata=doc(
-            "How much may overtake a request, as with LARRY: once the engine has started this much work since"
-            " it joined, it goes ahead of all others. 100 is the most work that has waited at once since the"
-            " queue was last empty. 0 never moves anyone ahead, and long requests may starve.",
-            unit="percent",
-            minimum=0,
-            maximum=10_000,
-        ),
-    )
+    patience: int = ageing.patience(200)
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
