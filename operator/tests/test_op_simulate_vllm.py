@@ -9,6 +9,8 @@ import pytest
 import yaml
 from op_world import body
 
+from headrace_engine.policies import registry
+
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]  # three processes import vLLM on however few cores
 
 
@@ -55,7 +57,14 @@ def test_a_policy_is_recommended_where_long_prompts_hold_up_short_ones(tmp_path)
     stock = by_name["FCFS, 8192"]
     assert stock["current"]
     assert stock["requests"] == 160
-    assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] == "LARRY"
+    assert {each["scheduling"]["policy"] for each in found["policies"]} == set(registry.names())
+    assert {each["scheduling"]["stepBudget"]["mode"] for each in found["policies"]} == {
+        "Engine",
+        "Fixed",
+        "SLO",
+    }
+    assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] != "FCFS"
+    assert by_name["LARRY, 8192"]["met"]["all"] > stock["met"]["all"] + 0.2
     best = by_name[found["recommended"]["name"]]
     assert best["met"]["all"] > stock["met"]["all"] + 0.2
     assert best["ttft"]["mean"] < stock["ttft"]["mean"]
