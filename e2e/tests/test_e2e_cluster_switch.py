@@ -7,6 +7,7 @@ import pytest
 
 from e2e.bench import switch
 from e2e.demo import services
+from e2e.demo.workload import POLICIES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
@@ -17,7 +18,7 @@ async def test_a_change_under_load_costs_no_request_and_changes_no_token(stage):
     async with aiohttp.ClientSession(stage.url) as session:
         await switch.clients(session, undisturbed, rounds=1)
         load = asyncio.create_task(switch.clients(session, disturbed))
-        for change in ({"policy": "LARRY", "larry": {"alpha": 3}}, {"policy": "FCFS"}, {"policy": "LARRY"}):
+        for change in ({"policy": "LARRY", "larry": {"alpha": 3}}, *({"policy": each} for each in POLICIES)):
             await asyncio.to_thread(stage.until, lambda: disturbed.in_flight, 60, "requests in flight")
             for name in stage.samples:
                 await asyncio.to_thread(services.schedule, stage.kube, name, change)

@@ -1,5 +1,6 @@
 """When a service counts as serving, what is said while it does not, and the sample services' own files."""
 
+import asyncio
 import contextlib
 import copy
 import time
@@ -163,3 +164,29 @@ def test_what_the_walk_took_and_cost_is_told_and_kept(monkeypatch, capsys):
         "accelgen_applied_seconds": 0.41,
         "accelgen_with_kubectl_seconds": 0.9,
     }
+
+
+async def test_the_walk_asks_each_service_for_each_next_policy_while_requests_are_sent(monkeypatch):
+    asked, walked, loop = [], asyncio.Event(), asyncio.get_running_loop()
+
+    def schedule(_kube, name, scheduling):
+        asked.append((name, scheduling["policy"]))
+        if len(asked) == 6:
+            loop.call_soon_threadsafe(walked.set)
+        return services.Change(1.0, 0.5)
+
+    async def replay(_url, _calls, progress):
+        progress.samples.append(Sample("chat", 0.0))
+        await walked.wait()
+        return progress.samples
+
+    monkeypatch.setattr(demo.workload, "PART", 0.0)
+    monkeypatch.setattr(demo.workload, "phase", lambda _at: "")
+    monkeypatch.setattr(demo.services, "schedule", schedule)
+    monkeypatch.setattr(demo, "replay", replay)
+    samples, changes = await demo._replay("", None, {"chat": Targets(), "code": Targets()}, Steps())
+    assert len(samples) == 1
+    walk = ["LARRY", "EconoServe", "AccelGen"]
+    assert list(changes) == walk
+    assert [policy for _, policy in asked] == [policy for policy in walk for _ in range(2)]
+    assert all(change.keys() == {"chat", "code"} for change in changes.values())
