@@ -5,7 +5,9 @@ plan's iterator, pulled one request at a time; with no plan, or outside a step, 
 queue: order of joining, preempted requests in front. `len` always counts all.
 
 Who joins or leaves is told to the policy, but never while a step's iterator is alive: changes within a step
-are told at its end, in their order.
+are told at its end, in their order. Whom vLLM took and put back, since its grammar is not compiled yet or
+another LoRA adapter has no room, has waited all along: of those nothing is told, or they would join anew in
+every step and never grow old.
 """
 
 from __future__ import annotations
@@ -43,10 +45,18 @@ class PlanQueue(RequestQueue):
 
     def end(self) -> None:
         """Show everything again, and tell who joined and left meanwhile."""
-        untold, self._untold = self._untold, None
+        untold, self._untold = self._untold or [], None
         self._admitted = self._head = None
-        for tell, request in untold or ():
-            tell(request)
+        left: set[Request] = set()
+        put_back: set[Request] = set()
+        for tell, request in untold:
+            if tell is self._left:
+                left.add(request)
+            elif request in left:
+                put_back.add(request)
+        for tell, request in untold:
+            if request not in put_back:
+                tell(request)
 
     def add_request(self, request: Request) -> None:
         """At the end."""

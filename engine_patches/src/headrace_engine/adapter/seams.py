@@ -37,6 +37,7 @@ ATTRIBUTES = (
     "block_size",
     "kv_cache_config",
     "kv_cache_manager",
+    "lora_config",
     "max_num_running_reqs",
     "need_mamba_block_aligned_split",
     "num_spec_tokens",

@@ -47,6 +47,8 @@ class StepPlanner:
         for request in yielding.preempted:
             self._preempt(request)
         for request in yielding.hidden:
+            if scheduler.lora_config is not None and request.lora_request is not None:
+                continue  # vLLM would give its adapter's place away in this step, and stop at the next
             # schedule() first counts the step up, then skips requests whose eligible step is not reached.
             eligible = scheduler.current_step + 2
             request.next_decode_eligible_step = max(request.next_decode_eligible_step, eligible)  # type: ignore[attr-defined]

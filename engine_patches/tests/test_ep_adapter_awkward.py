@@ -1,0 +1,162 @@
+"""What requests may bring along, on the real scheduler under every policy: nobody lost, nothing leaked.
+
+LoRA adapters with fewer places than names, grammars that take a while to compile, hints that are wrong by ten
+times, a single token of output, and clients that leave at any time.
+"""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from ep_adapter_trial import BASES, MARKS, Trial
+
+from headrace_engine.contracts import PerRequest, PolicyDocument, Slo
+from headrace_engine.control.records import ErrorCode
+from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.plan import Yielding
+
+pytestmark = MARKS
+
+SLO = Slo(ttft_ms=800, tbt_ms=20, jct_ms=8000, per_request=PerRequest(ttft_ms=1, tbt_ms=1, jct_ms=1))
+DOCUMENTS = {
+    "FCFS": PolicyDocument("FCFS", slo=SLO),
+    "LARRY": PolicyDocument("LARRY", slo=SLO),
+    "EconoServe": PolicyDocument("EconoServe", slo=SLO),
+    "EconoServe as published": PolicyDocument(
+        "EconoServe", {"variant": "Full", "order": "ThreeKeys", "paddingPercent": 15}, slo=SLO
+    ),
+    "AccelGen": PolicyDocument("AccelGen", slo=SLO),
+}
+POLICIES = pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+COMPILING = 12  # steps until a grammar is there
+
+
+def lora(number):
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(f"adapter-{number}", number, "/nowhere") if number else None
+
+
+def awkward(count=60, seed=5):
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.scheduler import make_request
+
+    rng, at, requests = random.Random(seed), START, []
+    for number in range(count):
+        at += rng.expovariate(20)
+        prompt, output = rng.choice((1, 16, 100, 400, 900)), rng.choice((1, 2, 40, 190))
+        request = make_request(str(number), prompt, output, at, lora_request=lora(rng.randrange(4)))
+        hint = rng.choice((None, max(1, output // 10), 10 * output))
+        if hint is not None:
+            request.sampling_params.extra_args = {"headrace_output_tokens": hint}
+        requests.append(request)
+    return requests
+
+
+class Grammars:
+    """Some requests wait for theirs, as vLLM has them wait; call it before each step."""
+
+    def __init__(self, requests, every=3):
+        from vllm.v1.request import RequestStatus
+
+        self.waiting = dict.fromkeys(requests[::every], COMPILING)
+        self.ready = RequestStatus.WAITING
+        for request in self.waiting:
+            request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+            request.structured_output_request = SimpleNamespace(grammar=None)
+
+    def __call__(self, known):
+        for request in [each for each in self.waiting if each.request_id in known]:
+            self.waiting[request] -= 1
+            if not self.waiting[request]:
+                del self.waiting[request]
+                request.status, request.structured_output_request = self.ready, None
+
+
+@BASES
+@POLICIES
+def test_adapters_grammars_and_wrong_hints(asynchronous, document):
+    trial, requests = Trial(asynchronous, document), awkward()
+    trial.scheduler.lora_config = SimpleNamespace(max_loras=1)
+    grammars = Grammars(requests)
+    trial.engine.before_step = lambda: grammars(trial.scheduler.requests)
+    trial.run(requests)
+    assert not grammars.waiting
+    assert trial.link.board.fallback_steps == 0
+    assert trial.link.board.error_code == ErrorCode.NONE
+
+
+@BASES
+@POLICIES
+def test_clients_that_leave_at_any_time(asynchronous, document):
+    from vllm.v1.request import RequestStatus
+
+    trial, requests = Trial(asynchronous, document), awkward(seed=6)
+    rng, gone = random.Random(0), set()
+
+    def leave():
+        if trial.engine.steps % 4 == 0 and trial.scheduler.requests:
+            name = rng.choice(list(trial.scheduler.requests))
+            trial.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+            gone.add(name)
+
+    trial.engine.before_step = leave
+    trial.engine.run(requests)
+    assert gone
+    assert set(trial.engine.finished) == {request.request_id for request in requests} - gone
+    assert trial.pool.get_num_free_blocks() == trial.free_at_first
+    assert len(trial.scheduler.waiting) == 0
+    assert trial.link.board.fallback_steps == 0
+
+
+@POLICIES
+def test_a_cache_that_hardly_holds_one_prompt(document):
+    trial = Trial(False, document, blocks=70)  # of 16 tokens
+    trial.run(
+        [request for request in awkward(24) if request.num_prompt_tokens < 900 or request.max_tokens < 99]
+    )
+    assert trial.link.board.fallback_steps == 0
+
+
+class Ageless:
+    """FCFS that counts how often it hears of each request."""
+
+    def __init__(self):
+        self.queue, self.joined, self.left = [], [], []
+
+    def add(self, request):
+        self.queue.append(request)
+        self.joined.append(request.request_id)
+
+    def discard(self, request):
+        self.queue.remove(request)
+        self.left.append(request.request_id)
+
+    def ranked(self, _view):
+        yield from list(self.queue)
+
+
+def test_who_is_put_back_has_waited_all_along():
+    order, requests = Ageless(), awkward(20)
+    for request in requests:
+        request.lora_request = None
+    trial = Trial(False, DOCUMENTS["FCFS"], blocks=4096)
+    trial.force(lambda: Policy(order))
+    grammars = Grammars(requests, every=1)
+    trial.engine.before_step = lambda: grammars(trial.scheduler.requests)
+    trial.run(requests)
+    assert sorted(order.joined) == sorted(order.left) == sorted(each.request_id for each in requests)
+
+
+def test_who_has_an_adapter_is_not_hidden():
+    """Else its place goes to another adapter, and vLLM stops when both run."""
+    requests = awkward(30)
+    trial = Trial(False, DOCUMENTS["FCFS"])
+    trial.scheduler.lora_config = SimpleNamespace(max_loras=1)
+
+    def hide_half(view):
+        return Yielding(None, view.running[::2]) if len(view.running) > 1 else Yielding()
+
+    trial.force(lambda: Policy(yielder=hide_half))
+    trial.run(requests)
+    assert trial.link.board.fallback_steps == 0
