@@ -47,7 +47,7 @@ class StepPlanner:
         for request in yielding.preempted:
             self._preempt(request)
         for request in yielding.hidden:
-            if scheduler.lora_config is not None and request.lora_request is not None:
+            if scheduler.lora_config is not None and request.lora_request is not None:  # type: ignore[attr-defined]
                 continue  # vLLM would give its adapter's place away in this step, and stop at the next
             # schedule() first counts the step up, then skips requests whose eligible step is not reached.
             eligible = scheduler.current_step + 2
