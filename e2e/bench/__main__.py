@@ -33,11 +33,16 @@ STUDIES = (
     "plan_cost",
     "prediction",
     "gateway",
+    "attacks",
+    "follow",
     "switch",
     "outages",
     "faults",
 )
-BY_NAME = ("econoserve", "accelgen", "step_budget", "policy_soak", "prediction", "outages", "faults")
+BY_NAME = (
+    *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
+    *("attacks", "follow", "outages", "faults"),
+)
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")
 """Modules with `run(options)` that share one pool; the others have a process each."""

@@ -1,7 +1,7 @@
 """The real picker on a file, for the benchmark: `python -m e2e.bench.gateway_picker FILE ADS PICKS HTTP`.
 
 All is as in a cluster but the source of the catalog: a JSON list of {"config": GatewayConfig, "addresses":
-[IP]}, read again whenever it changes. The last three are ports.
+[IP], "since": time, optional}, read again whenever it changes. The last three are ports.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def file_source(path: Path) -> Source:
 def read_catalog(path: Path) -> Catalog:
     """The catalog in a file."""
     return Catalog.of(
-        Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]))
+        Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]), each.get("since", ""))
         for each in orjson.loads(path.read_bytes())
     )
 

@@ -8,6 +8,7 @@ router, and balances the same engines by round robin. All are children of this p
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class Rig:
         """Start the engines' process; `kind` is `instant` or `queues`."""
         ports = (str(self.ports["engine"]), str(self.ports["sidecar"]))
         module = ("-m", "e2e.bench.gateway_engines")
-        process = self._start("engines", [sys.executable, *module, kind, *ports, *addresses], reads=True)
+        process = self.start("engines", [sys.executable, *module, kind, *ports, *addresses], reads=True)
         assert process.stdout is not None
         if process.stdout.readline() != b"ready\n":
             raise RigError(f"the engines did not start: see {self.folder / 'engines.log'}")
@@ -76,10 +77,10 @@ class Rig:
         """Start the picker's process."""
         ports = [str(self.ports[name]) for name in ("ads", "picks", "http")]
         module = ("-m", "e2e.bench.gateway_picker")
-        self._start("picker", [sys.executable, *module, str(self.folder / "catalog.json"), *ports])
+        self.start("picker", [sys.executable, *module, str(self.folder / "catalog.json"), *ports])
 
-    def start_envoy(self) -> None:
-        """Start the gateway's Envoy."""
+    def start_envoy(self, edit: Callable[[dict[str, Any]], None] | None = None, **others: Any) -> None:
+        """Start the gateway's Envoy with `others` of the bootstrap's settings, its document edited."""
         settings = Bootstrap(
             picker_host=HOST,
             ads_port=self.ports["ads"],
@@ -88,8 +89,12 @@ class Rig:
             port=self.ports["gateway"],
             ready_port=self.ports["ready"],
             admin_port=self.ports["admin"],
+            **others,
         )
-        self._envoy("envoy", bootstrap(settings))
+        document = bootstrap(settings)
+        if edit is not None:
+            edit(document)
+        self._envoy("envoy", document)
 
     def start_plain(self, addresses: Sequence[str]) -> None:
         """Start the Envoy without a picker."""
@@ -146,6 +151,12 @@ class Rig:
         """CPU time of a process so far."""
         return cpu_seconds(self.processes[name].pid)
 
+    def kill(self, name: str) -> None:
+        """End a process without letting it say farewell."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
     def stop(self, *names: str) -> None:
         """End these processes, or all."""
         going = [self.processes.pop(name) for name in names or tuple(self.processes)]
@@ -170,9 +181,10 @@ class Rig:
         path.write_text(json.dumps(document))
         identity = ("--service-node", "bench", "--service-cluster", "headrace")
         flags = ("--concurrency", "1", "-l", "warning", "--disable-hot-restart")
-        self._start(name, [envoy_binary(), "-c", str(path), *identity, *flags])
+        self.start(name, [envoy_binary(), "-c", str(path), *identity, *flags])
 
-    def _start(self, name: str, command: list[str], *, reads: bool = False) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: list[str], *, reads: bool = False) -> subprocess.Popen[bytes]:
+        """Start a process that ends with the rig; what it prints goes to `folder/name.log` or is read."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE if reads else log, stderr=log)
         self.processes[name] = process
@@ -228,6 +240,12 @@ def cpu_seconds(pid: int) -> float:
     """Time that the threads of a process were on a CPU, to the nanosecond."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_ports(count: int) -> list[int]:

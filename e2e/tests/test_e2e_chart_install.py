@@ -26,6 +26,7 @@ from e2e import helm
 from e2e.cluster import binaries, places
 from e2e.cluster.control_plane import WORKLOADS, ControlPlane
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
+from headrace_sidecar.gateway import lease
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(400)]
@@ -137,7 +138,7 @@ def test_every_pod_is_allowed_where_pod_security_is_restricted(kubectl, release)
     def created():
         return sorted(kubectl("get", "pods", "-n", helm.NAMESPACE, "-o", path).split())
 
-    eventually(lambda: created() == ["gateway", "gateway", "operator", "picker"])
+    eventually(lambda: created() == ["gateway", "gateway", "operator", "picker", "picker"])
     [test] = (m for m in helm.render() if m["kind"] == "Pod")
     kubectl("apply", "--dry-run=server", "-n", helm.NAMESPACE, "-f", "-", stdin=test)
 
@@ -306,11 +307,24 @@ def test_the_operator_works_with_its_permissions_alone(kubectl, release, as_acco
 
 async def test_the_picker_works_with_its_permissions_alone(kubectl, release, as_account):
     release.install()
-    published = asyncio.Event()
+    published, led = asyncio.Event(), asyncio.Event()
     settings = kubernetes_client.Configuration()
     await kubernetes_config.load_kube_config(str(as_account("picker")), client_configuration=settings)
+
+    def holder():
+        path = "jsonpath={.spec.holderIdentity}"
+        return kubectl("get", "lease", "headrace-picker", "-n", helm.NAMESPACE, "-o", path)
+
     async with kubernetes_client.ApiClient(settings) as api:
         source = KubernetesSource(api, ())
         running = asyncio.create_task(source.run(lambda _: published.set()))
         await asyncio.wait_for(published.wait(), 120)
         running.cancel()
+        electing = asyncio.create_task(
+            lease.elect(api, helm.NAMESPACE, "headrace-picker", "picker-0", lambda _: led.set())
+        )
+        await asyncio.wait_for(led.wait(), 120)
+        assert await asyncio.to_thread(holder) == "picker-0"
+        electing.cancel()
+        await asyncio.wait([electing])
+    assert holder() == ""

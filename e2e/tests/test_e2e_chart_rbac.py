@@ -25,6 +25,7 @@ PICKER = {
     "/configmaps": {"list", "watch"},
     "discovery.k8s.io/endpointslices": {"list", "watch"},
 }
+LEASES = {(None, "headrace-picker-lease"): {"coordination.k8s.io/leases": {"create", "get", "update"}}}
 
 
 def permissions(role):
@@ -50,27 +51,42 @@ def test_cluster_wide():
         (None, "headrace-operator"): OPERATOR,
         (None, "headrace-picker"): PICKER,
     }
-    assert not roles(manifests, "Role")
+    assert roles(manifests, "Role") == LEASES
+
+
+def test_only_the_release_namespace_has_leases_and_only_their_own_can_be_changed():
+    for role in (m for m in helm.render({"watchNamespaces": ["llm"]}) if m["kind"] == "Role"):
+        for rule in role["rules"]:
+            if "leases" in rule["resources"]:
+                assert role["metadata"].get("namespace", helm.NAMESPACE) == helm.NAMESPACE
+                assert rule["verbs"] == ["create"] or rule["resourceNames"] == [
+                    role["metadata"]["name"].removesuffix("-lease")
+                ]
 
 
 def test_watched_namespaces_get_a_role_each_and_the_cluster_none():
     manifests = helm.render({"watchNamespaces": ["llm", "chat"]})
     assert not roles(manifests, "ClusterRole")
-    assert roles(manifests, "Role") == {
-        (namespace, f"headrace-{component}"): granted
-        for namespace in ("llm", "chat")
-        for component, granted in (("operator", OPERATOR), ("picker", PICKER))
-    }
+    assert (
+        roles(manifests, "Role")
+        == {
+            (namespace, f"headrace-{component}"): granted
+            for namespace in ("llm", "chat")
+            for component, granted in (("operator", OPERATOR), ("picker", PICKER))
+        }
+        | LEASES
+    )
 
 
 @pytest.mark.parametrize("watched", [[], ["llm", "chat"]])
 def test_each_binding_joins_a_role_to_its_own_account(watched):
     manifests = helm.render({"watchNamespaces": watched})
     bindings = [m for m in manifests if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]
-    assert len(bindings) == 2 * max(1, len(watched))
+    assert len(bindings) == 2 * max(1, len(watched)) + len(LEASES)
     for binding in bindings:
         name = binding["metadata"]["name"]
         assert binding["roleRef"]["name"] == name
         assert binding["kind"] == binding["roleRef"]["kind"] + "Binding"
         [subject] = binding["subjects"]
-        assert subject == {"kind": "ServiceAccount", "name": name, "namespace": helm.NAMESPACE}
+        account = name.removesuffix("-lease")
+        assert subject == {"kind": "ServiceAccount", "name": account, "namespace": helm.NAMESPACE}

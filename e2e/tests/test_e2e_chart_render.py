@@ -1,6 +1,8 @@
 """What the chart renders is valid for each Kubernetes it supports, locked down, and named as agreed."""
 
 import json
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,11 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier wh
 
 VALUES = {
     "defaults": {},
-    "one of each": {"gateway": {"replicas": 1}, "networkPolicies": {"enabled": False}},
+    "one of each": {
+        "gateway": {"replicas": 1},
+        "picker": {"replicas": 1},
+        "networkPolicies": {"enabled": False},
+    },
     "two namespaces": {"watchNamespaces": ["llm", "chat"]},
     "no definitions": {"crds": {"enabled": False}},
     "exposed": {
@@ -32,6 +38,15 @@ VALUES = {
             "rules": {"enabled": True, "labels": {"release": "prometheus"}},
             "dashboards": {"enabled": True},
         },
+    },
+    "secured": {
+        "gateway": {
+            "tls": {"secretName": "certificate"},
+            "apiKeys": {"secretName": "clients"},
+            "service": {"port": 443},
+            "resources": {"limits": {"memory": "1.5Gi"}},
+        },
+        "picker": {"replicas": 1},
     },
     "placed": {
         "image": {"registry": "example.com/llm", "tag": "v1", "pullSecrets": [{"name": "pull"}]},
@@ -93,7 +108,7 @@ def test_every_pod_is_restricted(case):
         assert security["runAsNonRoot"], name
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert spec.get("hostNetwork", spec.get("hostPID", False)) is False, name
-        for container in spec["containers"]:
+        for container in [*spec.get("initContainers", ()), *spec["containers"]]:
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
                 "readOnlyRootFilesystem": True,
@@ -123,11 +138,12 @@ def test_selectors_reach_their_own_pods_only(defaults):
         assert reached(policy["spec"]["podSelector"]["matchLabels"]) == {workload}
     for workload in ("picker", "gateway"):
         assert reached(of(defaults, "Service", f"headrace-{workload}")["spec"]["selector"]) == {workload}
-    budget = of(defaults, "PodDisruptionBudget", "headrace-gateway")
-    assert reached(budget["spec"]["selector"]["matchLabels"]) == {"gateway"}
+    for workload in ("picker", "gateway"):
+        budget = of(defaults, "PodDisruptionBudget", f"headrace-{workload}")
+        assert reached(budget["spec"]["selector"]["matchLabels"]) == {workload}
 
 
-def test_a_single_gateway_has_no_budget_that_would_block_a_node_drain():
+def test_what_runs_once_has_no_budget_that_would_block_a_node_drain():
     assert not of(helm.render(VALUES["one of each"]), "PodDisruptionBudget")
 
 
@@ -156,15 +172,59 @@ def test_the_address_shown_to_users_follows_the_service():
 
     assert url({"gateway": {"service": {"port": 8000}}}) == "http://headrace-gateway.headrace-system.svc:8000"
     assert url(VALUES["exposed"]) == "https://llm.example.com"
+    assert url(VALUES["secured"]) == "https://headrace-gateway.headrace-system.svc"
 
 
 def test_envoy_finds_the_picker_and_drains_before_it_stops(defaults):
     bootstrap = yaml.safe_load(of(defaults, "ConfigMap", "headrace-envoy")["data"]["envoy.yaml"])
     picker = of(defaults, "Service", "headrace-picker")
     assert f"{picker['metadata']['name']}.headrace-system.svc" in str(bootstrap)
+    assert picker["spec"]["clusterIP"] == "None"  # each picker has an address of its own
     spec = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
-    drain = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    _, _, hook = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    drain = int(re.search(r"^sleep (\d+)$", hook, re.MULTILINE)[1])
     assert drain < spec["terminationGracePeriodSeconds"]
+    admin = bootstrap["admin"]["address"]["socket_address"]
+    assert f"/dev/tcp/{admin['address']}/{admin['port_value']}" in hook
+
+
+def test_the_hook_that_drains_says_so_to_envoy_and_outlives_its_absence(defaults):
+    spec = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
+    shell, flag, hook = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    with socket.create_server(("127.0.0.1", 0)) as admin:
+        port = admin.getsockname()[1]
+        hook = hook.replace("/9901", f"/{port}").replace("sleep 60", "echo slept")
+        with subprocess.Popen([shell, flag, hook], stdout=subprocess.PIPE, text=True) as running:
+            connection, _ = admin.accept()
+            with connection:
+                assert connection.recv(4096).startswith(b"POST /healthcheck/fail HTTP/1.1\r\nhost: envoy\r\n")
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            assert running.communicate(timeout=60)[0] == "slept\n"
+    done = subprocess.run([shell, flag, hook], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "slept\n"
+
+
+def test_secrets_are_mounted_where_they_are_read():
+    manifests = helm.render(VALUES["secured"])
+    spec = of(manifests, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
+    [envoy], [keys] = spec["containers"], spec["initContainers"]
+    secrets = {each["name"]: each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each}
+    assert secrets == {"tls": "certificate", "api-keys": "clients"}
+    mounts = {each["name"]: each["mountPath"] for each in envoy["volumeMounts"]}
+    assert "api-keys" not in mounts
+    files = of(manifests, "ConfigMap", "headrace-envoy")["data"]
+    assert mounts["tls"] in files["certificate.yaml"]
+    command, shared = keys["command"], {each["name"]: each["mountPath"] for each in keys["volumeMounts"]}
+    assert command[-2] == shared["api-keys"]
+    assert command[-1].startswith(mounts["run"])
+    assert command[-1] in files["envoy.yaml"]
+    monitors = yaml.safe_load(files["envoy.yaml"])["overload_manager"]["resource_monitors"]
+    assert [int(m["typed_config"]["max_heap_size_bytes"]) for m in monitors[1:]] == [3 << 29]
+
+
+def test_a_limit_that_is_no_quantity_is_refused():
+    with pytest.raises(helm.HelmError, match=r"gateway\.resources\.limits\.memory: lots"):
+        helm.render({"gateway": {"resources": {"limits": {"memory": "lots"}}}})
 
 
 @pytest.mark.envoy

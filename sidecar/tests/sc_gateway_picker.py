@@ -1,6 +1,9 @@
-"""Runs the real picker on a catalog file: `python sc_gateway_picker.py FILE ADS_PORT PICKS_PORT HTTP_PORT`.
+"""Runs the real picker on a catalog file:
 
-The file is read again and again; an empty one means that the catalog is not known yet.
+    python sc_gateway_picker.py FILE ADS_PORT PICKS_PORT HTTP_PORT [ADDRESS LEADER]
+
+The file is read again and again; an empty one means that the catalog is not known yet. LEADER is a file with
+the address of the picker that leads; it stands for the Lease.
 """
 
 import asyncio
@@ -13,7 +16,7 @@ import uvloop
 
 from headrace_engine.contracts import GatewayConfig, decode
 from headrace_sidecar.gateway.catalog import Catalog, Service
-from headrace_sidecar.gateway.server import Publish, serve
+from headrace_sidecar.gateway.server import Publish, alone, serve
 from headrace_sidecar.gateway.settings import Settings
 
 
@@ -30,6 +33,19 @@ def file_source(path: Path):
     return run
 
 
+def file_election(path: Path, me: str):
+    async def run(lead) -> None:
+        led = False
+        while True:
+            now = await asyncio.to_thread(path.read_text) == me
+            if now != led:
+                led = now
+                lead(led)
+            await asyncio.sleep(0.02)
+
+    return run
+
+
 def read(text: str) -> Catalog:
     return Catalog.of(
         [
@@ -41,6 +57,8 @@ def read(text: str) -> Catalog:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    ads_port, picks_port, http_port = map(int, sys.argv[2:])
-    settings = Settings(address="127.0.0.1", ads_port=ads_port, picks_port=picks_port, http_port=http_port)
-    uvloop.run(serve(settings, file_source(Path(sys.argv[1]))))
+    ads_port, picks_port, http_port = map(int, sys.argv[2:5])
+    address, leader = (*sys.argv[5:], "127.0.0.1", "")[:2]
+    settings = Settings(address=address, ads_port=ads_port, picks_port=picks_port, http_port=http_port)
+    elect = file_election(Path(leader), address) if leader else alone
+    uvloop.run(serve(settings, file_source(Path(sys.argv[1])), elect))

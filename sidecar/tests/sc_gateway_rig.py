@@ -158,6 +158,7 @@ class Rig:
         self.port, self.ready_port, self.admin_port, *others = free_ports(8)
         self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port = others
         self.url = f"http://127.0.0.1:{self.port}"
+        self.settings = {}  # more of the bootstrap's
         self.picker = None
         self.envoy = None
         self.tests = 0
@@ -187,6 +188,7 @@ class Rig:
             port=self.port,
             ready_port=self.ready_port,
             admin_port=self.admin_port,
+            **self.settings,
         )
         path = self.folder / "envoy.json"
         document = bootstrap(settings)
@@ -197,6 +199,7 @@ class Rig:
             http2 = options["explicit_http_config"]["http2_protocol_options"]
             http2["connection_keepalive"] = {"interval": PING_INTERVAL, "timeout": PING_TIMEOUT}
         _picker_uri(document)["timeout"] = PICKER_TIMEOUT
+        self.edit(document)
         path.write_text(json.dumps(document))
         with (self.folder / "envoy.log").open("ab") as log:
             self.envoy = subprocess.Popen(
@@ -204,9 +207,14 @@ class Rig:
                     str(ENVOY),
                     *("-c", str(path), "--service-node", "test", "--service-cluster", "headrace"),
                     *("--concurrency", "1", "-l", "warning", "--disable-hot-restart"),
+                    *("--file-flush-interval-msec", "50"),
                 ],
+                stdout=log,
                 stderr=log,
             )
+
+    def edit(self, document):
+        """Change Envoy's configuration; for rigs that differ."""
 
     def kill_picker(self):
         self.picker.kill()

@@ -1,5 +1,6 @@
-"""The static configuration: the chart's copy is up to date, and the real Envoy accepts it."""
+"""The static configuration: the chart's copies are up to date, and the real Envoy accepts them."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -8,23 +9,45 @@ import pytest
 import yarl
 from sc_gateway_rig import ENVOY
 
-from headrace_sidecar.gateway.bootstrap import CHART_FILE, chart_file
+from headrace_sidecar.gateway import bootstrap
+from headrace_sidecar.gateway.credentials import api_keys_document
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_charts_copy_is_up_to_date():
-    assert (ROOT / CHART_FILE).read_text() == chart_file(), (
+@pytest.mark.parametrize("name", bootstrap.chart_files())
+def test_the_charts_copy_is_up_to_date(name):
+    assert (ROOT / bootstrap.CHART_FOLDER / name).read_text() == bootstrap.chart_files()[name], (
         "run: python -m headrace_sidecar.gateway.bootstrap"
     )
 
 
-@pytest.mark.envoy
-def test_envoy_accepts_the_charts_copy(tmp_path):
-    filled = {"fullname": "picker.example", "Namespace": "", "maxBodyBytes": "4194304"}
-    text = re.sub(
-        r"{{.*?(fullname|Namespace|maxBodyBytes).*?}}", lambda match: filled[match[1]], chart_file()
+def test_tls_and_api_keys_are_left_out_as_a_whole():
+    text = bootstrap.chart_files()["envoy.yaml"]
+    parts = re.split(r"^{{- (?:if .*|end) }}\n", text, flags=re.MULTILINE)
+    outside, inside = "".join(parts[::2]), parts[1::2]
+    assert sorted(re.findall(r"^{{- if (.*) }}$", text, re.MULTILINE)) == sorted(
+        bootstrap.CHART_OPTIONAL.values()
     )
+    assert not re.search("api-keys|ApiKeyAuth|transport_sockets.tls", outside)
+    assert [bool(re.search("api-keys|tls", part)) for part in inside] == [True, True]
+    assert not any(re.search("json_to_metadata|ready_listener|clusters:", part) for part in inside)
+
+
+@pytest.mark.envoy
+@pytest.mark.parametrize("secured", [False, True])
+def test_envoy_accepts_the_charts_copy(tmp_path, secured):
+    filled = {"fullname": "picker.example", "Namespace": "", "maxBodyBytes": "4194304", "bytes": str(1 << 30)}
+    text = bootstrap.chart_files()["envoy.yaml"]
+    if secured:
+        keys, certificate = tmp_path / "api-keys.json", tmp_path / "certificate.yaml"
+        keys.write_text(json.dumps(api_keys_document([("key", "client")])))
+        certificate.write_text(bootstrap.chart_files()["certificate.yaml"])
+        text = text.replace(bootstrap.CHART.api_keys, str(keys)).replace("/run/headrace", str(tmp_path))
+        text = re.sub("{{- .*}}\n", "", text.replace(bootstrap.CHART.certificate, str(certificate)))
+    else:
+        text = re.sub(r"{{- if .*?{{- end }}\n", "", text, flags=re.DOTALL)
+    text = re.sub(r"{{.*?(fullname|Namespace|maxBodyBytes|bytes).*?}}", lambda match: filled[match[1]], text)
     assert "{{" not in text
     path = tmp_path / "envoy.yaml"
     path.write_text(text)

@@ -105,6 +105,30 @@ async def test_a_dead_engine_is_passed_over(rig, session):
     assert len(engines[1].served) == 20
 
 
+async def test_a_hung_engine_gets_nothing_new_until_it_steps_again(rig, session):
+    hung, other = await rig.engine(1), await rig.engine(2)
+    await rig.apply(session, {rig.config("chat", balancer="RoundRobin"): [hung, other]})
+
+    async def shares(count):
+        before = len(hung.served), len(other.served)
+        for _ in range(count):
+            assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+        return len(hung.served) - before[0], len(other.served) - before[1]
+
+    async def alone():
+        return await shares(2) == (0, 2)
+
+    async def both():
+        return await shares(2) == (1, 1)
+
+    await until(both, "both serve")
+    hung.load(serving=False)
+    await until(alone, "the picker passes it over")
+    assert await shares(10) == (0, 10)
+    hung.load(serving=True)
+    await until(both, "it is let in again")
+
+
 async def test_the_only_engine_serves_as_soon_as_it_is_back(rig, session):
     """Its failures had Envoy eject it, which must not outlast them when there is no other."""
     engine = await rig.engine(1)

@@ -73,8 +73,8 @@ async def test_refusals(rig, session):
 
     assert await code(data=b"{", headers=JSON) == (400, "invalid_json")
     assert await code(data=json.dumps(chat("chat")), headers={"content-type": "text/plain"}) == (
-        400,
-        "invalid_json",
+        415,
+        "unsupported_media_type",
     )
     assert await code(json={"messages": []}) == (400, "model_missing")
     assert await code(json={"model": "chat"}) == (400, "invalid_body")

@@ -36,8 +36,8 @@ def picker():
 @pytest.fixture
 async def ask(picker):
     """Asks for a service's engine, or another path; status, headers and body."""
-    healthy = [True]
-    runner = web.ServerRunner(picks.server(picker, lambda: healthy[0], LIMIT))
+    healthy, leads = [True], [True]
+    runner = web.ServerRunner(picks.server(picker, lambda: healthy[0], lambda: leads[0], LIMIT))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -47,10 +47,18 @@ async def ask(picker):
         async with session.post(url + path, data=body, headers=headers) as response:
             return response.status, response.headers, await response.text()
 
-    post.healthy = healthy
+    post.healthy, post.leads = healthy, leads
     async with aiohttp.ClientSession() as session:
         yield post
     await runner.cleanup()
+
+
+async def test_who_does_not_lead_leaves_the_choice_to_envoy(ask, picker):
+    ask.leads[0] = False
+    assert (await ask("llm/chat"))[0] == 503
+    assert picker.fleets["llm/chat"].endpoints["10.0.0.1"].booked_requests == 0
+    ask.leads[0] = True
+    assert (await ask("llm/chat"))[0] == 200
 
 
 async def test_the_engine_is_in_a_header(ask):
@@ -100,7 +108,7 @@ async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, 
 
 
 async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(picker):
-    handle = picks.server(picker, lambda: True, LIMIT).request_handler
+    handle = picks.server(picker, lambda: True, lambda: True, LIMIT).request_handler
     headers = {names.ROUTE_HEADER: "llm/chat"}
     request = make_mocked_request("POST", names.PICK_PATH, headers)
     request._read_bytes = BODY

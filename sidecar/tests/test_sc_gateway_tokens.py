@@ -54,6 +54,8 @@ def test_prompt_sizes(body, prompt):
         (b'{"input": 5}', "`input`"),
         (b'{"messages": [{}], "tools": ' + b"[" * 500 + b"]" * 500 + b"}", "`tools`"),
         (b"[" * 100_000, "not JSON"),
+        (orjson.dumps({"prompt": ["a"] * 2049}), "2048"),
+        (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
     ],
 )
 def test_bad_bodies_name_what_is_wrong(body, complaint):

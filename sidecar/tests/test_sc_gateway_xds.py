@@ -60,7 +60,7 @@ def test_versions_follow_the_content_of_each_type():
     assert changed(renamed) == {xds.ROUTES}
 
 
-def test_header_then_path_then_model_then_refusals():
+def test_guards_then_header_then_path_then_model_then_refusals():
     table = routes.routes(Catalog.of([service("a"), service("b")])).virtual_hosts[0].routes
     kinds = []
     for route in table:
@@ -75,7 +75,7 @@ def test_header_then_path_then_model_then_refusals():
         if kind not in kinds[-1:]:
             kinds.append(kind)
     assert kinds == [
-        *("header", 404),
+        *(415, 400, "header", 404),
         *("path", "listing", "path", "listing", "model", "listing"),
         *(400, 404, 405, 404),
     ]

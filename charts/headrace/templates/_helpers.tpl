@@ -70,8 +70,20 @@ capabilities:
 {{/* Where clients reach the gateway. */}}
 {{- define "headrace.gatewayUrl" -}}
 {{- $port := int .Values.gateway.service.port -}}
-{{- $service := printf "http://%s-gateway.%s.svc" (include "headrace.fullname" .) .Release.Namespace -}}
-{{ .Values.gateway.url | default (eq $port 80 | ternary $service (printf "%s:%d" $service $port)) }}
+{{- $scheme := .Values.gateway.tls.secretName | empty | ternary "http" "https" -}}
+{{- $service := printf "%s://%s-gateway.%s.svc" $scheme (include "headrace.fullname" .) .Release.Namespace -}}
+{{ .Values.gateway.url | default (eq $port (eq $scheme "http" | ternary 80 443) | ternary $service (printf "%s:%d" $service $port)) }}
+{{- end -}}
+
+{{/* A quantity of memory in bytes: include with "512Mi". */}}
+{{- define "headrace.bytes" -}}
+{{- $quantity := toString . -}}
+{{- $unit := regexFind "[A-Za-z]*$" $quantity -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- if not (hasKey $units $unit) -}}
+{{- fail (printf "gateway.resources.limits.memory: %s is not a quantity such as 512Mi or 2Gi" $quantity) -}}
+{{- end -}}
+{{ mulf (trimSuffix $unit $quantity | float64) (get $units $unit) | int64 }}
 {{- end -}}
 
 {{/* RBAC of one component: include with (dict "root" $ "component" "operator" "rules" RULES-AS-YAML).

@@ -8,10 +8,10 @@ from functools import partial
 import uvloop
 from kubernetes.aio import client, config
 
-from headrace_sidecar.gateway import settings
+from headrace_sidecar.gateway import lease, settings
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 from headrace_sidecar.gateway.last_engines import keep
-from headrace_sidecar.gateway.server import serve
+from headrace_sidecar.gateway.server import alone, serve
 
 
 async def main(chosen: settings.Settings) -> None:
@@ -21,7 +21,9 @@ async def main(chosen: settings.Settings) -> None:
     except config.ConfigException:
         await config.load_kube_config()
     async with client.ApiClient() as api:
-        await serve(chosen, partial(keep, KubernetesSource(api, chosen.watch_namespaces).run))
+        source = partial(keep, KubernetesSource(api, chosen.watch_namespaces).run)
+        elect = partial(lease.elect, api, chosen.pod_namespace, chosen.lease, chosen.pod_name)
+        await serve(chosen, source, elect if chosen.lease else alone)
 
 
 if __name__ == "__main__":

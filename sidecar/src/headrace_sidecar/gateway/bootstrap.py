@@ -1,25 +1,47 @@
 """Envoy's static configuration: listeners, filters and where the picker is.
 
-A request passes: header hygiene → `model` read from the body into metadata → picker chooses the engine →
-router. Everything that changes (routes, clusters, endpoints) comes from the picker over ADS, and stays in
-force while the picker is away. Listeners open only when the first configuration has come, so an Envoy that
-never met a picker is not ready rather than wrong.
+A request passes: header hygiene → API key → `model` read from the body into metadata → picker chooses the
+engine → router. Everything that changes (routes, clusters, endpoints) comes from the picker over ADS, and
+stays in force while the picker is away. Listeners open only when the first configuration has come, so an
+Envoy that never met a picker is not ready rather than wrong.
 
-`python -m headrace_sidecar.gateway.bootstrap` writes the chart's copy, in which Helm fills in the picker's
-address and the body limit.
+`python -m headrace_sidecar.gateway.bootstrap` writes the chart's copies, in which Helm fills in the picker's
+address and the limits, and leaves out TLS and API keys where no Secret is named.
 """
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from headrace_sidecar.gateway import filters, names
+from headrace_sidecar.gateway import credentials, filters, names
 from headrace_sidecar.gateway.filters import typed
 
-CHART_FILE = Path("charts/headrace/files/envoy.yaml")
+CHART_FOLDER = Path("charts/headrace/files")
+ACCESS_LOG = {
+    "time": "%START_TIME%",  # when the request came
+    "request_id": "%REQ(x-request-id)%",
+    "traceparent": "%REQ(traceparent)%",
+    "client": f"%REQ({names.CLIENT_HEADER})%",
+    "address": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "method": "%REQ(:method)%",
+    "path": "%PATH(NQ)%",
+    "service": "%ROUTE_NAME%",
+    "engine": "%UPSTREAM_HOST%",
+    "status": "%RESPONSE_CODE%",
+    "details": "%RESPONSE_CODE_DETAILS%",
+    "flags": "%RESPONSE_FLAGS%",
+    "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+    "request_bytes": "%BYTES_RECEIVED%",
+    "response_bytes": "%BYTES_SENT%",
+    "first_byte_ms": "%COMMON_DURATION(DS_RX_BEG:US_RX_BEG:ms)%",  # until the engine began to answer
+    "duration_ms": "%DURATION%",
+}
+"""A line for each request, in JSON, on standard output; what was asked and answered is not in it."""
 
+HEAP = "envoy.resource_monitors.fixed_heap"
 IDLE_TIMEOUT = "600s"  # longest silence within one stream: a long prompt's prefill behind a long queue
 
 
@@ -31,6 +53,9 @@ class Bootstrap:
     ads_port: int | str = 9002
     picks_port: int | str = 9003
     max_body_bytes: int | str = 4 << 20
+    memory_bytes: int | str = 1 << 30  # that Envoy may have; it sheds load well below
+    certificate: str = ""  # path of a `credentials.certificate_document`; empty: plain HTTP
+    api_keys: str = ""  # path of a `credentials.api_keys_document`; empty: everyone may come in
     address: str = "0.0.0.0"  # noqa: S104  (a gateway listens on every interface of its pod)
     port: int = 8080
     ready_port: int = 8081
@@ -40,7 +65,15 @@ class Bootstrap:
 CHART = Bootstrap(
     picker_host='{{ include "headrace.fullname" . }}-picker.{{ .Release.Namespace }}.svc',
     max_body_bytes="{{ .Values.gateway.maxBodyBytes | int64 }}",
+    memory_bytes='{{ include "headrace.bytes" (dig "limits" "memory" "1Gi" .Values.gateway.resources) }}',
+    certificate="/etc/envoy/certificate.yaml",
+    api_keys="/run/headrace/api-keys.json",
 )
+CHART_CERTIFICATE = "/etc/headrace/tls"
+CHART_OPTIONAL = {  # a block's first line, and the value without which Helm leaves it out
+    "transport_socket:": ".Values.gateway.tls.secretName",
+    f"- name: {credentials.API_KEYS}": ".Values.gateway.apiKeys.secretName",
+}
 
 
 def bootstrap(settings: Bootstrap) -> dict[str, Any]:
@@ -59,13 +92,46 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
             "listeners": [_gateway_listener(settings), _ready_listener(settings)],
             "clusters": [_picker_cluster(settings), _xds_cluster(settings), _admin_cluster(settings)],
         },
-        "overload_manager": _connection_limit(50_000),
+        "overload_manager": _limits(50_000, settings.memory_bytes),
     }
 
 
-def chart_file() -> str:
-    """The chart's copy; long lines stay whole, since a Helm template must."""
-    return yaml.safe_dump(bootstrap(CHART), sort_keys=False, width=10_000)
+def chart_files() -> dict[str, str]:
+    """The chart's copies by name; long lines stay whole, since a Helm template must."""
+    documents = {
+        "envoy.yaml": bootstrap(CHART),
+        "certificate.yaml": credentials.certificate_document(CHART_CERTIFICATE),
+    }
+    texts = {
+        name: yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=10_000)
+        for name, each in documents.items()
+    }
+    for first_line, condition in CHART_OPTIONAL.items():
+        texts["envoy.yaml"] = _only_if(condition, first_line, texts["envoy.yaml"])
+    return texts
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that Envoy's YAML, but not Python's, takes for a boolean."""
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if text in ("y", "Y", "n", "N") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent)
+
+
+def _only_if(condition: str, first_line: str, text: str) -> str:
+    """`text` with a Helm condition around the block that `first_line` begins and its indentation ends."""
+    lines = text.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.strip() == first_line)
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    inside = itertools.takewhile(lambda line: line.startswith(" " * (indent + 1)), lines[start + 1 :])
+    end = start + 1 + len(list(inside))
+    whole = [*lines[:start], f"{{{{- if {condition} }}}}", *lines[start:end], "{{- end }}", *lines[end:]]
+    return "\n".join(whole) + "\n"
 
 
 def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
@@ -74,7 +140,15 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="gateway",
         rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
+        access_log=[
+            typed(
+                "envoy.access_loggers.stdout",
+                "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+                log_format={"json_format": ACCESS_LOG},
+            )
+        ],
         http_filters=[
+            *([credentials.api_key_filter(settings.api_keys)] if settings.api_keys else []),
             filters.model_reader(),
             filters.picker_filter(settings.max_body_bytes),
             filters.router(),
@@ -96,12 +170,15 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         request_timeout="60s",  # to receive the request; an answer may take as long as it streams
         server_name="headrace",
     )
+    chain: dict[str, Any] = {"filters": [manager]}
+    if settings.certificate:
+        chain["transport_socket"] = credentials.tls_socket(settings.certificate)
     return {
         "name": "gateway",
         "address": _address(settings.address, settings.port),
         # Also the largest request body: it is held until the picker has seen it.
         "per_connection_buffer_limit_bytes": settings.max_body_bytes,
-        "filter_chains": [{"filters": [manager]}],
+        "filter_chains": [chain],
     }
 
 
@@ -179,13 +256,41 @@ def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
     }
 
 
-def _connection_limit(connections: int) -> dict[str, Any]:
-    monitor = typed(
-        "envoy.resource_monitors.global_downstream_max_connections",
-        "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
-        max_active_downstream_connections=connections,
-    )
-    return {"resource_monitors": [monitor]}
+def _limits(connections: int, memory_bytes: int | str) -> dict[str, Any]:
+    """Refuses what would be too much, before the kernel ends Envoy for it and every stream with it.
+
+    Memory is mostly bodies that wait for the picker or are still coming. The heap is not all that counts
+    against the limit, so shares of it are far below one. Cut are the requests that hold most, over 1 MiB.
+    """
+    monitors = [
+        typed(
+            "envoy.resource_monitors.global_downstream_max_connections",
+            "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+            max_active_downstream_connections=connections,
+        ),
+        typed(
+            HEAP,
+            "envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+            max_heap_size_bytes=memory_bytes,
+        ),
+    ]
+    return {
+        "refresh_interval": "0.1s",
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
+        "resource_monitors": monitors,
+        "actions": [
+            _action("shrink_heap", {"threshold": {"value": 0.6}}),
+            _action("stop_accepting_requests", {"threshold": {"value": 0.7}}),
+            _action(
+                "reset_high_memory_stream",
+                {"scaled": {"scaling_threshold": 0.75, "saturation_threshold": 0.85}},
+            ),
+        ],
+    }
+
+
+def _action(name: str, trigger: dict[str, Any]) -> dict[str, Any]:
+    return {"name": f"envoy.overload_actions.{name}", "triggers": [{"name": HEAP, **trigger}]}
 
 
 def _address(host: str, port: int | str) -> dict[str, Any]:
@@ -207,5 +312,6 @@ _METRICS_ROUTE = {
 
 
 if __name__ == "__main__":
-    CHART_FILE.parent.mkdir(parents=True, exist_ok=True)
-    CHART_FILE.write_text(chart_file())
+    CHART_FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in chart_files().items():
+        (CHART_FOLDER / name).write_text(text)

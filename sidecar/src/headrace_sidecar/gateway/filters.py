@@ -3,6 +3,7 @@
 In order: header hygiene, `model` read from the body into metadata, the picker's choice, the router.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_sidecar.gateway import names
@@ -16,7 +17,13 @@ STRIPPED_PREFIXES = (
     "x-data-parallel-",
     "x-headrace-priority",
     "x-headrace-token",
+    "x-headrace-route",
+    names.CLIENT_HEADER,
 )
+
+JSON_TYPE = r"(?i)application/json\s*(;.*)?"
+_RETRY = [{"key": "retry-after", "value": "1"}]
+_BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
 
 PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
 
@@ -34,19 +41,24 @@ def header_hygiene() -> dict[str, Any]:
 
 
 def model_reader() -> dict[str, Any]:
-    """Waits for the whole body, reads OpenAI's `model` and has the route chosen anew."""
+    """Waits for the whole body, reads OpenAI's `model` and `n`, and has the route chosen anew."""
     to = {"metadata_namespace": names.REQUEST_METADATA}
     return typed(
         "envoy.filters.http.json_to_metadata",
         "envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
         request_rules={
-            "allow_content_types_regex": {"regex": r"(?i)application/json\s*(;.*)?"},
+            "allow_content_types_regex": {"regex": JSON_TYPE},
             "rules": [
                 {
                     "selectors": [{"key": "model"}],
                     "on_present": {**to, "key": names.MODEL, "type": "STRING"},
                     "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
-                }
+                },
+                {
+                    "selectors": [{"key": "n"}],
+                    "on_present": {**to, "key": names.CHOICES, "type": "STRING"},
+                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
+                },
             ],
         },
     )
@@ -87,16 +99,19 @@ def local_replies(limit: int | str) -> dict[str, Any]:
     refused = "response.code_details == 'ext_authz_denied'"
     envoys = f"!(response.code_details == 'direct_response' || {refused})"
 
-    def mapper(status: int, operator: str, code: str, text: str, *, retry: bool = False) -> dict[str, Any]:
+    def mapper(
+        status: int, operator: str, code: str, text: str, *, headers: Sequence[Mapping[str, str]] = ()
+    ) -> dict[str, Any]:
         both = [_status(operator, status), _expression("envoys_own", envoys)]
         json_format = error_body(status, code, text)
         reply = {
             "filter": {"and_filter": {"filters": both}},
             "body_format_override": {"json_format": json_format, "content_type": "application/json"},
         }
-        if retry:
-            header = {"key": "retry-after", "value": "1"}
-            reply["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+        if headers:
+            reply["headers_to_add"] = [
+                {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"} for header in headers
+            ]
         return reply
 
     turned_back = [
@@ -109,9 +124,16 @@ def local_replies(limit: int | str) -> dict[str, Any]:
     return {
         "mappers": [
             *turned_back,
+            mapper(
+                401,
+                "EQ",
+                "invalid_api_key",
+                "send a valid API key: `Authorization: Bearer KEY`",
+                headers=_BEARER,
+            ),
             mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
-            mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", retry=True),
-            mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", retry=True),
+            mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", headers=_RETRY),
+            mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", headers=_RETRY),
             mapper(500, "GE", "gateway_error", "%LOCAL_REPLY_BODY%"),
             mapper(404, "EQ", "path_not_found", "no such path"),
             mapper(400, "GE", "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%"),

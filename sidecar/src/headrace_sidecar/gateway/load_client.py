@@ -61,6 +61,7 @@ class LoadClient:
             try:
                 async for line in self._lines(target):
                     self._observe(target.key, target.address, parse(line))
+                    metrics.REPORTS.inc()
                     pause = FIRST_PAUSE
             except (aiohttp.ClientError, TimeoutError, ContractError, ValueError) as error:
                 why = str(error) or type(error).__name__

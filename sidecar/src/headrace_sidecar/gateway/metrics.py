@@ -18,6 +18,7 @@ ENGINES = Gauge(
     "headrace_gateway_engines", "Ready engines by what the picker knows of them", [*_SERVICE, "state"]
 )
 SERVICES = Gauge("headrace_gateway_services", "Services that the gateway serves")
+LEADS = Gauge("headrace_gateway_leader", "1 while this picker is the one that answers picks")
 SYNCED = Gauge("headrace_gateway_synced", "1 when the picker has a whole view of services and engines")
 ENVOYS = Gauge("headrace_gateway_envoys", "Envoys connected for their configuration")
 ADS_REFUSALS = Counter("headrace_gateway_ads_refusals", "Configurations that an Envoy refused", ["type"])
@@ -25,6 +26,7 @@ WATCH_RESTARTS = Counter(
     "headrace_gateway_watch_restarts", "Kubernetes watches that were started anew", ["kind"]
 )
 CONFIG_ERRORS = Counter("headrace_gateway_config_errors", "Service configurations that could not be read")
+REPORTS = Counter("headrace_gateway_reports", "Load reports of engines that were taken in")
 LOAD_RECONNECTS = Counter("headrace_gateway_load_reconnects", "Load streams that broke and were opened anew")
 
 # Counters that exist before their first event: a rate that begins with it would miss it.

@@ -13,6 +13,7 @@ ROUTE_HEADER = "x-headrace-route"  # tells the picker which service Envoy's rout
 
 REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read from the body
 MODEL = "model"
+CHOICES = "choices"
 PROBLEM = "problem"
 MALFORMED = "malformed"
 
@@ -20,5 +21,6 @@ PICK_METADATA = PICKER_FILTER  # dynamic metadata namespace of the picker's choi
 PICK_KEY = "x-gateway-destination-endpoint"  # header of the picker's answer, and the metadata's key
 
 SERVICE_HEADER = "x-headrace-service"
+CLIENT_HEADER = "x-headrace-client"  # whose API key a request bears; set by Envoy
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 MODELS_PATH = "/v1/models"

@@ -27,10 +27,13 @@ MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room fo
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 
 
-def server(picker: Picker, healthy: Callable[[], bool], max_body_bytes: int) -> web.Server:
+def server(
+    picker: Picker, healthy: Callable[[], bool], leads: Callable[[], bool], max_body_bytes: int
+) -> web.Server:
     """Answers picks, and Envoy's health check at `names.HEALTH_PATH`.
 
-    Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
+    Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker; so does every
+    request until this picker `leads`.
     """
     loop, limit = asyncio.get_running_loop(), max_body_bytes + OVERHEAD_BYTES
     held = 0
@@ -39,6 +42,8 @@ def server(picker: Picker, healthy: Callable[[], bool], max_body_bytes: int) -> 
         nonlocal held
         if request.path == names.HEALTH_PATH:
             return web.Response(status=200 if healthy() else 503)
+        if not leads():
+            return web.Response(status=503)
         size = limit if request.content_length is None else request.content_length
         if held and held + size > MOST_BYTES:
             return web.Response(status=503)

@@ -1,6 +1,6 @@
 """Envoy's route table: which service a request is for, and what is refused.
 
-Order of the routes is the order of precedence: header `x-headrace-service`, then path
+Order of the routes is the order of precedence: guards, header `x-headrace-service`, then path
 `/<namespace>/<name>/v1/…`, then the body's `model`. Only the engine paths in `names.ENGINE_PATHS` reach an
 engine; `/v1/models` and every error are answered by Envoy itself, so all of it works while the picker is
 away.
@@ -17,7 +17,7 @@ from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 from google.protobuf import any_pb2
 
 from headrace_engine.contracts import wishes
-from headrace_sidecar.gateway import names
+from headrace_sidecar.gateway import filters, names
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.replies import Reply
 
@@ -25,8 +25,11 @@ Match = dict[str, object]
 
 POST = {"name": ":method", "string_match": {"exact": "POST"}}
 GET = {"name": ":method", "string_match": {"exact": "GET"}}
+_NOT = {"invert_match": True, "treat_missing_header_as_empty": True}
 ENGINE_PATH = {"regex": "|".join(names.ENGINE_PATHS)}
 WISH_HEADERS = [wishes.header(wish) for wish in wishes.WISHES]
+MOST_CHOICES = 128  # per prompt; OpenAI's own limit
+FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
 WISH_BYTES = 16  # of one value; more is no number that anybody means
 IDLE_TIMEOUT = {"seconds": 600}  # silence on a stream: a long prompt behind a long queue
 
@@ -44,6 +47,7 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
         retry_policy=_RETRIES,
         request_headers_to_remove=WISH_HEADERS,  # after the routes, which read them
     )
+    host.routes.extend(_GUARDS)
     for key in catalog.services:
         host.routes.append(_route_by_header(str(key), asking[key]))
     host.routes.append(_WRONG_HEADER)
@@ -101,6 +105,30 @@ def _wishes_in_id() -> base_pb2.HeaderValueOption:
         header={"key": "x-request-id", "value": f"%REQ(x-request-id)%{wishes.MARK}{fields}"},
         append_action="OVERWRITE_IF_EXISTS_OR_ADD",
     )
+
+
+def _guards() -> list[route_components_pb2.Route]:
+    """What is refused for every service, with the picker or without: bodies nobody can read, and bombs."""
+    path = {"regex": rf"(/[^/]+/[^/]+)?({'|'.join(names.ENGINE_PATHS)})"}
+    no_json = {"name": "content-type", "string_match": {"safe_regex": {"regex": filters.JSON_TYPE}}}
+    plain = {"name": "content-encoding", "string_match": {"exact": "identity", "ignore_case": True}}
+    coded = {"name": "content-encoding", "present_match": True}
+    told = _metadata(names.CHOICES, {"present_match": True})
+    few = {**_metadata(names.CHOICES, {"string_match": {"safe_regex": {"regex": FEW}}}), "invert": True}
+    return [
+        _refuse(
+            {"safe_regex": path, "headers": [POST, {**no_json, **_NOT}]},
+            Reply(415, "unsupported_media_type", "send JSON, and say so: content-type: application/json"),
+        ),
+        _refuse(
+            {"safe_regex": path, "headers": [POST, coded, {**plain, **_NOT}]},
+            Reply(415, "unsupported_encoding", "send the body as it is, without content-encoding"),
+        ),
+        _refuse(
+            {"safe_regex": path, "headers": [POST], "dynamic_metadata": [told, few]},
+            Reply(400, "invalid_choices", f"`n` is no whole number from 1 to {MOST_CHOICES}"),
+        ),
+    ]
 
 
 def _models_route(path: str, listing: str) -> route_components_pb2.Route:
@@ -204,5 +232,6 @@ _RETRIES = route_components_pb2.RetryPolicy(
 )
 _NO_PICKER = _no_picker()
 _WISHES_IN_ID = _wishes_in_id()
+_GUARDS = _guards()
 _WRONG_HEADER = _refuse_header()
 _REFUSALS = _refusals()

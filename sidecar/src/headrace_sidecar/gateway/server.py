@@ -28,15 +28,27 @@ log = logging.getLogger(__name__)
 
 Publish = Callable[[Catalog], None]
 Source = Callable[[Publish], Coroutine[Any, Any, None]]  # runs for ever; publishes every whole catalog
+Elect = Callable[[Callable[[bool], None]], Coroutine[Any, Any, None]]  # tells whether this picker leads
 
 DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
 
 
-async def serve(settings: Settings, source: Source) -> None:
-    """Run until SIGTERM or SIGINT; raises what the source raises."""
+async def alone(lead: Callable[[bool], None]) -> None:
+    """The election of an only picker."""
+    lead(True)
+
+
+async def serve(settings: Settings, source: Source, elect: Elect = alone) -> None:
+    """Run until SIGTERM or SIGINT; raises what the source or the election raises.
+
+    Every picker follows engines and configures Envoy; only the one that leads is healthy to Envoy's check of
+    who answers picks. It stands for election once it has a whole catalog.
+    """
     picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
     snapshots = Snapshots()
     leaving = asyncio.Event()
+    synced = asyncio.Event()
+    leads = False
     server = _ads_server(settings, snapshots)
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
 
@@ -47,21 +59,33 @@ async def serve(settings: Settings, source: Source) -> None:
             snapshots.publish(snapshot)
             metrics.SERVICES.set(len(catalog.services))
             metrics.SYNCED.set(1)
+            synced.set()
+
+        def lead(now: bool) -> None:
+            nonlocal leads
+            leads = now
+            metrics.LEADS.set(now)
 
         def healthy() -> bool:
-            return snapshots.current is not None and not leaving.is_set()
+            return leads and not leaving.is_set()
+
+        async def stand() -> None:
+            await synced.wait()
+            await elect(lead)
 
         await server.start()
-        picking = web.ServerRunner(picks.server(picker, healthy, settings.max_body_bytes))
+        picking = web.ServerRunner(picks.server(picker, healthy, lambda: leads, settings.max_body_bytes))
         await picking.setup()
         await web.TCPSite(picking, settings.address, settings.picks_port, backlog=1024).start()
-        probes = await _start_http(settings, picker, lambda: snapshots.current is not None)
+        probes = await _start_http(settings, picker, synced.is_set)
         feeding = group.create_task(source(publish))
+        standing = group.create_task(stand())
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again would hold up picks
         log.info("picker listens on %s:%d", settings.address, settings.picks_port)
         await _stop_signal(feeding)
         leaving.set()
+        standing.cancel()  # gives the Lease back; picks under way are still answered here
         await asyncio.sleep(DRAIN_SECONDS)
         feeding.cancel()
         await server.stop(grace=DRAIN_SECONDS)

@@ -12,9 +12,12 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`watch_namespaces` empty means all namespaces."""
+    """`watch_namespaces` empty means all namespaces; `lease` empty, that this is the only picker."""
 
     watch_namespaces: tuple[str, ...] = ()
+    lease: str = ""
+    pod_namespace: str = ""
+    pod_name: str = ""
     address: str = "0.0.0.0"  # noqa: S104  (Envoy and Prometheus come from other pods)
     ads_port: int = 9002
     picks_port: int = 9003
@@ -25,7 +28,14 @@ class Settings:
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """Read HEADRACE_* variables; raises SettingsError."""
     namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
+    lease = environment.get("HEADRACE_LEASE", "")
+    for name in ("HEADRACE_POD_NAMESPACE", "HEADRACE_POD_NAME"):
+        if lease and not environment.get(name):
+            raise SettingsError(f"{name} is not set; HEADRACE_LEASE needs it")
     return Settings(
+        lease=lease,
+        pod_namespace=environment.get("HEADRACE_POD_NAMESPACE", ""),
+        pod_name=environment.get("HEADRACE_POD_NAME", ""),
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
     )

@@ -18,6 +18,7 @@ FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
 FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
 TEMPLATE_TOKENS = 1024  # of a chat template, or of a picture, come on top
+MOST_PROMPTS = 2048  # of one request, times choices; OpenAI's own limit for embeddings
 MAX_REQUESTS = 256  # prompts x choices that are booked; an engine runs about as many at once
 
 
@@ -147,6 +148,8 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
     if not isinstance(given, list) or not given:
         raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
     choices = _choices(request)
+    if len(given) * choices > MOST_PROMPTS:
+        raise BadRequestError(f"`{key}` asks for over {MOST_PROMPTS} answers: send fewer prompts at once")
     text_bytes = counted = 0
     text = b""
     for prompt in given:
