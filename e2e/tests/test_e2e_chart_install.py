@@ -243,6 +243,7 @@ def operator(kubeconfig, watched, log):
         "HEADRACE_SIDECAR_IMAGE": "sidecar",
         "HEADRACE_METRICS_PORT": str(port),
         "HEADRACE_WATCH_NAMESPACES": ",".join(watched),
+        "HEADRACE_SYSTEM_NAMESPACE": helm.NAMESPACE,
     }
     command = [sys.executable, "-m", "headrace_operator"]
     with log.open("w") as output, subprocess.Popen(command, env=environment, stderr=output) as process:

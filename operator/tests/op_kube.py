@@ -10,6 +10,7 @@ CRD = Path(__file__).parents[2] / "crds" / "llmservices.headrace.dev.yaml"
 ROOTS = {
     "llmservices": "/apis/headrace.dev/v1alpha1",
     "deployments": "/apis/apps/v1",
+    "replicasets": "/apis/apps/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "resourceclaimtemplates": "/apis/resource.k8s.io/v1",

@@ -22,6 +22,7 @@ class FakeNode:
         self.engines = {}
         self.info = EngineInfo("Idle", vllm_version="0.32.0", boot="b1")
         self.problem = None  # a pod status to report instead of a ready one
+        self.problems = {}  # the same by engine image
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -45,7 +46,8 @@ class FakeNode:
         if uid not in self.engines:
             self.engines[uid] = _Engine(self)
         engine = self.engines[uid]
-        status = self.problem or engine.pod_status()
+        image = next(c["image"] for c in pod["spec"]["containers"] if c["name"] == "engine")
+        status = self.problem or self.problems.get(image) or engine.pod_status()
         if not contains(pod.get("status", {}), status):
             answer = self.kube.patch("pods", name, {"status": status}, sub="status")
             assert answer.status_code in {200, 404, 409}, answer.text  # gone, or in someone else's hands

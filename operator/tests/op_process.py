@@ -23,6 +23,8 @@ class Operator:
             "HEADRACE_SIDECAR_IMAGE": image,
             "HEADRACE_METRICS_PORT": str(self.port),
             "HEADRACE_GATEWAY_URL": "http://gateway.example",
+            "HEADRACE_SYSTEM_NAMESPACE": "default",
+            "HEADRACE_LEASE": f"operator-{self.port}",  # of its own, unless the test shares one
         }
         self.log = log
         program = ["-m", "headrace_operator"]

@@ -92,10 +92,23 @@ async def test_one_that_takes_too_long_comes_again_and_does_not_look_stuck(monke
 
 
 async def test_dead_workers_are_not_alive():
-    loop = Loop({})
-    loop.workers.start()
-    await loop.workers.stop()
-    assert not loop.workers.alive
+    async with Loop({}) as loop:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "resync":
+                task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not loop.workers.alive
+
+
+async def test_what_a_stop_cut_off_is_taken_up_again_after_the_next_start():
+    async with Loop({A: [asyncio.Event()]}) as loop:
+        loop.queue.add(A)
+        await loop.until(lambda: loop.seen == [A])
+        await loop.workers.stop()
+        assert loop.workers.alive  # nothing is wrong with one that stands by
+        loop.workers.start()
+        await loop.until(lambda: loop.seen == [A, A])
 
 
 async def test_a_failing_resync_is_repeated(monkeypatch):

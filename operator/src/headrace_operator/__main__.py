@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
 import time
+import uuid
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
 import kopf
 
 from headrace_operator import handlers, health
-from headrace_operator.api import Key
+from headrace_operator.api import Key, key_of
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import ApiCluster, connect
 from headrace_operator.engines import Engines, HttpStatusClient
 from headrace_operator.errors import ApiError
 from headrace_operator.kinds import SERVICE
+from headrace_operator.lease import Lease, lead
 from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.reconcile import Reconciler
 from headrace_operator.recorder import Recorder
@@ -38,8 +42,10 @@ logger = logging.getLogger(__name__)
 async def operate(settings: Settings) -> None:
     """Run the operator until it is cancelled or a part of it ends."""
     cache, queue, ready = Cache(), WorkQueue[Key](), asyncio.Event()
+    identity = settings.pod or f"{socket.gethostname()}-{uuid.uuid4()}"
+    lease = Lease(settings.system_namespace, settings.lease, identity, time.monotonic)
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(connect())
+        cluster = await stack.enter_async_context(connect(lease.seconds_left))
         client = HttpStatusClient()
         stack.push_async_callback(client.close)
         engines = Engines(client, on_change=queue.add)
@@ -53,9 +59,14 @@ async def operate(settings: Settings) -> None:
         runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
         await _check_installed(cluster, settings)
-        workers.start()
-        stack.push_async_callback(workers.stop)
-        await kopf.operator(
+
+        async def stop() -> None:
+            await workers.stop()
+            await reconciler.stand_by()
+            for body in cache.services():  # all are looked at when this replica leads again
+                queue.add(key_of(body))
+
+        watches = kopf.operator(
             registry=_registry(cache, queue),
             standalone=True,
             identity=_IDENTITY,
@@ -63,6 +74,20 @@ async def operate(settings: Settings) -> None:
             namespaces=settings.watch_namespaces,
             ready_flag=ready,
         )
+        await _until_one_ends(watches, lead(lease, cluster, workers.start, stop))
+
+
+async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run them side by side; when one ends or fails, so does all."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:

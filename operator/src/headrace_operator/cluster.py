@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from kubernetes.aio import client, config
 
 from headrace_operator import names
 from headrace_operator.errors import ApiError
-from headrace_operator.kinds import Resource, resource
+from headrace_operator.kinds import LEASE, Resource, resource
 from headrace_operator.metrics import API_REQUESTS
 
 Body = dict[str, Any]
@@ -57,10 +57,11 @@ class Cluster(Protocol):
 
 
 class ApiCluster:
-    """`Cluster` over one connection pool."""
+    """`Cluster` over one connection pool. `write_seconds`: for how long it may write, as of now."""
 
-    def __init__(self, api: client.ApiClient) -> None:
+    def __init__(self, api: client.ApiClient, write_seconds: Callable[[], float] = lambda: _TIMEOUT) -> None:
         self._api = api
+        self._write_seconds = write_seconds
 
     async def read(self, kind: str, namespace: str, name: str) -> Body | None:
         """The object as it is now; None if it does not exist."""
@@ -117,6 +118,14 @@ class ApiCluster:
         body = {"series": {"count": count, "lastObservedTime": now}}
         await self._request("PATCH", resource("Event").path(namespace, name), body, _MERGE)
 
+    async def write_lease(self, lease: Mapping[str, Any]) -> Body:
+        """Create it, or with a resource version replace exactly that version; 409 says that it is another."""
+        metadata = lease["metadata"]
+        if "resourceVersion" in metadata:
+            path = LEASE.path(metadata["namespace"], metadata["name"])
+            return await self._send("PUT", path, lease, _JSON, seconds=_TIMEOUT)
+        return await self._send("POST", LEASE.path(metadata["namespace"]), lease, _JSON, seconds=_TIMEOUT)
+
     async def each(
         self, target: Resource, namespace: str | None, selector: str, *, metadata_only: bool = False
     ) -> AsyncIterator[Body]:
@@ -142,6 +151,24 @@ class ApiCluster:
         accept: str = _JSON,
         dry_run: bool = False,
     ) -> Body:
+        seconds = _TIMEOUT if method == "GET" else min(_TIMEOUT, self._write_seconds())
+        if seconds <= 0.0:
+            raise ApiError(0, f"{method} {path}: not sent, this replica does not hold the Lease")
+        return await self._send(
+            method, path, body, content_type, accept=accept, dry_run=dry_run, seconds=seconds
+        )
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        content_type: str,
+        *,
+        accept: str = _JSON,
+        dry_run: bool = False,
+        seconds: float,
+    ) -> Body:
         query = [("fieldManager", names.FIELD_MANAGER), ("force", "true")] if content_type == _APPLY else []
         if content_type == _MERGE:
             query = [("fieldManager", names.FIELD_MANAGER)]
@@ -157,7 +184,7 @@ class ApiCluster:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            response = await self._api.call_api(*request, _request_timeout=_TIMEOUT)
+            response = await self._api.call_api(*request, _request_timeout=seconds)
             code, text = response.status, await response.read()
             retry_after = _seconds(response.headers.get("Retry-After"))
         except (ClientError, TimeoutError, OSError) as error:
@@ -183,8 +210,11 @@ def _seconds(retry_after: str | None) -> float:
 
 
 @asynccontextmanager
-async def connect() -> AsyncIterator[ApiCluster]:
-    """A connection by the pod's service account, or by KUBECONFIG outside a cluster."""
+async def connect(write_seconds: Callable[[], float] = lambda: _TIMEOUT) -> AsyncIterator[ApiCluster]:
+    """A connection by the pod's service account, or by KUBECONFIG outside a cluster.
+
+    `write_seconds` is asked before each write for how long it may take; 0 or less refuses it.
+    """
     settings = client.Configuration()
     try:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -195,4 +225,4 @@ async def connect() -> AsyncIterator[ApiCluster]:
     except config.ConfigException as error:
         raise ApiError(0, f"no way to the API server: {error}") from error
     async with client.ApiClient(settings) as api:
-        yield ApiCluster(api)
+        yield ApiCluster(api, write_seconds)

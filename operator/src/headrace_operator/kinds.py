@@ -32,6 +32,7 @@ SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
 POD = Resource("Pod", "", "v1", "pods")
 CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 EVENT = Resource("Event", "events.k8s.io", "v1", "events")
+LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 OWNED = (
     Resource("ConfigMap", "", "v1", "configmaps"),
     Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
@@ -40,7 +41,7 @@ OWNED = (
     Resource("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
     Resource("Deployment", "apps", "v1", "deployments"),
 )
-_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, EVENT, *OWNED)}
+_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, EVENT, LEASE, *OWNED)}
 
 
 def resource(kind: str) -> Resource:

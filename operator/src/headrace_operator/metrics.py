@@ -23,6 +23,7 @@ LAST_EVENT = Gauge(
     ["kind"],
 )
 ACTIONS = Counter("headrace_operator_actions", "Changes made to owned objects and pods.", ["action", "kind"])
+LEADER = Gauge("headrace_operator_leader", "Whether this replica holds the Lease and writes: 1 or 0.")
 CONDITION = Gauge(
     "headrace_service_condition",
     "Condition of an LLMService: 1 true, 0 false, -1 unknown.",
@@ -42,6 +43,11 @@ def show(key: Key, status: ServiceStatus) -> None:
             CONDITION.remove(*labels, before)
         _reasons[key, condition.type] = condition.reason
         CONDITION.labels(*labels, condition.reason).set(_VALUES[condition.status])
+
+
+def forget_all() -> None:
+    """Drop the gauges of all services: another replica tells of them."""
+    CONDITION.clear()
 
 
 def forget(key: Key) -> None:

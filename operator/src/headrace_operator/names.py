@@ -14,10 +14,14 @@ GATEWAY_CONFIG_LABEL = f"{GROUP}/gateway-config"
 POLICY_NUDGE = f"{GROUP}/policy-nudge"
 # On every owned object: hash of what the operator applied, so that removed fields are noticed too.
 APPLIED_HASH = f"{GROUP}/applied-hash"
-# On the Deployment: what its pods were rendered from, by which rendering, with which sidecar image.
+# On the Deployment: what its pods were rendered from, by which rendering, with which sidecar image. The first
+# is on each pod, too.
 INPUTS_HASH = f"{GROUP}/inputs-hash"
 TEMPLATE_HASH = f"{GROUP}/template-hash"
 RUNTIME = f"{GROUP}/runtime"
+# On the Deployment: the template that was ready last, and which inputs were given up for it.
+LAST_READY = f"{GROUP}/last-ready"
+ROLLED_BACK = f"{GROUP}/rolled-back"
 
 HTTP_PORT = 8000  # vLLM
 SIDECAR_PORT = 9400

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from headrace_engine.contracts import EngineStatus
@@ -55,6 +56,9 @@ class Pod:
     ready: bool
     nudge: str  # value of the policy-nudge annotation
     problem: Problem | None
+    inputs: str = ""  # hash of what of the spec it was made from
+    restarts: int = 0  # of its container that restarted most
+    load_seconds: int = 0  # from its engine's start until it was ready; 0: it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,32 @@ def _leaving(pod: Raw) -> bool:
 def _pod(raw: Raw) -> Pod:
     metadata, status = raw["metadata"], raw.get("status", {})
     ready = _condition(status, "Ready").get("status") == "True"
+    annotations = metadata.get("annotations") or {}
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
         ip=status.get("podIP", ""),
         ready=ready,
-        nudge=(metadata.get("annotations") or {}).get(names.POLICY_NUDGE, ""),
+        nudge=annotations.get(names.POLICY_NUDGE, ""),
         problem=None if ready else _problem(raw),
+        inputs=annotations.get(names.INPUTS_HASH, ""),
+        restarts=max((c.get("restartCount", 0) for c in _containers(status)), default=0),
+        load_seconds=_load_seconds(status) if ready else 0,
     )
+
+
+def _containers(status: Raw) -> list[Raw]:
+    return [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+
+
+def _load_seconds(status: Raw) -> int:
+    """Between the engine's start and the pod's readiness."""
+    engine: Raw = next((c for c in _containers(status) if c["name"] == names.ENGINE), {})
+    started = engine.get("state", {}).get("running", {}).get("startedAt")
+    ready = _condition(status, "Ready").get("lastTransitionTime")
+    if not started or not ready:
+        return 0
+    return max(0, round((datetime.fromisoformat(ready) - datetime.fromisoformat(started)).total_seconds()))
 
 
 def _problem(raw: Raw) -> Problem:
@@ -112,7 +134,7 @@ def _problem(raw: Raw) -> Problem:
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return _not_scheduled(raw, scheduled.get("message", ""))
-    containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    containers = _containers(status)
     for container in containers:
         problem = _container_problem(raw, container)
         if problem:

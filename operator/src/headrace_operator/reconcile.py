@@ -8,7 +8,7 @@ there is none. A spec that cannot be accepted changes nothing but the status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +28,7 @@ from headrace_operator.observe import Observed, observe
 from headrace_operator.pace import Pace
 from headrace_operator.plan import Apply, Nudge, next_nudge, plan
 from headrace_operator.recorder import Recorder
+from headrace_operator.rollout import rollout
 from headrace_operator.settings import Settings
 from headrace_operator.status import Subject, policy_in_force, status
 
@@ -92,7 +93,9 @@ class Reconciler:
         if service.paused:
             return None
         live = await self._live_deployment(service, observed)
-        wanted = desired(service, self.settings, owned_models(service), live)
+        carried, progress = rollout(service, live, observed)
+        models = self._models(carried, asked=carried is service)
+        wanted = desired(carried, self.settings, models, live, progress)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
         policy = policy_document(service).hash
         planned = plan(wanted, observed, policy, nudged, now)
@@ -104,6 +107,13 @@ class Reconciler:
         self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
         due = next_nudge(self._observe(service.key), policy, nudged)
         return _earlier(held_back, None if due is None else max(0.0, due - now))
+
+    def _models(self, service: LLMService, *, asked: bool) -> Sequence[str]:
+        """Names that the gateway routes to it; those it had before (not `asked`) may be others' by now."""
+        models = owned_models(service)
+        if asked:
+            return models
+        return [model for model in models if not stronger_claim(model, service, self._others(service.key))]
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
@@ -167,6 +177,11 @@ class Reconciler:
 
     def _others(self, key: Key) -> Iterator[LLMService]:
         return self._claimants.others(key, self.cache.services())
+
+    async def stand_by(self) -> None:
+        """Another replica writes from now on: what only a writer needs is let go."""
+        await self.engines.stop()
+        metrics.forget_all()
 
     def _forget(self, key: Key) -> None:
         """The service is gone."""

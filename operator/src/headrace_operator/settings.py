@@ -20,6 +20,12 @@ class Settings:
     system_namespace: str = "headrace-system"
     """Where gateway and operator run: the only namespace that engines accept traffic from."""
 
+    lease: str = "headrace-operator"
+    """Name of the Lease in the system namespace. Of the replicas that share it one writes, others wait."""
+
+    pod: str = ""
+    """This replica's name, unique in the system namespace. Empty means a new one for each process."""
+
     gateway_url: str = ""
     """Base of `status.url`; empty means the gateway's Service in the system namespace."""
 
@@ -58,6 +64,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         sidecar_image=image,
         sidecar_image_pull_policy=value("SIDECAR_IMAGE_PULL_POLICY", "IfNotPresent"),
         system_namespace=value("SYSTEM_NAMESPACE", "headrace-system"),
+        lease=value("LEASE", "headrace-operator"),
+        pod=value("POD", ""),
         gateway_url=value("GATEWAY_URL", ""),
         watch_namespaces=tuple(namespaces),
         allow_host_path=allow == "true",

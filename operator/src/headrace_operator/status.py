@@ -14,8 +14,10 @@ from typing import Any
 from headrace_engine.contracts import ContractError, PolicyDocument, loads
 from headrace_operator import names
 from headrace_operator.api import Condition, Key, PolicyStatus, Reason, ServiceStatus, StatusCondition
+from headrace_operator.desired.history import recorded, rolled_back
 from headrace_operator.errors import RefusedError
 from headrace_operator.observe import Observed, Pod, Raw
+from headrace_operator.rollout import deployment_condition, stuck
 
 # Conditions about what the operator makes of the spec, not about what it has made.
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
@@ -82,7 +84,7 @@ def status(
         replicas=len(observed.pods),
         ready_replicas=len(observed.ready),
         selector=",".join(f"{key}={value}" for key, value in names.pod_labels(subject.key).items()),
-        runtime_version=_annotation(live, names.RUNTIME),
+        runtime_version=recorded(live, names.RUNTIME),
         policy=_policy(document, observed),
         conditions=tuple(_condition(kind, verdict, subject, now) for kind, verdict in verdicts.items()),
     )
@@ -122,7 +124,7 @@ def _ready(live: Raw | None, observed: Observed, refused: RefusedError | None) -
 
 def _missing(live: Raw, observed: Observed) -> tuple[Reason, str]:
     """Why replicas are missing: the gravest reason that any of them has."""
-    refusal = _deployment_condition(live, "ReplicaFailure")
+    refusal = deployment_condition(live, "ReplicaFailure")
     if refusal.get("status") == "True":
         return Reason.PODS_NOT_CREATED, refusal.get("message", "")
     problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
@@ -137,7 +139,7 @@ def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdi
         return Verdict(False, Reason.PAUSED, "the annotation headrace.dev/paused is set: nothing is changed")
     if live is None:
         return Verdict(False, Reason.SETTLED, "nothing runs")
-    if _stuck(live):
+    if stuck(live):
         return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time")
     under_way = _rolling_out(live) or _filling_up(live["spec"]["replicas"], observed)
     return under_way or Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
@@ -214,7 +216,10 @@ def _degraded(live: Raw | None, observed: Observed, failure: str) -> Verdict:
 
 def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason, str]]:
     """What impairs the service, gravest first."""
-    if live is not None and _stuck(live):
+    given_up = rolled_back(live)
+    if given_up:
+        yield Reason.ROLLED_BACK, given_up.message
+    if live is not None and stuck(live):
         yield Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time"
     for pod in observed.pods:
         if pod.problem and pod.problem.reason in {Reason.CRASHING, Reason.NOT_RESPONDING}:
@@ -250,19 +255,6 @@ def _policy(document: PolicyDocument | None, observed: Observed) -> PolicyStatus
     return PolicyStatus(
         name=document.policy, hash=document.hash, applied_replicas=_applied(document, observed)
     )
-
-
-def _stuck(live: Raw) -> bool:
-    progressing = _deployment_condition(live, "Progressing")
-    return progressing.get("status") == "False" and progressing.get("reason") == "ProgressDeadlineExceeded"
-
-
-def _deployment_condition(live: Raw, kind: str) -> Raw:
-    return next((c for c in live.get("status", {}).get("conditions") or [] if c["type"] == kind), {})
-
-
-def _annotation(live: Raw | None, name: str) -> str | None:
-    return ((live or {}).get("metadata", {}).get("annotations") or {}).get(name)
 
 
 def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) -> StatusCondition:

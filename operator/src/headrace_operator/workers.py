@@ -42,7 +42,7 @@ class Workers:
         self._started: dict[Key, float] = {}
 
     def start(self) -> None:
-        """Start the tasks."""
+        """Start the tasks, also again after a stop."""
         self._tasks = [asyncio.create_task(self._work(), name=f"worker {i}") for i in range(_WORKERS)]
         self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
 
@@ -51,10 +51,11 @@ class Workers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
 
     @property
     def alive(self) -> bool:
-        """All tasks run and none is stuck. The API server's health plays no part."""
+        """All tasks run, if they were started, and none is stuck. The API server's health plays no part."""
         now = time.monotonic()
         return not any(task.done() for task in self._tasks) and all(
             now - since < _STUCK for since in self._started.values()
@@ -65,9 +66,14 @@ class Workers:
             key = await self._queue.get()
             QUEUE_DEPTH.set(self._queue.depth)
             QUEUE_AGE.set(self._queue.age)
-            self._started[key] = time.monotonic()
-            result = await self._one(key)
-            RECONCILE_SECONDS.labels(result).observe(time.monotonic() - self._started.pop(key))
+            self._started[key] = began = time.monotonic()
+            try:
+                RECONCILE_SECONDS.labels(await self._one(key)).observe(time.monotonic() - began)
+            except asyncio.CancelledError:
+                self._queue.retry(key)  # whoever starts the tasks again goes on from here
+                raise
+            finally:
+                del self._started[key]
 
     async def _one(self, key: Key) -> str:
         """Reconcile once; the result for the metrics."""

@@ -65,4 +65,5 @@ class Reason(StrEnum):
     # Degraded
     AS_EXPECTED = "AsExpected"
     RECONCILE_ERROR = "ReconcileError"
+    ROLLED_BACK = "RolledBack"  # a rollout failed; the template that was ready before it runs again
     PREDICTOR_FAILED = "PredictorFailed"  # the mean of recent outputs stands in

@@ -9,6 +9,7 @@ from headrace_operator.api import LLMService
 from headrace_operator.desired.deployment import deployment
 from headrace_operator.desired.disruption_budget import disruption_budget
 from headrace_operator.desired.gateway_config_map import gateway_config_map, models_of, with_models
+from headrace_operator.desired.history import NOTHING_NEW, Rollout
 from headrace_operator.desired.manifest import Manifest, content_hash, owner, sealed
 from headrace_operator.desired.network_policy import network_policy
 from headrace_operator.desired.policy_config_map import policy_config_map
@@ -20,11 +21,16 @@ __all__ = ["Manifest", "content_hash", "desired", "models_of", "owner", "without
 
 
 def desired(
-    service: LLMService, settings: Settings, models: Iterable[str], live: Mapping[str, Any] | None
+    service: LLMService,
+    settings: Settings,
+    models: Iterable[str],
+    live: Mapping[str, Any] | None,
+    rollout: Rollout = NOTHING_NEW,
 ) -> tuple[Manifest, ...]:
     """All objects of the service in the order to apply them: what a pod needs comes before the Deployment.
 
-    `models` are the names that the service owns at the gateway, `live` the Deployment that runs now.
+    `models` are the names that the service owns at the gateway, `live` the Deployment that runs now,
+    and `rollout` how far it got.
     """
     objects = [
         policy_config_map(service),
@@ -35,8 +41,7 @@ def desired(
     ]
     if service.claims_devices:
         objects.append(resource_claim_template(service))
-    objects.append(deployment(service, settings, live))
-    return tuple(sealed(item) for item in objects)
+    return (*map(sealed, objects), deployment(service, settings, live, rollout))
 
 
 def without_models(service: LLMService, live: Mapping[str, Any], lost: Iterable[str]) -> Manifest:

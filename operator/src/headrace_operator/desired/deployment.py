@@ -1,13 +1,14 @@
 """Deployment NAME: the replicas, and the rule that only the service's own changes replace its pods.
 
 The Deployment records what its template was made from (`inputs-hash`), the rendered template itself
-(`template-hash`) and the sidecar image in it (`runtime`):
+(`template-hash`), the sidecar image in it (`runtime`), and the template that was ready last (`last-ready`):
 
-| the service's inputs | this operator's rendering | template                                              |
-|----------------------|---------------------------|-------------------------------------------------------|
-| changed              | any                       | rendered anew, with the operator's own sidecar image  |
-| as recorded          | as recorded               | rendered anew, with the recorded image: heals edits   |
-| as recorded          | differs (other release)   | the live one, untouched: an upgrade restarts no engine |
+| the service's inputs  | this operator's rendering | template                                              |
+|-----------------------|---------------------------|-------------------------------------------------------|
+| as when last ready    | any                       | the one that was ready: heals edits                   |
+| as recorded           | as recorded               | rendered anew, with the recorded image: heals edits   |
+| as recorded           | differs (other release)   | the live one, untouched: upgrades restart no engine   |
+| changed               | any                       | rendered anew, with the operator's own sidecar image  |
 """
 
 from __future__ import annotations
@@ -18,14 +19,34 @@ from typing import Any
 from headrace_operator import names
 from headrace_operator.api import LLMService
 from headrace_operator.desired.engine import START_SECONDS
-from headrace_operator.desired.manifest import Manifest, annotated, content_hash, manifest
+from headrace_operator.desired.history import (
+    NOTHING_NEW,
+    LastReady,
+    Rollout,
+    as_annotations,
+    last_ready,
+    recorded,
+)
+from headrace_operator.desired.inputs import blocks, inputs_hash
+from headrace_operator.desired.manifest import Manifest, annotated, content_hash, manifest, sealed
 from headrace_operator.desired.pod import pod_template
 from headrace_operator.settings import Settings
 
+# Seconds in which pods are scheduled and images pulled, and which come on top of what loading may take.
+_ARRIVAL_SECONDS = 600
+_LOADING_FACTOR = 5  # of what the model took to load last: disks, networks and neighbours differ
 
-def deployment(service: LLMService, settings: Settings, live: Mapping[str, Any] | None) -> Manifest:
-    """The Deployment, given the one that runs now (None: none does)."""
+
+def deployment(
+    service: LLMService, settings: Settings, live: Mapping[str, Any] | None, rollout: Rollout = NOTHING_NEW
+) -> Manifest:
+    """The Deployment, given the one that runs now (None: none does) and how its rollout goes."""
+    inputs = inputs_hash(service)
     image, template, rendered = _template(service, settings, live)
+    ready = last_ready(live)
+    if rollout.load_seconds is not None and (ready is None or ready.identity != (inputs, rendered, image)):
+        current = LastReady(inputs, rendered, image, rollout.load_seconds, blocks(service), template)
+        ready = current if _recorded_identity(live) == current.identity else ready
     disruption = service.spec.disruption
     wanted = manifest(
         service,
@@ -42,44 +63,50 @@ def deployment(service: LLMService, settings: Settings, live: Mapping[str, Any] 
                     "maxUnavailable": disruption.max_unavailable,
                 },
             },
-            "progressDeadlineSeconds": START_SECONDS + 600,  # a start that is still allowed is still progress
+            "progressDeadlineSeconds": _deadline(service, ready),
             "revisionHistoryLimit": 3,
             "template": template,
         },
     )
-    return annotated(
+    wanted = annotated(
         wanted,
-        {names.INPUTS_HASH: inputs_hash(service), names.TEMPLATE_HASH: rendered, names.RUNTIME: image},
+        {
+            names.INPUTS_HASH: inputs,
+            names.TEMPLATE_HASH: rendered,
+            names.RUNTIME: image,
+            **as_annotations(ready, rollout.rolled_back),
+        },
     )
+    # Every change of an annotation moves a Deployment's generation. A release that renders templates
+    # otherwise leaves the live one alone and must not move that: the template's hash stands for it.
+    return sealed(wanted, {**wanted, "spec": {**wanted["spec"], "template": rendered}})
 
 
-def inputs_hash(service: LLMService) -> str:
-    """Identifies what of the spec shapes pods. Defaults are left out, so that a new field changes nothing."""
-    spec = service.spec
-    blocks = {
-        "model": spec.model,
-        "engine": spec.engine,
-        "accelerator": spec.accelerator,
-        "podTemplate": spec.pod_template,
-    }
-    content = {
-        name: block.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        for name, block in blocks.items()
-    }
-    return content_hash({**content, "drainTimeout": spec.disruption.drain_timeout})
+def _recorded_identity(live: Mapping[str, Any] | None) -> tuple[str | None, ...]:
+    """Which template runs, as `LastReady.identity`."""
+    return tuple(recorded(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME))
 
 
-def recorded(live: Mapping[str, Any] | None, annotation: str) -> str | None:
-    """What the live Deployment says of itself."""
-    return ((live or {}).get("metadata", {}).get("annotations") or {}).get(annotation)
+def _deadline(service: LLMService, ready: LastReady | None) -> int:
+    """Seconds without a pod becoming ready after which a rollout has failed.
+
+    A start that its probe still allows is still progress, unless this model was seen to load sooner.
+    """
+    loading = START_SECONDS
+    if ready is not None and ready.load_seconds and ready.spec["model"] == blocks(service)["model"]:
+        loading = min(loading, _LOADING_FACTOR * ready.load_seconds)
+    return _ARRIVAL_SECONDS + loading
 
 
 def _template(
     service: LLMService, settings: Settings, live: Mapping[str, Any] | None
 ) -> tuple[str, dict[str, Any], str]:
     """Sidecar image, template, and the hash of its rendering."""
+    inputs, ready = inputs_hash(service), last_ready(live)
+    if ready is not None and ready.inputs == inputs:
+        return ready.runtime, ready.template, ready.rendering
     pinned = recorded(live, names.RUNTIME)
-    if live is not None and pinned and recorded(live, names.INPUTS_HASH) == inputs_hash(service):
+    if live is not None and pinned and recorded(live, names.INPUTS_HASH) == inputs:
         template = pod_template(service, pinned, settings)
         rendered = recorded(live, names.TEMPLATE_HASH)
         if rendered and content_hash(template) != rendered:

@@ -57,9 +57,9 @@ def annotated(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
     return {**manifest, "metadata": {**metadata, "annotations": merged}}
 
 
-def sealed(manifest: Manifest) -> Manifest:
-    """The manifest with the hash of its content as an annotation."""
-    return annotated(manifest, {names.APPLIED_HASH: content_hash(manifest)})
+def sealed(manifest: Manifest, content: Manifest | None = None) -> Manifest:
+    """The manifest with the hash of its content as an annotation; `content` if another stands for it."""
+    return annotated(manifest, {names.APPLIED_HASH: content_hash(content or manifest)})
 
 
 def content_hash(content: Any) -> str:

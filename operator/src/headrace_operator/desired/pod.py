@@ -11,6 +11,7 @@ from typing import Any
 from headrace_operator import names
 from headrace_operator.api import LLMService
 from headrace_operator.desired import engine, sidecar
+from headrace_operator.desired.inputs import inputs_hash
 from headrace_operator.desired.resource_claim_template import REQUEST
 from headrace_operator.settings import Settings
 
@@ -18,9 +19,10 @@ from headrace_operator.settings import Settings
 def pod_template(service: LLMService, image: str, settings: Settings) -> dict[str, Any]:
     """The template, with the sidecar's `image`."""
     asked = service.spec.pod_template
-    metadata: dict[str, Any] = {"labels": {**asked.metadata.labels, **names.labels(service.key)}}
-    if asked.metadata.annotations:
-        metadata["annotations"] = dict(asked.metadata.annotations)
+    metadata = {
+        "labels": {**asked.metadata.labels, **names.labels(service.key)},
+        "annotations": {**asked.metadata.annotations, names.INPUTS_HASH: inputs_hash(service)},
+    }
     return {"metadata": metadata, "spec": {**_fixed(service, image, settings), **_placement(service)}}
 
 

@@ -1,0 +1,84 @@
+"""What a Deployment remembers in its annotations: the template that was ready last, and what was given up.
+
+It is kept there and nowhere else: who may write a Deployment may run any pod anyway, so what the operator
+takes from it gives nobody more than he has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace_operator import names
+
+# Characters. All annotations of an object may have 256 KiB; a template above this cannot be gone back to.
+_LONGEST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class LastReady:
+    """A template of which all replicas were ready."""
+
+    inputs: str  # hash of `spec`
+    rendering: str  # hash of the template as it was rendered
+    runtime: str  # sidecar image
+    load_seconds: int  # the longest that one of its engines took from start to ready; 0: unknown
+    spec: dict[str, Any] = field(hash=False)  # the blocks that shape pods
+    template: dict[str, Any] = field(hash=False)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Which template it is."""
+        return self.inputs, self.rendering, self.runtime
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """Inputs that were given up; they are not tried again until they change."""
+
+    inputs: str
+    message: str  # what failed, and what to change
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How the rollout of the live template goes."""
+
+    load_seconds: int | None = None  # set when all replicas have it and are ready
+    failure: str = ""  # why it cannot succeed; empty: it still may
+    rolled_back: RolledBack | None = None
+
+
+NOTHING_NEW = Rollout()
+
+
+def recorded(live: Mapping[str, Any] | None, annotation: str) -> str | None:
+    """What the live Deployment says of itself."""
+    return ((live or {}).get("metadata", {}).get("annotations") or {}).get(annotation)
+
+
+def last_ready(live: Mapping[str, Any] | None) -> LastReady | None:
+    """The template that was ready last; None also when what is written cannot be read."""
+    text = recorded(live, names.LAST_READY)
+    try:
+        return LastReady(**json.loads(text)) if text else None
+    except (ValueError, TypeError):
+        return None
+
+
+def rolled_back(live: Mapping[str, Any] | None) -> RolledBack | None:
+    """What was given up, if anything."""
+    text = recorded(live, names.ROLLED_BACK)
+    try:
+        return RolledBack(**json.loads(text)) if text else None
+    except (ValueError, TypeError):
+        return None
+
+
+def as_annotations(ready: LastReady | None, given_up: RolledBack | None) -> dict[str, str]:
+    """Both, as they are written."""
+    found = {names.LAST_READY: ready, names.ROLLED_BACK: given_up}
+    texts = {name: json.dumps(asdict(entry), sort_keys=True) for name, entry in found.items() if entry}
+    return {name: text for name, text in texts.items() if len(text) <= _LONGEST}

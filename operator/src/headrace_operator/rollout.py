@@ -1,0 +1,104 @@
+"""How a rollout goes, and what to do when it cannot succeed: back to the template that was ready last. Pure.
+
+A rollout has failed when its pods crash again and again and none of them serves, or when the progress
+deadline has passed. Its inputs are then given up for good: only other inputs are tried again, so nothing
+loops. What of the spec does not shape pods (replicas, policy, targets, routing) goes on being carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace_operator import names
+from headrace_operator.api import LLMService, Reason
+from headrace_operator.desired.history import (
+    NOTHING_NEW,
+    LastReady,
+    RolledBack,
+    Rollout,
+    last_ready,
+    recorded,
+    rolled_back,
+)
+from headrace_operator.desired.inputs import blocks, changed, inputs_hash, with_blocks
+from headrace_operator.observe import Observed, Raw
+
+_CRASHES = 3  # of one pod; two may come of an accelerator whose last user is still leaving
+_MESSAGE_LIMIT = 1500
+
+
+def rollout(service: LLMService, live: Raw | None, observed: Observed) -> tuple[LLMService, Rollout]:
+    """The service as it is to be carried out, which is not as asked where that failed, and how it goes."""
+    if live is None:
+        return service, NOTHING_NEW
+    seen = Rollout(load_seconds=_load_seconds(live, observed), failure=_failure(live, observed))
+    asked, ready, given_up = inputs_hash(service), last_ready(live), rolled_back(live)
+    if ready is None or ready.inputs == asked:
+        return service, seen
+    if given_up is None or given_up.inputs != asked:
+        if not seen.failure or recorded(live, names.INPUTS_HASH) != asked:
+            return service, seen
+        given_up = RolledBack(asked, _message(service, ready, seen.failure))
+    before = _restored(service, ready)
+    return (service, seen) if before is None else (before, replace(seen, rolled_back=given_up))
+
+
+def complete(live: Raw) -> bool:
+    """Whether all replicas have the live template and are ready."""
+    wanted, told = int(live["spec"]["replicas"]), live.get("status", {})
+    counts = [told.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas")]
+    return wanted > 0 and _current(live) and all(count == wanted for count in counts)
+
+
+def stuck(live: Raw) -> bool:
+    """Whether no pod became ready for so long that the rollout has failed."""
+    progressing = deployment_condition(live, "Progressing")
+    timed_out = progressing.get("reason") == "ProgressDeadlineExceeded"
+    return progressing.get("status") == "False" and timed_out and _current(live)
+
+
+def deployment_condition(live: Raw, kind: str) -> Raw:
+    """A condition of the Deployment; empty if it has none of that kind."""
+    return next((c for c in live.get("status", {}).get("conditions") or [] if c["type"] == kind), {})
+
+
+def _current(live: Raw) -> bool:
+    """Whether the status is about the Deployment as it is."""
+    return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+
+
+def _load_seconds(live: Raw, observed: Observed) -> int | None:
+    return max((pod.load_seconds for pod in observed.ready), default=0) if complete(live) else None
+
+
+def _failure(live: Raw, observed: Observed) -> str:
+    """Why the rollout of the live template cannot succeed; empty: it still may, or has."""
+    if complete(live):
+        return ""
+    inputs = recorded(live, names.INPUTS_HASH)
+    new = [pod for pod in observed.pods if pod.inputs == inputs]
+    for pod in new:
+        crashes = pod.problem is not None and pod.problem.reason == Reason.CRASHING
+        if pod.problem and crashes and pod.restarts >= _CRASHES and not any(p.ready for p in new):
+            return f"{pod.name}: {pod.problem.message}"
+    if stuck(live):
+        why = next((f"; {pod.name}: {pod.problem.message}" for pod in new if pod.problem), "")
+        return f"no new pod became ready within {live['spec']['progressDeadlineSeconds']} s{why}"
+    return ""
+
+
+def _restored(service: LLMService, ready: LastReady) -> LLMService | None:
+    """The service with the inputs that were ready last; None if this release reads them otherwise."""
+    try:
+        before = with_blocks(service, ready.spec)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return before if inputs_hash(before) == ready.inputs else None
+
+
+def _message(service: LLMService, ready: LastReady, failure: str) -> str:
+    fields = " and ".join(changed(ready.spec, blocks(service)))
+    return (
+        f"generation {service.generation} failed and what was ready before it runs again: "
+        f"{failure[:_MESSAGE_LIMIT]}; correct {fields}: other values are tried again, these are not"
+    )

@@ -1,0 +1,156 @@
+"""Leader election: on a virtual clock, with an API server in memory that fails when told."""
+
+import copy
+
+import pytest
+
+from headrace_operator.errors import ApiError
+from headrace_operator.lease import Lease
+
+
+class World:
+    """The one Lease, and the time that all replicas share."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.lease = None
+        self.version = 0
+        self.before_write = None  # what happens between a replica's read and its write
+        self.error = None
+
+    async def read(self, kind, namespace, name):
+        self._fail()
+        return copy.deepcopy(self.lease)
+
+    async def write_lease(self, lease):
+        if self.before_write:
+            happens, self.before_write = self.before_write, None
+            await happens()
+        self._fail()
+        current = self.lease["metadata"]["resourceVersion"] if self.lease else None
+        if lease["metadata"].get("resourceVersion") != current:
+            raise ApiError(409, "it is another by now")
+        self.version += 1
+        self.lease = copy.deepcopy(dict(lease))
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+        return copy.deepcopy(self.lease)
+
+    def replica(self, name):
+        return Lease("headrace-system", "operator", name, lambda: self.now)
+
+    def _fail(self):
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+async def pass_time(world, seconds, *replicas):
+    """Each replica tries every two seconds."""
+    for _ in range(seconds // 2):
+        world.now += 2.0
+        for replica in replicas:
+            await replica.attempt(world)
+
+
+async def test_the_first_leads_and_keeps_leading(world):
+    a, b = world.replica("a"), world.replica("b")
+    await a.attempt(world)
+    await b.attempt(world)
+    await pass_time(world, 60, a, b)
+    assert (a.leading, b.leading) == (True, False)
+    assert world.lease["spec"]["holderIdentity"] == "a"
+    assert world.lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_a_leader_that_dies_is_followed_within_twenty_seconds(world):
+    a, b = world.replica("a"), world.replica("b")
+    await a.attempt(world)
+    await pass_time(world, 14, b)
+    assert not b.leading
+    await pass_time(world, 4, b)
+    assert b.leading
+    assert world.lease["spec"]["leaseTransitions"] == 1
+
+
+async def test_the_old_leader_has_stopped_before_another_may_begin(world):
+    a, b = world.replica("a"), world.replica("b")
+    await a.attempt(world)
+    await b.attempt(world)
+    leading = []
+    while not b.leading:
+        world.now += 0.5
+        await b.attempt(world)
+        leading.append(a.leading + b.leading)
+    assert max(leading) == 1
+    assert leading.count(0) >= 10  # five seconds without any
+
+
+async def test_a_leader_that_gets_no_answer_stops_after_ten_seconds(world):
+    a = world.replica("a")
+    await a.attempt(world)
+    world.error = ApiError(500, "no")
+    for _ in range(4):
+        world.now += 2.0
+        with pytest.raises(ApiError):
+            await a.attempt(world)
+        assert a.leading
+    world.now += 2.0
+    assert a.seconds_left() <= 0.0
+    world.error = None
+    await a.attempt(world)
+    assert a.leading
+
+
+async def test_a_suspended_leader_that_wakes_may_not_write(world):
+    a, b = world.replica("a"), world.replica("b")
+    await a.attempt(world)
+    await pass_time(world, 20, b)
+    assert (a.leading, b.leading) == (False, True)
+    await a.attempt(world)
+    assert not a.leading
+
+
+async def test_of_two_that_take_it_at_once_one_has_it(world):
+    a, b = world.replica("a"), world.replica("b")
+    world.before_write = lambda: b.attempt(world)
+    await a.attempt(world)
+    assert (a.leading, b.leading) == (False, True)
+
+
+async def test_an_answer_that_comes_late_shortens_the_lease(world):
+    a = world.replica("a")
+
+    async def slow():
+        world.now += 4.0
+
+    world.before_write = slow
+    await a.attempt(world)
+    assert a.seconds_left() == 6.0
+
+
+async def test_a_leader_that_leaves_is_followed_at_once(world):
+    a, b = world.replica("a"), world.replica("b")
+    await a.attempt(world)
+    await b.attempt(world)
+    await a.release(world)
+    assert not a.leading
+    await b.attempt(world)
+    assert b.leading
+
+
+async def test_one_that_does_not_lead_releases_nothing(world):
+    a, b = world.replica("a"), world.replica("b")
+    await a.attempt(world)
+    await b.release(world)
+    assert world.lease["spec"].get("holderIdentity") == "a"
+
+
+async def test_the_same_pod_takes_its_lease_again_at_once(world):
+    await world.replica("a").attempt(world)
+    again = world.replica("a")
+    await again.attempt(world)
+    assert again.leading
