@@ -69,7 +69,7 @@ def _local(settings: Mapping[str, str]) -> Target:
     return Target(
         kube=kube,
         kubectl=".venv/bin/python -m e2e.cluster kubectl",
-        values={"image": {"tag": "dev"}, "gateway": small_gateway},
+        values={"image": {"tag": "dev"}, "gateway": small_gateway, "operator": {"replicas": 1}},
         samples=SAMPLES,
         prepare=cluster.volumes,
         gateway=lambda: contextlib.nullcontext(cluster.expose(SYSTEM_NAMESPACE, GATEWAY, 80)),

@@ -138,7 +138,7 @@ def test_every_pod_is_allowed_where_pod_security_is_restricted(kubectl, release)
     def created():
         return sorted(kubectl("get", "pods", "-n", helm.NAMESPACE, "-o", path).split())
 
-    eventually(lambda: created() == ["gateway", "gateway", "operator", "picker", "picker"])
+    eventually(lambda: created() == ["gateway", "gateway", "operator", "operator", "picker", "picker"])
     [test] = (m for m in helm.render() if m["kind"] == "Pod")
     kubectl("apply", "--dry-run=server", "-n", helm.NAMESPACE, "-f", "-", stdin=test)
 

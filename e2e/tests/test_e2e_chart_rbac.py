@@ -21,11 +21,12 @@ OPERATOR = {
     "/persistentvolumeclaims": {"get"},
     "events.k8s.io/events": {"create", "patch"},
 }
+LEASE = {"coordination.k8s.io/leases": {"create", "get", "update"}}
 PICKER = {
     "/configmaps": {"list", "watch"},
     "discovery.k8s.io/endpointslices": {"list", "watch"},
 }
-LEASES = {(None, "headrace-picker-lease"): {"coordination.k8s.io/leases": {"create", "get", "update"}}}
+LEASES = {(None, "headrace-operator-lease"): LEASE, (None, "headrace-picker-lease"): LEASE}
 
 
 def permissions(role):

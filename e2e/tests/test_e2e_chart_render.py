@@ -20,6 +20,7 @@ VALUES = {
     "one of each": {
         "gateway": {"replicas": 1},
         "picker": {"replicas": 1},
+        "operator": {"replicas": 1},
         "networkPolicies": {"enabled": False},
     },
     "two namespaces": {"watchNamespaces": ["llm", "chat"]},
@@ -152,8 +153,10 @@ def test_the_operator_is_told_what_it_must_know():
         VALUES["two namespaces"] | {"image": {"registry": "example.com/llm", "tag": "v1"}}
     )
     [container] = of(manifests, "Deployment", "headrace-operator")["spec"]["template"]["spec"]["containers"]
-    assert {entry["name"]: entry["value"] for entry in container["env"]} == {
+    assert {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]} == {
         "HEADRACE_SYSTEM_NAMESPACE": "headrace-system",
+        "HEADRACE_LEASE": "headrace-operator",
+        "HEADRACE_POD": {"fieldRef": {"fieldPath": "metadata.name"}},
         "HEADRACE_WATCH_NAMESPACES": "llm,chat",
         "HEADRACE_SIDECAR_IMAGE": "example.com/llm/sidecar:v1",
         "HEADRACE_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",

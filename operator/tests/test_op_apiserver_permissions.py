@@ -20,22 +20,22 @@ VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"
 @pytest.fixture
 def granted(kube):
     """The chart's rules for the operator, given to USER."""
-    role = next(
-        m
-        for m in helm.render()
-        if m["kind"] == "ClusterRole" and m["metadata"]["name"] == "headrace-operator"
-    )
-    role["metadata"] = {"name": USER}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER}
-    binding = {
-        "metadata": {"name": USER},
-        "roleRef": reference,
-        "subjects": [{"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}],
-    }
-    ok(kube.http.post(f"{RBAC}/clusterroles", json=role))
-    ok(kube.http.post(f"{RBAC}/clusterrolebindings", json=binding))
+    wanted = {"ClusterRole": "headrace-operator", "Role": "headrace-operator-lease"}
+    roles = [m for m in helm.render() if wanted.get(m["kind"]) == m["metadata"]["name"]]
+    for role in roles:
+        scope = f"{RBAC}/namespaces/default/" if role["kind"] == "Role" else f"{RBAC}/"
+        role["metadata"] = {"name": USER}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": role["kind"], "name": USER}
+        binding = {
+            "metadata": {"name": USER},
+            "roleRef": reference,
+            "subjects": [{"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}],
+        }
+        ok(kube.http.post(f"{scope}{role['kind'].lower()}s", json=role))
+        ok(kube.http.post(f"{scope}{role['kind'].lower()}bindings", json=binding))
     return {
         (f"{group}/{resource}", verb)
+        for role in roles
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -69,7 +69,8 @@ def test_the_permissions_suffice_and_none_is_unused(crd, kube, granted, tmp_path
     headers = {"Impersonate-User": USER}
     with Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token, headers=headers) as proxy:
         config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
-        operator = Operator(crd, tmp_path / "log", hurry=20.0, KUBECONFIG=config).wait()
+        lease = {"HEADRACE_LEASE": "headrace-operator"}  # the only one that it may change
+        operator = Operator(crd, tmp_path / "log", hurry=20.0, KUBECONFIG=config, **lease).wait()
         try:
             everything(kube, proxy)
         finally:

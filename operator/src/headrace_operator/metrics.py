@@ -48,6 +48,7 @@ def show(key: Key, status: ServiceStatus) -> None:
 def forget_all() -> None:
     """Drop the gauges of all services: another replica tells of them."""
     CONDITION.clear()
+    _reasons.clear()
 
 
 def forget(key: Key) -> None:

@@ -14,7 +14,21 @@ from headrace_operator.api.base import Block, ObjectName, Quantity, Text, Verbat
 
 RESERVED_VOLUMES = ("headrace", "policy", "shm", "model", "cache")
 _RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
+# Annotations by which container runtimes loosen a container's isolation or give it devices of the node.
+_PRIVILEGES = (
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+    "cdi.k8s.io/",
+    "io.kubernetes.cri-o.",
+    "io.containerd.",
+    "io.katacontainers.",
+)
+NO_PRIVILEGES = (
+    f"annotations that begin with {', '.join(_PRIVILEGES)} loosen a container's isolation: remove them"
+)
 
+PLAIN_PATH = "write the path without . and .. in it"
 ONE_SOURCE = "set exactly one of configMap, secret, emptyDir, persistentVolumeClaim and hostPath"
 
 MetaKey = Annotated[str, StringConstraints(max_length=317)]
@@ -22,6 +36,12 @@ LabelValue = Annotated[str, StringConstraints(max_length=63)]
 _NOT_OURS = rule(
     "self.all(k, !k.startsWith('headrace.dev/') && !k.startsWith('app.kubernetes.io/'))",
     "headrace.dev/ and app.kubernetes.io/ keys belong to the operator: remove them from podTemplate",
+)
+
+
+_NO_PRIVILEGES = rule(
+    f"self.all(k, !{list(_PRIVILEGES)}.exists(p, k.startsWith(p)))",
+    NO_PRIVILEGES,
 )
 
 
@@ -38,8 +58,14 @@ class Metadata(Block):
         "Annotations added to the pods.",
         {},
         max_length=32,
-        json_schema_extra={"x-kubernetes-validations": [_NOT_OURS]},
+        json_schema_extra={"x-kubernetes-validations": [_NOT_OURS, _NO_PRIVILEGES]},
     )
+
+    @model_validator(mode="after")
+    def _no_privileges(self) -> Metadata:
+        if any(key.startswith(_PRIVILEGES) for key in self.annotations):
+            raise ValueError(NO_PRIVILEGES)
+        return self
 
 
 class Toleration(Block):
@@ -103,8 +129,8 @@ class VolumeMount(Block):
     """Where the engine sees a volume."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=63)] = rolls("Name of the volume.")
-    mount_path: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^/.*$")] = rolls(
-        "Absolute path in the engine container."
+    mount_path: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^(/[^/]+)+/?$")] = (
+        rolls("Absolute path in the engine container, without . and .. in it.")
     )
     sub_path: Annotated[str, StringConstraints(max_length=512)] | None = rolls(
         "Folder within the volume.", None
@@ -115,8 +141,15 @@ class VolumeMount(Block):
         rule(
             f"{list(_RESERVED_PATHS)}.all(p, self.mountPath != p && !self.mountPath.startsWith(p + '/'))",
             f"the paths {', '.join(_RESERVED_PATHS)} belong to the operator: mount elsewhere",
-        )
+        ),
+        rule("!self.mountPath.split('/').exists(p, p in ['.', '..'])", PLAIN_PATH),
     )
+
+    @model_validator(mode="after")
+    def _plain_path(self) -> VolumeMount:
+        if {".", ".."} & set(self.mount_path.split("/")):
+            raise ValueError(PLAIN_PATH)
+        return self
 
 
 class SecurityContext(Block):

@@ -1,0 +1,161 @@
+"""What must not get through an LLMService: the node's files, privilege, another namespace's names.
+
+Each attempt goes past the client's own checks: unknown fields are dropped, not refused.
+"""
+
+import json
+
+import pytest
+from op_kube import Kube, eventually, llmservice, new_namespace, ok
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+
+HOST = {"hostPath": {"path": "/"}}
+MOUNT = [{"name": "x", "mountPath": "/x"}]
+ROOT = {"privileged": True, "capabilities": {"add": ["SYS_ADMIN"]}, "allowPrivilegeEscalation": True}
+ROOT |= {"procMount": "Unmasked", "seccompProfile": {"type": "Unconfined"}, "runAsUser": 0}
+SECRET = {"name": "a", "key": "b", "namespace": "kube-system"}
+TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+
+
+def volume(**source):
+    return {"podTemplate": {"volumes": [{"name": "x", **source}], "volumeMounts": MOUNT}}
+
+
+def mounted(path):
+    mounts = [{"name": "x", "mountPath": path}]
+    return {"podTemplate": {"volumes": [{"name": "x", "emptyDir": {}}], "volumeMounts": mounts}}
+
+
+def annotated(key):
+    return {"podTemplate": {"metadata": {"annotations": {key: "unconfined"}}}}
+
+
+def engine(**fields):
+    return {"engine": {"image": "example/vllm:1", **fields}}
+
+
+# Name → (spec, what becomes of it: the API server refuses it, the operator does, or the rest of it runs).
+ATTEMPTS = {
+    "host path": (volume(**HOST), "HostPathNotAllowed"),
+    "host path as a claim": (volume(persistentVolumeClaim={"claimName": "a", **HOST}), "InvalidSpec"),
+    "host path within a config map": (volume(configMap={"name": "a", **HOST}), "InvalidSpec"),
+    "two sources in one volume": (volume(emptyDir={}, **HOST), 422),
+    "csi volume": (volume(csi={"driver": "host.example"}), 422),
+    "service account token": (volume(**TOKEN), 422),
+    "folder above the volume": (
+        {
+            "podTemplate": {
+                **volume(emptyDir={})["podTemplate"],
+                "volumeMounts": [MOUNT[0] | {"subPath": "../.."}],
+            }
+        },
+        "InvalidSpec",
+    ),
+    "over the plugin": (mounted("/headrace/plugin"), 422),
+    "over the plugin, roundabout": (mounted("/x/../headrace/plugin"), 422),
+    "over the plugin, doubled": (mounted("//headrace/plugin"), 422),
+    "the operator's volume": (
+        {"podTemplate": {"volumes": [], "volumeMounts": [{"name": "headrace", "mountPath": "/x"}]}},
+        422,
+    ),
+    "AppArmor": (annotated("container.apparmor.security.beta.kubernetes.io/engine"), 422),
+    "devices of the node": (annotated("cdi.k8s.io/x"), 422),
+    "seccomp": (annotated("seccomp.security.alpha.kubernetes.io/pod"), 422),
+    "the operator's labels": (
+        {"podTemplate": {"metadata": {"labels": {"app.kubernetes.io/component": "picker"}}}},
+        422,
+    ),
+    "file source": ({"model": {"source": "file:///etc"}}, 422),
+    "a claim's parent": ({"model": {"source": "pvc://claim/../../etc"}}, 422),
+    "privileged engine": ({"podTemplate": {"securityContext": ROOT}}, "runs"),
+    "security of the container": (engine(securityContext=ROOT), "runs"),
+    "host namespaces": (
+        {"podTemplate": {"hostNetwork": True, "hostPID": True, "hostIPC": True, "spec": {"hostPID": True}}},
+        "runs",
+    ),
+    "another service account": (
+        {"podTemplate": {"serviceAccountName": "headrace-operator", "automountServiceAccountToken": True}},
+        "runs",
+    ),
+    "another container": (
+        {"podTemplate": {"containers": [{"name": "y", "image": "y", "securityContext": ROOT}]}},
+        "runs",
+    ),
+    "another start": (engine(command=["sh"], lifecycle={}, livenessProbe={}), "runs"),
+    "another namespace's secret": (
+        {
+            "model": {
+                "source": "hf://a/b",
+                "tokenSecretRef": {"name": "a", "key": "b", "namespace": "kube-system"},
+            }
+        },
+        "runs",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_no_field_reaches_the_host_or_gives_privilege(kube, operator, name):
+    spec, outcome = ATTEMPTS[name]
+    body = llmservice(**{"model": {"source": "hf://a/b"}, **spec})
+    body["spec"]["model"]["servedName"] = f"m-{kube.namespace}"
+    answer = kube.http.post(kube.path("llmservices"), params={"fieldValidation": "Ignore"}, json=body)
+    if outcome == 422:
+        assert answer.status_code == 422, answer.text
+        return
+    ok(answer)
+    if outcome != "runs":
+        eventually(lambda: kube.condition("chat", "Accepted")[1] == outcome)
+        assert kube.list("deployments") == []
+        return
+    made = eventually(lambda: kube.get("deployments", "chat"))
+    assert dangers(made["spec"]["template"]["spec"]) == []
+
+
+def dangers(pod):
+    """What of a pod's specification reaches the host or gives privilege; empty if nothing does."""
+    words = ("hostPath", "privileged", "SYS_ADMIN", "Unmasked", "Unconfined", "kube-system", '"add"')
+    fields = ("hostNetwork", "hostPID", "hostIPC", "serviceAccountName")
+    text = json.dumps(pod)
+    found = [word for word in words if word in text] + [field for field in fields if pod.get(field)]
+    if pod["automountServiceAccountToken"]:
+        found.append("token")
+    containers = [*pod["initContainers"], *pod["containers"]]
+    if [c["name"] for c in containers] != ["headrace-install", "headrace-sidecar", "engine"]:
+        found.append("containers")
+    return found + [c["name"] for c in containers if c["securityContext"]["allowPrivilegeEscalation"]]
+
+
+@pytest.fixture
+def thief(crd):
+    other = new_namespace(crd, "a-thief")  # sorts first
+    yield other
+    for service in other.list("llmservices"):
+        other.delete("llmservices", service["metadata"]["name"])
+    other.close()
+
+
+def gateway_models(kube):
+    made = kube.get("configmaps", "chat-gateway")
+    return json.loads(made["data"]["gateway.json"])["models"] if made else None
+
+
+def test_no_name_can_be_taken_from_another_namespace(kube: Kube, thief: Kube, operator):
+    """Neither the served name, nor the name that is a service's own, by a new or by a changed service."""
+    kube.start()
+    name, own = f"chat-{kube.namespace}", f"{kube.namespace}/chat"
+    eventually(lambda: gateway_models(kube) == [own, name])
+    for wanted in (name, own):
+        ok(thief.create("llmservices", llmservice(model={"source": "hf://a/b", "servedName": wanted})))
+        eventually(lambda: thief.condition("chat", "Accepted")[1] == "ModelNameConflict")
+        assert thief.list("deployments") == []
+        ok(thief.delete("llmservices", "chat"))
+        eventually(lambda: thief.get("llmservices", "chat") is None)
+    ok(thief.create("llmservices", llmservice(model={"source": "hf://a/b", "servedName": "honest"})))
+    eventually(lambda: gateway_models(thief) == ["a-thief/chat", "honest"])
+    ok(thief.patch("llmservices", "chat", {"spec": {"model": {"servedName": name}}}))
+    eventually(lambda: thief.condition("chat", "Accepted")[1] == "ModelNameConflict")
+    assert own in thief.condition("chat", "Accepted")[2]
+    assert gateway_models(thief) == ["a-thief/chat", "honest"]
+    assert gateway_models(kube) == [own, name]
