@@ -32,16 +32,18 @@ STUDIES = (
     "sim_speed",
     "plan_cost",
     "prediction",
+    "operator",
     "gateway",
     "attacks",
     "follow",
     "switch",
     "outages",
     "faults",
+    "invariants",  # reads results of those before
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("attacks", "follow", "outages", "faults"),
+    *("operator", "attacks", "follow", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")

@@ -1,17 +1,23 @@
-"""How the operator's invariants held: `python -m e2e.bench.invariants [--seeds 500] [--specs 10000]`.
+"""How the operator's invariants held: `python -m e2e.bench.invariants [NUMBER …] [--seeds 500]`.
 
 Runs the tests on a real API server whose docstring begins with "Invariant N", more cases of each than the
 test suite does. The figure of an invariant is the share of its cases that held: each seed, each spec, each
 call at which the operator dies and each way of an outage is a case. With `--real-time` no wait is shortened,
 and outages last five minutes.
+
+Some are measured by other benchmarks, whose results are read if they are there: real outages and quarrels
+(7 and 8) by `outages`, the operator's absence under load (10) by `faults`, size and soak (13 and 14) by
+`operator`, where a case is a figure within its target.
 """
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,21 +25,36 @@ import pytest
 from e2e.bench import results
 
 TESTS = "operator/tests"
+# Figures of operator.json and the most that each may be.
+TARGETS = {
+    13: {
+        "reconcile_300_seconds": 60.0,
+        "reconcile_1000_seconds": 200.0,
+        "rss_mib": 256.0,
+        "event_to_apply_p99_seconds": 1.0,
+        "fixpoint_writes": 0.0,
+        "fixpoint_writes_of_a_fresh_operator": 0.0,
+    },
+    14: {"soak_growth_mib": 2.0},
+}
+# Shares in other results, by file and figure.
+SHARES = {7: ("outages", "i07"), 8: ("outages", "i08"), 10: ("faults", "operator_away_share")}
 _NUMBER = re.compile(r"Invariant (\d+):")
 
 
 class Tally:
     """A pytest plugin that counts, for each invariant, its cases and those that held."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Collection[int]) -> None:
         self.cases: defaultdict[int, list[bool]] = defaultdict(list)
+        self._wanted = wanted  # empty: all
         self._numbers: dict[str, int] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the tests of invariants alone."""
         for item in items:
             found = _NUMBER.match(getattr(getattr(item, "obj", None), "__doc__", None) or "")
-            if found:
+            if found and (not self._wanted or int(found[1]) in self._wanted):
                 self._numbers[item.nodeid] = int(found[1])
         items[:] = [item for item in items if item.nodeid in self._numbers]
 
@@ -45,16 +66,40 @@ class Tally:
         count, held = told.get("cases", 1), told.get("held", int(report.passed))
         self.cases[self._numbers[report.nodeid]] += [number < held for number in range(count)]
 
-    def shares(self) -> Mapping[str, float]:
-        """Figures by name."""
-        return {
-            f"i{number:02}": round(sum(held) / len(held), 4) for number, held in sorted(self.cases.items())
-        }
+    def shares(self) -> dict[int, float]:
+        """Share of cases that held, by invariant."""
+        return {number: sum(held) / len(held) for number, held in self.cases.items()}
+
+
+def elsewhere(folder: Path = results.RESULTS) -> dict[int, float]:
+    """Shares that other benchmarks measured, as far as their results are there."""
+    found = {}
+    for number, targets in TARGETS.items():
+        figures = _figures(folder / "operator.json")
+        held = [figures[name] <= most for name, most in targets.items() if name in figures]
+        if held:
+            found[number] = sum(held) / len(targets)
+    for number, (file, name) in SHARES.items():
+        figures = _figures(folder / f"{file}.json")
+        if name in figures:
+            found[number] = figures[name]
+    return found
+
+
+def combined(tested: Mapping[int, float], measured: Mapping[int, float]) -> dict[str, float]:
+    """Figures by name; of two shares of one invariant the lower counts."""
+    numbers = sorted({*tested, *measured})
+    return {f"i{n:02}": round(min(tested.get(n, 1.0), measured.get(n, 1.0)), 4) for n in numbers}
+
+
+def _figures(path: Path) -> dict[str, float]:
+    return dict(json.loads(path.read_text())["figures"]) if path.exists() else {}
 
 
 def main() -> int:
     """Run the tests and write the shares; the exit status is pytest's."""
     parser = argparse.ArgumentParser(description="Which share of each invariant's cases held.")
+    parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="invariants (default all)")
     parser.add_argument("--seeds", type=int, default=200, help="generated sequences (default %(default)s)")
     parser.add_argument("--specs", type=int, default=10_000, help="generated specs (default %(default)s)")
     parser.add_argument("--real-time", action="store_true", help="outages of five minutes, no wait shortened")
@@ -62,16 +107,15 @@ def main() -> int:
     os.environ |= {"HEADRACE_SEEDS": str(options.seeds), "HEADRACE_SPECS": str(options.specs)}
     if options.real_time:
         os.environ["HEADRACE_HURRY"] = "1"
-    tally = Tally()
+    tally = Tally(options.numbers)
     status = pytest.main(["-q", "-m", "apiserver", "-p", "no:cacheprovider", TESTS], plugins=[tally])
-    if not tally.cases:
-        return int(status)
     for number, held in sorted(tally.cases.items()):
         print(f"  i{number:02}  {sum(held):6} of {len(held):6} cases held")
     command = f"python -m e2e.bench.invariants --seeds {options.seeds} --specs {options.specs}"
     command += " --real-time" if options.real_time else ""
-    print(results.write("invariants", command, tally.shares()))
-    return int(status)
+    figures = combined(tally.shares(), elsewhere())
+    print(results.write("invariants", command, figures, keep_other_figures=bool(options.numbers)))
+    return int(status) if tally.cases else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,207 @@
+"""What the operator costs: `python -m e2e.bench.operator`, ten minutes; by `--services` one half of it.
+
+On a real API server, with pods that the benchmark plays (`operator_world`):
+
+- from nothing to 300, and to 1,000, LLMServices that are ready and run their policy;
+- with 300: writes while nothing changes, also of an operator that starts there;
+- with 1,000: from a change of a spec to the changed Deployment, at 10 changes a second; then 20,000 events,
+  nine in ten of them changes of pods, and what they leave in memory.
+"""
+
+import argparse
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from statistics import fmean
+
+import aiohttp
+
+from e2e.bench import results
+from e2e.bench.operator_world import (
+    CORE,
+    SERVICES,
+    Api,
+    Operator,
+    Player,
+    connect,
+    holds,
+    service,
+)
+from e2e.cluster.control_plane import ControlPlane
+
+COMMAND = "python -m e2e.bench.operator"
+FEW, MANY = 300, 1000
+QUIET_SECONDS = 60.0  # in which a resync comes
+CHANGES = 300
+CHANGES_PER_SECOND = 10.0
+EVENTS = 20_000
+AT_ONCE = 16  # requests of the benchmark's own
+PODS_PER_CHANGE = 9
+
+
+async def few(size: int, quiet: float) -> dict[str, float]:
+    """Figures of a fixpoint."""
+    async with _world(size) as world:
+        async with Operator(world.plane, world.http) as operator:
+            figures = {f"reconcile_{size}_seconds": await _reconcile(world.api, size)}
+            _say(figures)
+            await _settle(operator)
+            before = await operator.writes()
+            await asyncio.sleep(quiet)
+            figures["fixpoint_writes"] = await operator.writes() - before
+        async with Operator(world.plane, world.http) as operator:
+            await _settle(operator)
+            await asyncio.sleep(quiet)
+            figures["fixpoint_writes_of_a_fresh_operator"] = await operator.writes()
+    return figures
+
+
+async def many(size: int, changes: int, events: int) -> dict[str, float]:
+    """Figures of an operator under load."""
+    async with _world(size) as world, Operator(world.plane, world.http) as operator:
+        figures = {f"reconcile_{size}_seconds": await _reconcile(world.api, size)}
+        _say(figures)
+        await _settle(operator)
+        delays = sorted(await _changes(world, size, changes))
+        figures["event_to_apply_p50_seconds"] = delays[len(delays) // 2]
+        figures["event_to_apply_p99_seconds"] = delays[int(len(delays) * 0.99)]
+        _say(figures)
+        figures |= await _soak(world, operator, size, events)
+        figures["rss_mib"] = operator.memory("VmHWM")
+    return figures
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the operator stands in."""
+
+    plane: ControlPlane
+    api: Api
+    http: aiohttp.ClientSession
+    player: Player
+
+
+@asynccontextmanager
+async def _world(size: int) -> AsyncIterator[World]:
+    print(f"{size} services", flush=True)
+    with ControlPlane() as plane:
+        async with connect(plane) as api, aiohttp.ClientSession() as http:
+            await api.install()
+            player = Player(api)
+            playing = asyncio.create_task(player.run())
+            try:
+                yield World(plane, api, http, player)
+                if playing.done():
+                    playing.result()
+            finally:
+                playing.cancel()
+                await asyncio.gather(playing, return_exceptions=True)
+
+
+async def _reconcile(api: Api, size: int) -> float:
+    """Seconds until so many new services are ready and run their policy."""
+    began = time.monotonic()
+    await _each(range(size), lambda number: api.create(SERVICES, "llmservices", service(number)))
+    waiting = {f"s{number}" for number in range(size)}
+    while waiting:
+        for body in await api.list(SERVICES, "llmservices"):
+            if holds(body, "Ready") and holds(body, "PolicyApplied"):
+                waiting.discard(body["metadata"]["name"])
+        await asyncio.sleep(1.0 if waiting else 0.0)
+    return time.monotonic() - began
+
+
+async def _settle(operator: Operator, seconds: float = 5.0) -> None:
+    """Until the operator has reconciled nothing for so long."""
+    before, since = -1.0, time.monotonic()
+    async with asyncio.timeout(600):
+        while time.monotonic() - since < seconds:
+            done = await operator.total("headrace_operator_reconcile_seconds_count")
+            if done != before:
+                before, since = done, time.monotonic()
+            await asyncio.sleep(0.5)
+
+
+async def _changes(world: World, size: int, count: int) -> list[float]:
+    """Seconds from each change of a spec to its Deployment, as a watch tells of it."""
+
+    async def one(number: int) -> float:
+        await asyncio.sleep(number / CHANGES_PER_SECOND)
+        name, surge = f"s{number * 7 % size}", 1 + number % 5
+        began = time.monotonic()
+        await world.api.merge(SERVICES, "llmservices", name, {"spec": {"disruption": {"maxSurge": surge}}})
+        async with world.player.changed:
+            await world.player.changed.wait_for(
+                lambda: world.player.seen[name]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == surge
+            )
+        return time.monotonic() - began
+
+    return list(await asyncio.gather(*map(one, range(count))))
+
+
+async def _soak(world: World, operator: Operator, size: int, events: int) -> dict[str, float]:
+    """Memory over many events: `soak_growth_mib` between the means of the second and the last quarter."""
+    pods, api = itertools.cycle(world.player.pods()), world.api
+    memory: list[float] = []
+
+    async def one(number: int) -> None:
+        if number % (PODS_PER_CHANGE + 1) == 0:
+            patch = {"spec": {"disruption": {"maxSurge": 6 + number // size % 90}}}
+            await api.merge(SERVICES, "llmservices", f"s{number % size}", patch)
+        else:
+            note = {"metadata": {"annotations": {"example.com/n": str(number)}}}
+            await api.merge(CORE, "pods", next(pods), note)
+        if number % (events // 200 or 1) == 0:
+            memory.append(operator.memory())
+
+    began = time.monotonic()
+    await _each(range(events), one)
+    seconds = time.monotonic() - began
+    await _settle(operator)
+    quarter = len(memory) // 4
+    growth = fmean(memory[-quarter:]) - fmean(memory[quarter : 2 * quarter])
+    return {
+        "soak_events": events,
+        "soak_events_per_second": events / seconds,
+        "soak_growth_mib": growth,
+    }
+
+
+async def _each(numbers: Iterable[int], do: Callable[[int], Awaitable[object]]) -> None:
+    """A few at a time."""
+    left = iter(numbers)
+
+    async def some() -> None:
+        for number in left:
+            await do(number)
+
+    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+
+
+def _say(figures: dict[str, float]) -> None:
+    print(", ".join(f"{name} {value:.3g}" for name, value in figures.items()), flush=True)
+
+
+def main() -> None:
+    """Measure and write the figures; those of the half that was not asked for stay."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("--quick", action="store_true", help="a tiny version; keeps no result")
+    arguments.add_argument("--services", type=int, choices=(FEW, MANY), help="that half only")
+    chosen = arguments.parse_args()
+    quick, half = chosen.quick, chosen.services
+    figures: dict[str, float] = {}
+    if half in {None, FEW}:
+        figures |= asyncio.run(few(20, 5.0) if quick else few(FEW, QUIET_SECONDS))
+    if half in {None, MANY}:
+        figures |= asyncio.run(many(40, 20, 500) if quick else many(MANY, CHANGES, EVENTS))
+    _say(figures)
+    if not quick:
+        rounded = {name: round(value, 3) for name, value in figures.items()}
+        print(results.write("operator", COMMAND, rounded, keep_other_figures=half is not None))
+
+
+if __name__ == "__main__":
+    main()
