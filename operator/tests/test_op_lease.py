@@ -1,11 +1,14 @@
 """Leader election: on a virtual clock, with an API server in memory that fails when told."""
 
+import asyncio
 import copy
 
 import pytest
 
+from headrace_operator import lease as module
 from headrace_operator.errors import ApiError
-from headrace_operator.lease import Lease
+from headrace_operator.lease import Lease, lead
+from headrace_operator.metrics import LEADER
 
 
 class World:
@@ -154,3 +157,59 @@ async def test_the_same_pod_takes_its_lease_again_at_once(world):
     again = world.replica("a")
     await again.attempt(world)
     assert again.leading
+
+
+class Serving:
+    """What `lead` starts and stops."""
+
+    def __init__(self):
+        self.told = []
+        self.changed = asyncio.Event()
+
+    def start(self):
+        self._tell("start")
+
+    async def stop(self):
+        self._tell("stop")
+
+    def _tell(self, word):
+        self.told.append(word)
+        self.changed.set()
+
+    async def until(self, *words):
+        async with asyncio.timeout(30):
+            while self.told != list(words):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def test_work_starts_and_stops_with_the_lease_and_the_lease_is_left_at_the_end(world, monkeypatch):
+    for period in ("_PERIOD", "_OUTAGE_PERIOD"):
+        monkeypatch.setattr(module, period, 0.001)
+    lease, serving = world.replica("a"), Serving()
+    leading = asyncio.create_task(lead(lease, world, serving.start, serving.stop))
+    await serving.until("start")
+    assert LEADER._value.get() == 1
+    world.error = ApiError(503, "down")
+    world.now += 10.0
+    await serving.until("start", "stop")
+    assert LEADER._value.get() == 0
+    world.error = None
+    await serving.until("start", "stop", "start")
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    assert serving.told[3:] == ["stop"]
+    assert "holderIdentity" not in world.lease["spec"]
+
+
+async def test_a_request_that_hangs_does_not_outlast_the_lease(world, monkeypatch):
+    monkeypatch.setattr(module, "_PATIENCE", 0.001)
+
+    async def hang(*_):
+        await asyncio.Event().wait()
+
+    lease = world.replica("a")
+    monkeypatch.setattr(world, "read", hang)
+    with pytest.raises(TimeoutError):
+        await lease.attempt(world)
+    assert not lease.leading
