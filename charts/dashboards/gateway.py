@@ -110,6 +110,12 @@ PICKS = Row(
                 f"{NAME} {{{{balancer}}}}",
             ),
         ),
+        lines(
+            "Which picker answers",
+            COUNT,
+            ("headrace_gateway_leader", "{{pod}}"),
+            about="The one that holds the Lease; every picker configures Envoy.",
+        ),
         lines("Duration of a pick", SECONDS, *quantiles("headrace_gateway_pick_seconds", "")),
         lines(
             "Requests that went on without the picker",
@@ -145,6 +151,11 @@ ENGINES = Row(
                 NAME,
             ),
             about="They refused connections or answered 502 to 504 three times in a row.",
+        ),
+        lines(
+            "Load reports taken",
+            PER_SECOND,
+            (count("headrace_gateway_reports_total", " by (pod)"), "{{pod}}"),
         ),
         lines(
             "Requests under way",

@@ -102,8 +102,14 @@ API = Row(
     ),
 )
 PROCESS = Row(
-    "Process",
+    "Replicas",
     (
+        lines(
+            "Which one writes",
+            COUNT,
+            ("headrace_operator_leader", "{{pod}}"),
+            about="The one that holds the Lease; the others stand by.",
+        ),
         lines(
             "Memory",
             "bytes",

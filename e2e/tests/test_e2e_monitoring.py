@@ -52,6 +52,11 @@ def test_queries_name_documented_metrics_and_labels():
     assert wrong == {}
 
 
+def test_every_metric_of_headrace_is_on_a_dashboard():
+    shown = {queries.family(metric, DOCUMENTED) for query in asked() for metric in query.metrics}
+    assert {name for name in DOCUMENTED if name.startswith("headrace_")} - shown == set()
+
+
 def test_dashboards_are_whole():
     boards = queries.dashboards()
     assert boards.keys() == {"service", "policy", "gateway", "operator"}

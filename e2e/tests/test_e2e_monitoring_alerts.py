@@ -109,9 +109,9 @@ CASES = [
     ),
     Case(
         "HeadracePickerAway",
-        series("headrace_gateway_synced", "0+0x99", pod="picker-0"),
+        series("headrace_gateway_leader", "0+0x99", pod="picker-0"),
         {}, WARNING,
-        "No picker has the whole view: Envoy balances by least requests, and maxQueue is not enforced", 6, 4,
+        "No picker answers: Envoy balances by least requests, and maxQueue is not enforced", 6, 4,
     ),
     Case(
         "HeadracePickerSkipped",
@@ -137,8 +137,8 @@ CASES = [
     ),
     Case(
         "HeadraceOperatorAway",
-        series("headrace_operator_queue_depth", "0x20 stale"),
-        {}, WARNING, "No operator is scraped: services run on, changes of specs wait", 40, 19,
+        series("headrace_operator_leader", "1x20 0x99", pod="operator-0"),
+        {}, WARNING, "No operator holds the Lease: services run on, changes of specs wait", 32, 29,
     ),
     Case(
         "HeadraceOperatorErrors",
@@ -164,8 +164,8 @@ QUIET = {
     "HeadracePolicyNotApplied": condition("PolicyApplied", -1, "NoReadyReplicas"),
     "HeadraceTargetsMissed": series(SLO, "0+1x99", **CHAT, target="All", met="false"),  # one a minute
     "HeadraceEngineRestarts": series("headrace_engine_boots_total", "1x30 2x69", **ENGINE),
-    "HeadracePickerAway": series("headrace_gateway_synced", "1+0x99", pod="a")
-    | series("headrace_gateway_synced", "0+0x99", pod="b"),
+    "HeadracePickerAway": series("headrace_gateway_leader", "1+0x99", pod="a")
+    | series("headrace_gateway_leader", "0+0x99", pod="b"),
     "HeadraceOperatorErrors": series(
         "headrace_operator_reconcile_seconds_count", "0+9x99", result="conflict"
     ),
