@@ -12,6 +12,7 @@ there on more tokens make no step worth mentioning cheaper by the token, and all
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from math import inf
 
 from headrace_engine.cost.model import Batch, CostModel
@@ -54,19 +55,32 @@ class SloBudget:
             pace.shortest, pace.balanced = seconds(0), seconds(self._least)
         pace.look(view)
         busy = bool(view.waiting) or len(view.running) > pace.decodes
-        if self.skipping and busy and pace.limit is not None:
+        prefill = self._most(cost, view)
+        if self.skipping and pace.limit is not None and busy and self._short(view, prefill):
             self.hidden = pace.far_ahead(pace.limit)
-        seconds = self._seconds(cost)
-        decodes = pace.decodes - len(self.hidden)
+            prefill = self._most(cost, view) if self.hidden else prefill
+        self._prefill = prefill
+        pace.planned = self._seconds(cost)(prefill if busy else 0)
+        tokens = prefill + pace.decodes - len(self.hidden)
+        return min(max(tokens, len(view.running), 1), limits.max_step_tokens)
+
+    def _most(self, cost: CostModel, view: EngineView) -> int:
+        """Prefill tokens for which the step has time beside the decodes that are not hidden."""
+        limits, limit = view.limits, self.pace.limit
+        decodes = self.pace.decodes - len(self.hidden)
         most = limits.max_step_tokens - decodes
         floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
-        if pace.limit is None:
-            prefill = max(min(self._pivot, most), floor)
-        else:
-            prefill = most_tokens(seconds, pace.limit, floor, most, self._prefill)
-        self._prefill = prefill
-        pace.planned = seconds(prefill if busy else 0)
-        return min(max(prefill + decodes, len(view.running), 1), limits.max_step_tokens)
+        if limit is None:
+            return max(min(self._pivot, most), floor)
+        return most_tokens(self._seconds(cost), limit, floor, most, self._prefill)
+
+    def _short(self, view: EngineView, prefill: int) -> bool:
+        """Whether more prompt tokens want into the step than it has time for."""
+        for request in chain(self.pace.prefills(), view.waiting):
+            prefill -= request.num_tokens - request.num_computed_tokens
+            if prefill < 0:
+                return True
+        return False
 
     def _seconds(self, cost: CostModel) -> Callable[[int], float]:
         """Seconds of a step that prefills so many tokens beside the decodes that there are."""
