@@ -12,7 +12,7 @@ at those that were tightest, at those that just started, and at the next few of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import inf
 
 from headrace_engine.policies.view import EngineView, RequestView
@@ -52,14 +52,14 @@ class Pace:
 
     `decodes` generate, the other running ones are amid their prefill, which `prefills` yields. `context` is
     the tokens that the decodes attend to; `prompt` the mean length of prompts that started lately; `step`
-    the mean seconds of a step while any request ran. `looked_at` are the decodes looked at in this step, with
-    the seconds until their next token is due, or that are their share of the time left; inf: no target.
+    the mean seconds of a step while any request ran. `looked_at` are the decodes looked at in this step.
     """
 
     def __init__(self) -> None:
         self._paced: dict[RequestView, Paced] = {}
         self._starting: dict[RequestView, Paced] = {}  # those amid their prefill
         self._running: list[RequestView] = []  # as it was
+        self._members: set[RequestView] = set()  # of it
         self._tight: list[Paced] = []
         self._place = 0  # of who is next in turn
         self._steps = 0
@@ -69,7 +69,7 @@ class Pace:
         self.prompt = 0.0
         self.step = 0.0
         self.planned = 0.0  # seconds of the step planned last, as its planner predicts them
-        self.looked_at: list[tuple[RequestView, float]] = []
+        self.looked_at: list[Paced] = []
         self.limit: float | None = None  # seconds that the step may take; None: no running request says
 
     @property
@@ -90,12 +90,12 @@ class Pace:
         """What is known of a running request."""
         return self._paced.get(request)
 
-    def far_ahead(self, step: float) -> list[RequestView]:
+    def far_ahead(self, step: float, view: EngineView) -> list[RequestView]:
         """Those of the requests looked at that could as well skip a step of so many seconds.
 
         A request is looked at in its turn, so whatever its target it skips a step only now and then.
         """
-        return [request for request, seconds in self.looked_at if FAR * step <= seconds < inf]
+        return [each.request for each in self.looked_at if FAR * step <= _due(each, view) < inf]
 
     def look(self, view: EngineView) -> None:
         """A step is being planned."""
@@ -109,10 +109,10 @@ class Pace:
         window = [self._paced[request] for request in running[place : place + IN_TURN]]
         self._place = place + IN_TURN
         seen: dict[Paced, float] = {}
-        self.looked_at = []
         for paced in (*self._tight, *fresh, *window):
             if paced.since is not None and paced not in seen:
                 seen[paced] = self._allows(paced, now, view)
+        self.looked_at = list(seen)
         self._tight = sorted(seen, key=seen.__getitem__)[:TIGHTEST]
         limit = seen[self._tight[0]] if self._tight else inf
         self.limit = None if limit == inf else limit
@@ -124,20 +124,24 @@ class Pace:
         self._looked_at = now
 
     def _follow(self, view: EngineView) -> None:
-        running = view.running
-        known = self._paced
-        for request in [request for request in running if request not in known]:
+        """Who joined and who left: by sets, since each of 256 looked up in turn would be half the cost."""
+        running, known = view.running, self._paced
+        members = set(running)
+        joined: Collection[RequestView] = members.difference(known)
+        if len(joined) > 1:
+            joined = [request for request in running if request in joined]
+        for request in joined:
             paced = known[request] = self._starting[request] = Paced(request, view)
             paced.turn = self._steps
             self._started += 1
             self.prompt += (request.num_prompt_tokens - self.prompt) / min(self._started, SAMPLES)
-        if len(known) > len(running):
-            for request in known.keys() - running:  # in any order: sums of integers
+        if len(known) > len(members):
+            for request in self._members - members:  # in any order: sums of integers
                 gone = known.pop(request)
                 if self._starting.pop(request, None) is None:
                     self._base -= gone.computed - gone.turn
             self._tight = [paced for paced in self._tight if paced.request in known]
-        self._running = list(running)
+        self._running, self._members = list(running), members
 
     def _begin(self, now: float) -> list[Paced]:
         """Those whose first token has come."""
@@ -157,34 +161,39 @@ class Pace:
 
     def _allows(self, paced: Paced, now: float, view: EngineView) -> float:
         """Seconds that the step may take for this request; inf: it says nothing."""
-        request = paced.request
+        request, tbt = paced.request, paced.tbt
         tokens = request.num_tokens
         self._base += tokens - self._steps - paced.computed + paced.turn
         paced.computed, paced.turn = tokens, self._steps
-        allowed = room = inf
-        if paced.tbt is not None:
+        allowed = inf
+        if tbt is not None:
             saved = paced.saved(now)
-            allowed = self._next_gap(paced, saved, view)
-            room = paced.tbt + saved
+            if request.num_computed_tokens >= tokens:
+                saved -= self.planned - tbt  # a step is in flight, which yields a token before this one does
+            allowed = tbt + min(saved, SPEND * tbt) if saved >= 0 else self._catching_up(paced, saved, view)
         if paced.deadline is not None:
-            left = view.predicted_output(request) - request.num_output_tokens
-            share = (paced.deadline - now) / max(left, 1.0)
-            room = min(room, share)
+            share = _share(paced, paced.deadline, view)
             if share > self.shortest:
                 allowed = min(allowed, max(share, self.balanced))
-        self.looked_at.append((request, room))
         return allowed
 
     shortest = 0.0  # seconds of a step that only decodes: who needs less can't be helped
     balanced = 0.0  # seconds of a step that JCT targets do not press below
 
-    def _next_gap(self, paced: Paced, saved: float, view: EngineView) -> float:
+    def _catching_up(self, paced: Paced, saved: float, view: EngineView) -> float:
         target = paced.tbt or 0.0
-        request = paced.request
-        if request.num_computed_tokens >= request.num_tokens:
-            saved -= self.planned - target  # a step is in flight, which yields a token before this one does
-        if saved >= 0:
-            return target + min(saved, SPEND * target)
-        left = view.predicted_output(request) - request.num_output_tokens
+        left = view.predicted_output(paced.request) - paced.request.num_output_tokens
         needed = target + saved / max(left * CATCH_UP, 1.0)
         return needed if needed > self.shortest else target
+
+
+def _share(paced: Paced, deadline: float, view: EngineView) -> float:
+    """Seconds to its deadline for each token that it still has to come."""
+    left = view.predicted_output(paced.request) - paced.request.num_output_tokens
+    return (deadline - view.now) / max(left, 1.0)
+
+
+def _due(paced: Paced, view: EngineView) -> float:
+    """Seconds until its next token is due, or that are its share of the time left; inf: no target."""
+    due = inf if paced.tbt is None else paced.tbt + paced.saved(view.now)
+    return due if paced.deadline is None else min(due, _share(paced, paced.deadline, view))

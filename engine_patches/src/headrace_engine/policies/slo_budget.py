@@ -57,7 +57,7 @@ class SloBudget:
         busy = bool(view.waiting) or len(view.running) > pace.decodes
         prefill = self._most(cost, view)
         if self.skipping and pace.limit is not None and busy and self._short(view, prefill):
-            self.hidden = pace.far_ahead(pace.limit)
+            self.hidden = pace.far_ahead(pace.limit, view)
             prefill = self._most(cost, view) if self.hidden else prefill
         self._prefill = prefill
         pace.planned = self._seconds(cost)(prefill if busy else 0)

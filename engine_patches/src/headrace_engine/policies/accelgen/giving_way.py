@@ -83,12 +83,10 @@ class GivingWay:
 
     def _relaxed_last(self, view: EngineView) -> Sequence[RequestView] | None:
         """The running requests with the one last that can wait longest, of those looked at in this step."""
-        relaxed = [
-            (self._can_wait(request, view), at) for at, (request, _) in enumerate(self._steps.pace.looked_at)
-        ]
-        if not relaxed:
+        candidates = [each.request for each in self._steps.pace.looked_at]
+        if not candidates:
             return None
-        last = self._steps.pace.looked_at[max(relaxed)[1]][0]
+        last = max(reversed(candidates), key=lambda request: self._can_wait(request, view))
         return [request for request in view.running if request is not last] + [last]
 
     def _victims(self, view: EngineView) -> list[RequestView]:
@@ -101,7 +99,7 @@ class GivingWay:
         full = len(view.running) >= view.limits.max_running
         if needed <= room and not full:
             return []
-        candidates = [request for request, _ in self._steps.pace.looked_at]
+        candidates = [each.request for each in self._steps.pace.looked_at]
         spare = [
             (self._can_wait(request, view) - self._steps.prefill_seconds(request.num_tokens), place)
             for place, request in enumerate(candidates)
