@@ -12,23 +12,26 @@ at those that were tightest, at those that just started, and at the next few of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Container, Iterator, Sequence
+from itertools import compress, count
 from math import inf
+from operator import attrgetter, is_not
 
 from headrace_engine.policies.view import EngineView, RequestView
 
 AIM = 0.96  # of a TBT target is what steps are planned for: costs are estimates, and late is late
 SPEND = 1.0  # most of its target that a request spends of its savings in one step
 CATCH_UP = 0.5  # of its tokens to come, over which a request that is behind catches up
-TIGHTEST, IN_TURN = 4, 8  # requests looked at in each step
+TIGHTEST, IN_TURN = 4, 6  # requests looked at in each step
 FAR = 3.0  # times a step before the next token is due: it can skip one
 SAMPLES = 64  # about so many make an average
+ALLOWED = attrgetter("allowed")
 
 
 class Paced:
     """One running request."""
 
-    __slots__ = ("computed", "count", "deadline", "request", "since", "tbt", "turn")
+    __slots__ = ("allowed", "computed", "count", "deadline", "looked", "request", "since", "tbt", "turn")
 
     def __init__(self, request: RequestView, view: EngineView) -> None:
         targets = view.targets(request)
@@ -39,6 +42,8 @@ class Paced:
         self.count = 0  # output tokens that it had then
         self.computed = 0  # tokens of context when last looked at,
         self.turn = 0  # which was at this step
+        self.looked = 0  # step for which it said last
+        self.allowed = inf  # how many seconds that may take
 
     def saved(self, now: float) -> float:
         """Seconds by which it is ahead of its TBT target as of its last token; negative: behind."""
@@ -59,7 +64,6 @@ class Pace:
         self._paced: dict[RequestView, Paced] = {}
         self._starting: dict[RequestView, Paced] = {}  # those amid their prefill
         self._running: list[RequestView] = []  # as it was
-        self._members: set[RequestView] = set()  # of it
         self._tight: list[Paced] = []
         self._place = 0  # of who is next in turn
         self._steps = 0
@@ -108,14 +112,14 @@ class Pace:
         place = self._place if self._place < len(running) else 0
         window = [self._paced[request] for request in running[place : place + IN_TURN]]
         self._place = place + IN_TURN
-        seen: dict[Paced, float] = {}
+        looked_at, steps, allows = [], self._steps, self._allows
         for paced in (*self._tight, *fresh, *window):
-            if paced.since is not None and paced not in seen:
-                seen[paced] = self._allows(paced, now, view)
-        self.looked_at = list(seen)
-        self._tight = sorted(seen, key=seen.__getitem__)[:TIGHTEST]
-        limit = seen[self._tight[0]] if self._tight else inf
-        self.limit = None if limit == inf else limit
+            if paced.looked != steps and paced.since is not None:
+                paced.looked, paced.allowed = steps, allows(paced, now, view)
+                looked_at.append(paced)
+        self.looked_at = looked_at
+        self._tight = tight = sorted(looked_at, key=ALLOWED)[:TIGHTEST]
+        self.limit = tight[0].allowed if tight and tight[0].allowed < inf else None
 
     def _time(self, now: float) -> None:
         if self._running and now >= self._looked_at:
@@ -124,24 +128,20 @@ class Pace:
         self._looked_at = now
 
     def _follow(self, view: EngineView) -> None:
-        """Who joined and who left: by sets, since each of 256 looked up in turn would be half the cost."""
         running, known = view.running, self._paced
-        members = set(running)
-        joined: Collection[RequestView] = members.difference(known)
-        if len(joined) > 1:
-            joined = [request for request in running if request in joined]
+        joined, left = _changes(self._running, running, known)
         for request in joined:
             paced = known[request] = self._starting[request] = Paced(request, view)
             paced.turn = self._steps
             self._started += 1
             self.prompt += (request.num_prompt_tokens - self.prompt) / min(self._started, SAMPLES)
-        if len(known) > len(members):
-            for request in self._members - members:  # in any order: sums of integers
-                gone = known.pop(request)
-                if self._starting.pop(request, None) is None:
-                    self._base -= gone.computed - gone.turn
+        for request in left:
+            gone = known.pop(request)
+            if self._starting.pop(request, None) is None:
+                self._base -= gone.computed - gone.turn
+        if left:
             self._tight = [paced for paced in self._tight if paced.request in known]
-        self._running, self._members = list(running), members
+        self._running = list(running)
 
     def _begin(self, now: float) -> list[Paced]:
         """Those whose first token has come."""
@@ -185,6 +185,29 @@ class Pace:
         left = view.predicted_output(paced.request) - paced.request.num_output_tokens
         needed = target + saved / max(left * CATCH_UP, 1.0)
         return needed if needed > self.shortest else target
+
+
+def _changes(
+    before: list[RequestView], running: Sequence[RequestView], known: Container[RequestView]
+) -> tuple[Sequence[RequestView], list[RequestView]]:
+    """Who joined and who left the running requests.
+
+    An engine appends who starts, and few end in a step, so both lists are alike up to the first that ended:
+    to look up each of 256 requests takes five times as long. Other changes of order are found, and looked up.
+    """
+    end = len(running)
+    while end and running[end - 1] not in known:
+        end -= 1
+    stayed, left = list(running[:end]), []
+    before = list(before)
+    while len(before) > len(stayed):
+        differs = compress(count(), map(is_not, before, stayed))
+        left.append(before.pop(next(differs, len(stayed))))
+    if before == stayed:
+        return running[end:], left
+    members = set(running)
+    joined = [request for request in running if request not in known]
+    return joined, [request for request in (*before, *left) if request not in members]
 
 
 def _share(paced: Paced, deadline: float, view: EngineView) -> float:
