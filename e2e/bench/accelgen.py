@@ -4,18 +4,21 @@ Targets are TTFT 1 s with a mean TBT of 50 ms, or, on the mix, what each request
 Loads are of what default stock sustains.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from e2e.bench import accelgen_cases as cases
-from e2e.bench import results, study, versus
-from e2e.bench.accelgen_cases import CODE, MIXED, accelgen
+from e2e.bench import results, search, study, versus
+from e2e.bench.accelgen_cases import CODE, MIXED, PARTS, accelgen
 from e2e.bench.cases import measure
 from e2e.bench.larry_cases import Setting
+from e2e.bench.search import Measure
 from e2e.bench.versus import Found, Kind
+from headrace_engine.sim.metrics import Goodput
 
 COMMAND = "python -m e2e.bench.accelgen"
-MET = 0.9
+Goodputs = Mapping[tuple[str, str, int], Goodput]
 STRUGGLING = 0.6  # attainment below which tuned stock is of no use
 PAPER: dict[str, tuple[float, float]] = {
     "throughput_of_others": (1.42, 11.21),
@@ -39,57 +42,77 @@ def run(options: study.Options) -> None:
     from e2e.bench import accelgen_page  # noqa: PLC0415  it needs what is here
 
     if options.quick:
-        tiny = replace(MIXED, loads=(0.5, 1.0), others=(), seeds=(0,), requests=100)
-        found = measure(versus.sweep(tiny, (accelgen(tiny),)), "accelgen, quick", options.workers)
+        tiny = replace(MIXED, loads=(0.5, 1.0), seeds=(0,), requests=100)
+        measured = partial(measure, title="accelgen, quick", workers=options.workers)
+        looked_for = {("mixed", "ours", 0): ("asked", search.goodput(tiny, 0, accelgen(tiny)))}
+        _, found = search.run(looked_for, measured)
         accelgen_page.attainment(found, options.folder, (tiny,))
         return
-    found = measure(cases.everything(), "accelgen", options.workers)
-    print(results.write("accelgen", COMMAND, figures(found), simulated=True, folder=options.folder))
-    print(accelgen_page.write(found, options.folder))
+    study_of = collect(partial(measure, title="accelgen", workers=options.workers))
+    print(results.write("accelgen", COMMAND, figures(*study_of), simulated=True, folder=options.folder))
+    print(accelgen_page.write(*study_of, options.folder))
 
 
-def figures(found: Found) -> dict[str, float | dict[str, float]]:
+def collect(measured: Measure) -> tuple[Found, Goodputs]:
+    """All runs of the study, and the goodputs."""
+    goodputs, found = search.run(cases.searches(), measured)
+    return found | measured(cases.everything()), goodputs
+
+
+def goodputs_of(goodputs: Goodputs, setting: Setting, name: str) -> list[Goodput]:
+    """Of `tuned` stock or `ours`, for each seed."""
+    return [goodputs[setting.key, name, seed] for seed in setting.seeds]
+
+
+def figures(found: Found, goodputs: Goodputs) -> dict[str, float | dict[str, float]]:
     """What `accelgen.json` holds."""
     made: dict[str, float] = {}
     for setting in cases.SWEPT:
-        against = versus.goodput_ratio(found, setting, cases.target_of(setting), accelgen(setting))
-        made |= versus.keyed(f"goodput_ratio_{setting.key}", against)
+        ours, tuned = (goodputs_of(goodputs, setting, name) for name in ("ours", "tuned"))
+        made |= versus.keyed(f"goodput_ratio_{setting.key}", versus.ratio_of(ours, tuned))
     struggle = struggling(found)
     if struggle is not None:
-        load, stock, ours = struggle
-        made |= {"attainment_mixed_where_stock_below_60": ours, "attainment_mixed_of_stock_there": stock}
+        load, stock, attainment = struggle
+        made |= {
+            "attainment_mixed_where_stock_below_60": attainment,
+            "attainment_mixed_of_stock_there": stock,
+        }
         made["attainment_mixed_load"] = load
     made["tbt_p99_ms_code"] = 1000 * max(tbt for _, tbt in code_tbt(found))
     for figure in ("jct", "ttft", "tbt"):
         name = "light_load_worst_ratio" + ("" if figure == "jct" else f"_{figure}")
         made[name] = max(
-            versus.light(found, [each], accelgen(each), f"{figure}_mean")[0] for each in cases.SETTINGS
+            versus.light(found, [each], accelgen(each), f"{figure}_mean")[0] for each in cases.BESIDE
         )
     for name, ratios in doubts(found):
         made[f"grid_worst_missed_{name}"] = max(ratios)
     return versus.rounded({**made, "claims": claims(found)})  # type: ignore[return-value]
 
 
-def attained(found: Found, setting: Setting, load: float, kind: Kind) -> float:
-    """Share of requests that met the setting's targets, mean over seeds."""
-    shares = versus.values(found, versus.runs(setting, load, kind), f"met_{cases.target_of(setting)}")
-    return sum(shares) / len(shares)
+def attained(found: Found, setting: Setting, load: float, kind: Kind) -> list[float]:
+    """Share of requests that met the setting's targets, of each seed that was run there."""
+    made = [case for case in versus.runs(setting, load, kind) if case in found]
+    return versus.values(found, made, f"met_{cases.target_of(setting)}")
 
 
 def struggling(found: Found) -> tuple[float, float, float] | None:
     """The lowest load of the mix at which tuned stock is below 60 %: load, its attainment there, ours."""
-    for load in MIXED.loads:
-        stock = versus.best_met(found, MIXED, load, "asked")
+    for load in cases.STEPPED:
+        stock = max(attained(found, MIXED, load, kind)[0] for kind in versus.choices(MIXED))
         if stock < STRUGGLING:
-            return load, stock, attained(found, MIXED, load, accelgen(MIXED))
+            return load, stock, attained(found, MIXED, load, accelgen(MIXED))[0]
     return None
 
 
 def code_tbt(found: Found) -> list[tuple[float, float]]:
-    """Loads of code at which ours meets its targets, else the lowest, each with the worst p99 of TBT."""
-    kind = accelgen(CODE)
-    kept = [load for load in CODE.loads if attained(found, CODE, load, kind) >= MET] or [CODE.loads[0]]
-    return [(load, max(versus.values(found, versus.runs(CODE, load, kind), "tbt_p99"))) for load in kept]
+    """Loads of code at which ours was run and met its targets with every seed, and the worst p99 of TBT."""
+    kind, made = accelgen(CODE), []
+    for load in CODE.loads:
+        shares = attained(found, CODE, load, kind)
+        if shares and min(shares) >= search.MET:
+            there = [case for case in versus.runs(CODE, load, kind) if case in found]
+            made.append((load, max(versus.values(found, there, "tbt_p99"))))
+    return made
 
 
 def doubts(found: Found) -> Iterator[tuple[str, list[float]]]:
@@ -97,7 +120,7 @@ def doubts(found: Found) -> Iterator[tuple[str, list[float]]]:
     for setting, load in cases.DOUBTED:
         figure = f"met_{cases.target_of(setting)}"
         ratios = []
-        for mixed, overhead in ((1.0, 0.0), *cases.CORNERS):
+        for mixed, overhead in cases.CORNERS:
             case = replace(setting.case(load, 0), mixed=mixed, overhead_ms=overhead)
             stock = max(float(found[kind(case)][figure]) for kind in versus.choices(setting))
             ours = float(found[accelgen(setting)(case)][figure])
@@ -110,8 +133,8 @@ def claims(found: Found) -> dict[str, float]:
 
     `_least` and `_most` are over those systems, `_paper_low` and `_paper_high` are the paper's.
     """
-    case = MIXED.case(MIXED.point, 0)
-    ours = found[accelgen(MIXED)(case)]
+    case = PARTS.case(PARTS.point, 0)
+    ours = found[accelgen(PARTS)(case)]
     others = [found[kind(case)] for kind in (versus.stock, *map(cases.other, cases.RIVALS))]
 
     def times(figure: str) -> list[float]:

@@ -1,12 +1,14 @@
 """What the study of AccelGen and that of step budgets run: workloads, loads, settings, each a `Case`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from e2e.bench import versus
+from e2e.bench import search, versus
 from e2e.bench.cases import Case
 from e2e.bench.larry_cases import Setting
+from e2e.bench.search import Search
 from e2e.bench.versus import Kind
+from headrace_engine.sim.metrics import Goodput
 
 H100 = "llama-3-8b-h100"
 CONVERSATION = Setting(
@@ -14,10 +16,10 @@ CONVERSATION = Setting(
     "Azure conversation as recorded, Llama-3-8B on H100",
     "conversation",
     H100,
-    (0.8, 0.9, 1.0, 1.1, 1.2),
+    (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5),
     (0.3, 0.5),
     1.0,
-    (0,),
+    (0, 1),
     1500,
 )
 CODE = Setting(
@@ -25,8 +27,8 @@ CODE = Setting(
     "Azure code as recorded, Llama-3-8B on H100",
     "code",
     H100,
-    (0.03, 0.05, 0.1, 0.15, 0.2, 0.3),
-    (),
+    (0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25, 0.28, 0.32, 0.4),
+    (0.05, 0.3, 0.5),
     0.1,
     (0, 1),
     1500,
@@ -36,8 +38,8 @@ POISSON = Setting(
     "Azure code lengths, Poisson arrivals, Llama-3-8B on H100",
     "code-poisson",
     H100,
-    (0.4, 0.6, 0.7, 0.8, 0.9, 1.0),
-    (0.2,),
+    (0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4),
+    (0.2, 0.5),
     0.9,
     (0, 1),
     1500,
@@ -47,18 +49,19 @@ MIXED = Setting(
     "chats, code and summaries with targets of their own, Llama-3-8B on H100",
     "mixed",
     H100,
-    (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1),
+    (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5),
     (0.3,),
     0.9,
     (0, 1),
     1200,
 )
+STEPPED = (0.9, 1.0, 1.1, 1.2)  # loads at which the mix is looked at service by service
 SHAREGPT = Setting(
     "sharegpt",
     "ShareGPT lengths, OPT-13B on A100 with 12 GB of KV",
     "sharegpt-poisson",
     "opt-13b-a100",
-    (),
+    (0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2),
     (0.3, 0.5),
     0.5,
     (0,),
@@ -69,7 +72,7 @@ MOONCAKE = Setting(
     "Mooncake conversations, Llama-3.1-8B on H100",
     "mooncake",
     "llama-3-8b-h100-long",
-    (),
+    (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2),
     (0.3, 0.5),
     0.5,
     (0,),
@@ -80,7 +83,7 @@ LARGE = Setting(
     "Azure conversation as recorded, Llama-3-70B on four H100",
     "conversation",
     "llama-3-70b-h100",
-    (),
+    (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2),
     (0.3, 0.5),
     0.5,
     (0,),
@@ -94,8 +97,11 @@ SLO = {
     "mooncake": "slow",
 }  # of the service; the others': TTFT 1 s, TBT 50 ms
 RIVALS = ("Orca", "FastServe", "Sarathi")
-CORNERS = ((1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts; the fourth is the sweep itself
-DOUBTED = ((CODE, 0.1), (MIXED, 0.9))  # claims that are put to it
+CORNERS = ((1.0, 0.0), (1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts
+FEW = 600  # requests where no goodput is looked for
+BESIDE = tuple(replace(each, requests=FEW, seeds=(0,)) for each in SETTINGS)  # for latencies, and light loads
+DOUBTED = ((replace(CODE, requests=FEW), 0.14), (replace(MIXED, requests=FEW), 1.0))  # put to the grid
+PARTS = replace(MIXED, requests=800, point=1.0)  # where ablations and other systems are compared
 
 
 def slo_of(workload_key: str) -> str:
@@ -123,7 +129,7 @@ def ablations() -> dict[str, Kind]:
         "/Batch": accelgen(MIXED, selection="MostUrgent"),
         "Algorithm 2": accelgen(MIXED, selection="NearestFit"),
         "without preemption": accelgen(MIXED, preemption=False),
-        "with skipping": accelgen(MIXED, skipping=True),
+        "without skipping": accelgen(MIXED, skipping=False),
         "nobody moved ahead": accelgen(MIXED, patience=0),
         "budget of the engine": lambda case: replace(whole(case), budget_mode="Engine"),
     }
@@ -134,12 +140,28 @@ def other(policy: str) -> Kind:
     return lambda case: replace(case, policy=policy)
 
 
+def searches() -> dict[tuple[str, str, int], tuple[str, Search[Goodput]]]:
+    """By setting, `tuned` stock or `ours`, and seed: the goodputs that are looked for."""
+    made: dict[tuple[str, str, int], tuple[str, Search[Goodput]]] = {}
+    for each in SWEPT:
+        target, (default, *others) = target_of(each), versus.choices(each)
+        for seed in each.seeds:
+            made[each.key, "tuned", seed] = target, search.best(each, seed, (*others, default))
+            made[each.key, "ours", seed] = target, search.goodput(each, seed, accelgen(each))
+    return made
+
+
 def everything() -> list[Case]:
-    """All runs of the study of AccelGen."""
-    made = [case for each in SWEPT for case in versus.sweep(each, (accelgen(each),))]
-    made += [case for each in SETTINGS for case in versus.sweep(each, (accelgen(each),), tuned=False)]
-    kinds = [*ablations().values(), *map(other, RIVALS)]
-    made += [versus.runs(MIXED, MIXED.point, kind, 1)[0] for kind in kinds]
+    """All runs of the study of AccelGen beside the searches."""
+    made = [case for each in BESIDE for load in beside(each) for case in pair(each, load)]
+    for load in STEPPED:
+        made += [versus.runs(MIXED, load, kind, 1)[0] for kind in (*versus.choices(MIXED), accelgen(MIXED))]
+    case = PARTS.case(PARTS.point, 0)
+    kinds = [versus.stock, accelgen(PARTS), *ablations().values(), *map(other, RIVALS)]
+    made += [kind(case) for kind in kinds]
+    for each in SWEPT:
+        case = each.case(max(each.loads), 0)
+        made += [case, replace(case, watermark=0.05)]
     for mixed, overhead in CORNERS:
         for setting, load in DOUBTED:
             case = replace(setting.case(load, 0), mixed=mixed, overhead_ms=overhead)
@@ -147,24 +169,19 @@ def everything() -> list[Case]:
     return list(dict.fromkeys(made))
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Where step budgets are compared."""
-
-    setting: Setting
-    loads: tuple[float, ...]
+def beside(setting: Setting) -> list[float]:
+    """Loads at which latencies are looked at: light ones, and the setting's point."""
+    return sorted({*setting.others, setting.point})
 
 
-BUDGETED = (
-    Compared(CONVERSATION, (0.8, 1.0, 1.1)),
-    Compared(CODE, (0.03, 0.1, 0.2)),
-    Compared(POISSON, (0.6, 0.8, 1.0)),
-    Compared(MIXED, (0.6, 0.8, 1.0)),
-    Compared(SHAREGPT, (0.8, 0.9, 1.0)),
-    Compared(MOONCAKE, (0.4, 0.6, 0.8)),
-    Compared(LARGE, (0.7, 0.9, 1.0)),
-)
-FIXED = (512, 1024, 2048, 8192)  # tokens
+def pair(setting: Setting, load: float) -> list[Case]:
+    """Default stock and AccelGen, one seed."""
+    return [versus.runs(setting, load, kind, 1)[0] for kind in (versus.stock, accelgen(setting))]
+
+
+BUDGETED = tuple(replace(each, requests=min(each.requests, 800)) for each in SETTINGS)
+"""Where step budgets are compared."""
+FIXED = (2048, 1024, 8192, 512)  # tokens; the likely best first
 
 
 def larry(setting: Setting, tokens: int = 0) -> Kind:

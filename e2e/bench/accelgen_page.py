@@ -5,8 +5,9 @@ from pathlib import Path
 
 from e2e.bench import accelgen as study
 from e2e.bench import accelgen_cases as cases
-from e2e.bench import plots, report, versus
-from e2e.bench.accelgen_cases import MIXED, accelgen
+from e2e.bench import plots, report, search, versus
+from e2e.bench.accelgen import Goodputs
+from e2e.bench.accelgen_cases import MIXED, PARTS, accelgen
 from e2e.bench.larry_cases import Setting
 from e2e.bench.plots import Curve
 from e2e.bench.report import Cell
@@ -25,7 +26,7 @@ LATENCIES = (
 )
 
 
-def write(found: Found, folder: Path) -> Path:
+def write(found: Found, goodputs: Goodputs, folder: Path) -> Path:
     """The whole page; returns its path."""
     return report.page(
         "accelgen",
@@ -33,7 +34,7 @@ def write(found: Found, folder: Path) -> Path:
         _introduction(found),
         "## Targets kept",
         report.picture(*attainment(found, folder)),
-        goodputs(found),
+        goodputs_told(goodputs),
         "## Where tuned stock struggles",
         classes(found),
         "## Latencies against default stock",
@@ -49,23 +50,18 @@ def write(found: Found, folder: Path) -> Path:
 
 
 def _introduction(found: Found) -> str:
-    names = "; ".join(
-        f"{each.name} ({len(each.seeds)} seed{'s' * (len(each.seeds) > 1)})" for each in cases.SETTINGS
-    )
     mix = "; ".join(
         f"{each.percent} % {each.client} (`{each.lengths}` lengths): {_targets(each)}" for each in MIX
     )
     decides = [each.name for each in cases.SWEPT if versus.watermark_decides(found, each)]
     watermark = f"decided something on: {', '.join(decides)}" if decides else "changed no decision"
     return (
-        f"Workloads: {names}. Targets: TTFT 1 s and a mean TBT of 50 ms; TTFT 10 s and 100 ms for Mooncake "
-        "and the "
-        f"ShareGPT lengths; on the mix each request asks for its own ({mix}), which is our definition: no "
-        "trace "
-        "at hand has targets. Load 1 is what default stock vLLM sustains. *Tuned* stock is the best, for "
-        "that row, "
-        "of step budgets 8,192, 2,048 and 1,024; a 5 % watermark, tried with each at the highest load, "
-        f"{watermark}. Lengths are predicted by the engine, step times learned from its own steps."
+        f"{versus.told(cases.SETTINGS)} {versus.TUNED_STOCK} Targets: TTFT 1 s and a mean TBT of 50 ms; TTFT "
+        "10 s and 100 ms for Mooncake and the ShareGPT lengths; on the mix each request asks for its own "
+        f"({mix}), which is our definition: no trace at hand has targets. A watermark, tried with 8,192 "
+        f"tokens a step at the highest load of the four workloads with a goodput, {watermark}. Lengths are "
+        "predicted by the engine, step times learned from its own steps. Latencies are of "
+        f"{cases.FEW} requests, ablations and other systems of {PARTS.requests}, one seed each."
     )
 
 
@@ -79,18 +75,12 @@ def _targets(share: object) -> str:
 
 
 def attainment(found: Found, folder: Path, settings: Sequence[Setting] = cases.SWEPT) -> tuple[Path, str]:
-    """Share of requests that met their targets, over load."""
+    """Share of requests that met their targets, at the loads that the searches went through."""
     panels = {}
     for setting in settings:
-        target = cases.target_of(setting)
         kinds: dict[str, Kind] = {"stock": versus.stock, "AccelGen": accelgen(setting)}
-        lines = {
-            name: Curve(setting.loads, [study.attained(found, setting, load, kind) for load in setting.loads])
-            for name, kind in kinds.items()
-        }
-        tuned = [versus.best_met(found, setting, load, target) for load in setting.loads]
-        lines["tuned stock"] = Curve(setting.loads, tuned)
-        panels[setting.key] = lines
+        lines = {name: _curve(found, setting, [kind]) for name, kind in kinds.items()}
+        panels[setting.key] = lines | {"tuned stock": _curve(found, setting, versus.choices(setting))}
     title = "Requests that met all their targets"
     caption = "Simulated. TTFT 1 s and mean TBT 50 ms; on the mix each request's own targets."
     path = plots.curves(
@@ -100,25 +90,32 @@ def attainment(found: Found, folder: Path, settings: Sequence[Setting] = cases.S
         panels,
         x_label="load, of what stock sustains",
         y_label="requests within target",
-        level=(study.MET, "90 %"),
+        level=(search.MET, "90 %"),
         percent=True,
     )
     return path, f"{title}. {caption}"
 
 
-def goodputs(found: Found) -> str:
+def _curve(found: Found, setting: Setting, kinds: Sequence[Kind]) -> Curve:
+    """The best of these at each load where one was run, mean over its seeds."""
+    points = {}
+    for load in sorted({*setting.all_loads(), *cases.STEPPED}):
+        shares = [each for kind in kinds if (each := study.attained(found, setting, load, kind))]
+        if shares:
+            points[load] = max(sum(each) / len(each) for each in shares)
+    return Curve(list(points), list(points.values()))
+
+
+def goodputs_told(goodputs: Goodputs) -> str:
     """Loads that each sustains with 90 % within all targets."""
     rows: list[Sequence[Cell]] = []
     for setting in cases.SWEPT:
-        target = cases.target_of(setting)
-        kind = accelgen(setting)
-        ours = versus.goodputs(found, setting, target, kind)
-        tuned = versus.tuned_goodputs(found, setting, target)
+        tuned, ours = (study.goodputs_of(goodputs, setting, name) for name in ("tuned", "ours"))
         estimate, bound = versus.ratio_of(ours, tuned)
-        stock = versus.goodputs(found, setting, target, versus.stock)
         shown = "~" if bound == "~" else f"{bound} {estimate}".strip()
-        rows.append((setting.name, *map(_load, (stock, tuned, ours)), shown))
-    return report.table(("workload", "stock", "tuned stock", "AccelGen", "/ tuned stock"), rows)
+        rows.append((setting.name, *map(_load, (tuned, ours)), shown))
+    header = ("workload: goodput of each seed", "tuned stock", "AccelGen", "/ tuned stock")
+    return report.table(header, rows)
 
 
 def _load(points: Sequence[Goodput]) -> str:
@@ -126,37 +123,35 @@ def _load(points: Sequence[Goodput]) -> str:
 
 
 def classes(found: Found) -> str:
-    """Attainment on the mix by service, at each load: tuned stock with the best total, and ours."""
+    """Attainment on the mix by service, at each load: tuned stock with the best total, and ours. One seed."""
     rows: list[Sequence[Cell]] = []
-    for load in MIXED.loads:
+    for load in cases.STEPPED:
+        case = MIXED.case(load, 0)
         best = max(
-            (versus.runs(MIXED, load, kind) for kind in versus.choices(MIXED)),
-            key=lambda runs: sum(versus.values(found, runs, "met_asked")),
+            (kind(case) for kind in versus.choices(MIXED)), key=lambda each: float(found[each]["met_asked"])
         )
-        for name, runs in (("tuned stock", best), ("AccelGen", versus.runs(MIXED, load, accelgen(MIXED)))):
-            cells = []
-            for figure in ("met_asked", *(f"met_asked_{each.client}" for each in MIX)):
-                shares = versus.values(found, runs, figure)
-                cells.append(f"{sum(shares) / len(shares):.0%}")
-            rows.append((f"{load:g}: {name}", *cells, max(versus.values(found, runs, "wait_max"))))
+        for name, run in (("tuned stock", best), ("AccelGen", accelgen(MIXED)(case))):
+            met = ("met_asked", *(f"met_asked_{each.client}" for each in MIX))
+            shares = (f"{float(found[run][figure]):.0%}" for figure in met)
+            rows.append((f"{load:g}: {name}", *shares, float(found[run]["wait_max"])))
     return report.table(("load", "all", *(each.client for each in MIX), "longest wait, s"), rows)
 
 
 def latencies(found: Found) -> str:
-    """Ratios to default stock at every load."""
+    """Ratios to default stock, one seed."""
     rows: list[Sequence[Cell]] = []
-    for setting in cases.SETTINGS:
-        for load in setting.all_loads():
-            ours, stock = versus.runs(setting, load, accelgen(setting)), versus.runs(setting, load)
-            cells = (versus.ratio(found, ours, stock, figure).value for _, figure in LATENCIES)
+    for setting in cases.BESIDE:
+        for load in cases.beside(setting):
+            stock, ours = cases.pair(setting, load)
+            cells = (versus.ratio(found, [ours], [stock], figure).value for _, figure in LATENCIES)
             rows.append((f"{setting.name}: {load:g}", *(f"{each:.3f}" for each in cells)))
     return report.table(("workload: load", *(name for name, _ in LATENCIES)), rows)
 
 
 def parts(found: Found) -> str:
     """Ablations and rivals on the mix at one load, one seed."""
-    case = MIXED.case(MIXED.point, 0)
-    kinds: dict[str, Kind] = {"AccelGen": accelgen(MIXED), **cases.ablations(), "stock": versus.stock}
+    case = PARTS.case(PARTS.point, 0)
+    kinds: dict[str, Kind] = {"AccelGen": accelgen(PARTS), **cases.ablations(), "stock": versus.stock}
     kinds |= {name: cases.other(name) for name in cases.RIVALS}
     rows: list[Sequence[Cell]] = []
     for name, kind in kinds.items():
@@ -174,7 +169,7 @@ def parts(found: Found) -> str:
                 int(ours["preemptions"]),
             )
         )
-    header = (f"mix, load {MIXED.point:g}", "all", *(each.client for each in MIX))
+    header = (f"mix, load {PARTS.point:g}", "all", *(each.client for each in MIX))
     times = ("mean TTFT, s", "mean JCT, s", "longest wait, s", "p99 TBT, ms")
     return report.table((*header, *times, "KV in use", "preemptions"), rows)
 
@@ -190,18 +185,17 @@ def claims(found: Found) -> str:
         )
         rows.append((name.replace("_", " "), paper, ours))
     note = (
-        f"The mix at load {MIXED.point:g}, one seed, over stock, Orca, FastServe and Sarathi with 512 "
-        "tokens a step. No "
-        "row is a reproduction: the paper's prompts are longer, its engines older, its targets other, and "
-        "its "
-        "attainment is of iterations, ours of requests. Throughput below saturation is that of the arrivals."
+        f"The mix at load {PARTS.point:g}, one seed, over stock, Orca, FastServe and Sarathi with 512 tokens "
+        "a step. No row is a reproduction: the paper's prompts are longer, its engines older, its targets "
+        "other, and its attainment is of iterations, ours of requests. Throughput below saturation is that "
+        "of the arrivals."
     )
     return f"{report.table(('claim', 'paper', 'simulated here'), rows)}\n\n{note}"
 
 
 def doubts(found: Found) -> str:
     """Misses over the corners of the grid."""
-    corners = [f"x{mixed:g}, +{overhead:g} ms" for mixed, overhead in ((1.0, 0.0), *cases.CORNERS)]
+    corners = [f"x{mixed:g}, +{overhead:g} ms" for mixed, overhead in cases.CORNERS]
     rows = [(name, *(f"{each:.2f}" for each in ratios)) for name, ratios in study.doubts(found)]
     note = "Targets missed, AccelGen / the best stock there; mixed attention and host time a step, one seed."
     return f"{report.table(('claim', *corners), rows)}\n\n{note}"

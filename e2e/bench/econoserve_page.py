@@ -64,17 +64,13 @@ def write(found: Found, folder: Path) -> Path:
 
 
 def _introduction(found: Found) -> str:
-    names = "; ".join(
-        f"{each.name} ({len(each.seeds)} seed{'s' * (len(each.seeds) > 1)})" for each in cases.SETTINGS
-    )
     decides = "decides" if versus.watermark_decides(found, KV) else "decides nothing"
     return (
-        f"Workloads: {names}. Load 1 is what default stock vLLM sustains. Lengths are told, and 75 % of them "
-        "are right, the others any of the workload's; *live*: predicted by the engine from its own traffic. "
-        "Alpaca and BookCorpus are synthetic: drawn from what the paper's table says of them, cut to OPT's "
-        "context. *Tuned* stock is the best, for that row, of step budgets 8,192, 2,048 and 1,024 with and "
-        f"without a 5 % watermark, which {decides} where KV binds. Ratios are ours / tuned stock; brackets "
-        "are 95 % intervals over seeds."
+        f"{versus.told(cases.SETTINGS)} {versus.TUNED_STOCK} A watermark {decides} where KV binds. Lengths "
+        "are told, and 75 % of them are right, the others any of the workload's; *live*: predicted by the "
+        "engine from its own traffic. Alpaca and BookCorpus are synthetic: drawn from what the paper's table "
+        "says of them, cut to OPT's context. Ratios are ours / tuned stock; brackets are 95 % intervals over "
+        "seeds."
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from e2e.bench import intervals, larry, larry_limits, plots, report
+from e2e.bench import intervals, larry, larry_limits, plots, report, versus
 from e2e.bench import larry_cases as runs
 from e2e.bench.cases import Case
 from e2e.bench.intervals import Estimate
@@ -62,10 +62,8 @@ def write(found: Found, folder: Path) -> Path:
 
 
 def _introduction() -> str:
-    names = "; ".join(f"{each.name} ({seeds(each)})" for each in runs.SETTINGS)
     return (
-        f"Workloads: {names}. Load 1 is what stock vLLM with its default settings (8,192 tokens a step) "
-        "sustains when all requests wait from the start. Ratios are LARRY / stock, below 1 LARRY is better "
+        f"{versus.told(runs.SETTINGS)} Ratios are LARRY / stock, below 1 LARRY is better "
         "unless it says goodput. *Default* stock has no watermark; *tuned* stock is the best, for that row, "
         "of step budgets 8,192, 2,048 and 1,024 with and without a 5 % watermark. Where KV is short (the "
         "ShareGPT lengths) only the watermark was tuned: there it is the better of 0 and 5 % at 8,192. "
@@ -74,11 +72,6 @@ def _introduction() -> str:
         "nine points of the cost model's doubt; `‡`: one whose sign is not. Nothing else was put to that "
         "test: those figures hold for the cost model as fitted."
     )
-
-
-def seeds(setting: Setting) -> str:
-    """How many seeds it was run with."""
-    return "one seed" if len(setting.seeds) == 1 else f"{len(setting.seeds)} seeds"
 
 
 def short(found: Estimate) -> str:
@@ -142,7 +135,7 @@ def watermarked(found: Found) -> str:
                 for kind, against in pairs
                 for figure in ("ttft_mean", "wait_max")
             )
-            rows.append((f"{setting.name}: {load:g} ({seeds(setting)})", *map(short, cells)))
+            rows.append((f"{setting.name}: {load:g} ({versus.seeds(setting)})", *map(short, cells)))
     names = ("stock 5 % / stock 0", "LARRY 0 / better stock", "LARRY 5 % / stock 5 %")
     header = [f"{figure}: {name}" for name in names for figure in ("mean TTFT", "longest wait")]
     return report.table(["workload: load", *header], rows)
@@ -197,7 +190,7 @@ def attainment(found: Found, folder: Path) -> tuple[Path, str]:
         for setting in runs.SWEPT
     }
     title = _carries(found)
-    over = "; ".join(f"{setting.name.partition(',')[0]}: {seeds(setting)}" for setting in runs.SWEPT)
+    over = "; ".join(f"{setting.name.partition(',')[0]}: {versus.seeds(setting)}" for setting in runs.SWEPT)
     caption = (
         f"Simulated. Share of requests whose JCT is within 5x of their time alone; means over seeds ({over})."
     )

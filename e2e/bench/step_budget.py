@@ -1,21 +1,26 @@
 """LARRY with step budget SLO against LARRY with the best fixed budget, on every workload.
 
 Nobody told it which one that is. Attainment is of TTFT 1 s and TBT 50 ms together, or of the setting's own
-targets; loads are of what default stock sustains.
+targets; loads are of what default stock sustains. One seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from e2e.bench import accelgen_cases as cases
-from e2e.bench import report, results, study, versus
-from e2e.bench.accelgen_cases import FIXED, Compared, larry
+from e2e.bench import report, results, search, study, versus
+from e2e.bench.accelgen_cases import FIXED, larry
 from e2e.bench.cases import Case, measure
 from e2e.bench.larry_cases import Setting
 from e2e.bench.report import Cell
+from e2e.bench.search import Measure, Search
 from e2e.bench.versus import Found
+from headrace_engine.sim.metrics import Goodput
 
 COMMAND = "python -m e2e.bench.step_budget"
+SLO = 0  # in place of tokens
+Goodputs = Mapping[tuple[str, str], Goodput]
 
 
 def main() -> None:
@@ -25,71 +30,79 @@ def main() -> None:
 
 def run(options: study.Options) -> None:
     """Simulate what is missing, then write figures and page."""
-    compared: Sequence[Compared] = cases.BUDGETED
+    settings: Sequence[Setting] = cases.BUDGETED
     if options.quick:
-        tiny = replace(cases.CODE, requests=100)
-        compared = (Compared(tiny, (0.1, 0.2)),)
-    found = measure(everything(compared), "step budgets", options.workers)
-    made = figures(found, compared)
+        settings = (replace(cases.CODE, requests=100, loads=(0.1, 0.2)),)
+    found, goodputs = collect(
+        partial(measure, title="step budgets", workers=options.workers), settings, options.quick
+    )
+    made = figures(found, goodputs, settings)
     print(results.write("step_budget", COMMAND, made, simulated=True, folder=options.folder))
-    print(report.page("step_budget", "Step budget SLO", page(found, compared), folder=options.folder))
+    told = page(found, goodputs, settings)
+    print(report.page("step_budget", "Step budget SLO", told, folder=options.folder))
 
 
-def everything(compared: Sequence[Compared]) -> list[Case]:
-    """One seed each."""
-    return [
-        case
-        for each in compared
-        for load in each.loads
-        for tokens in (0, *FIXED)
-        for case in versus.runs(each.setting, load, larry(each.setting, tokens), 1)
-    ]
+def collect(measured: Measure, settings: Sequence[Setting], quick: bool = False) -> tuple[Found, Goodputs]:
+    """All runs of the study, and for each setting the goodput with `slo` and with the best `fixed` budget."""
+    searches: dict[tuple[str, str], tuple[str, Search[Goodput]]] = {}
+    for each in settings:
+        fixed = [larry(each, tokens) for tokens in FIXED]
+        target = cases.target_of(each)
+        searches[each.key, "slo"] = target, search.goodput(each, 0, larry(each))
+        searches[each.key, "fixed"] = target, search.best(each, 0, fixed[:1] if quick else fixed)
+    goodputs, found = search.run(searches, measured)
+    beside = [case for each in settings for case in table_of(each, goodputs)]
+    return found | measured(beside), goodputs
 
 
-def figures(found: Found, compared: Sequence[Compared]) -> dict[str, float]:
+def load_of(setting: Setting, goodputs: Goodputs) -> float:
+    """Where all are compared: the highest load at which SLO keeps the targets, else the lowest."""
+    found = goodputs[setting.key, "slo"]
+    return max((load for load in setting.loads if load <= found.load), default=setting.loads[0])
+
+
+def table_of(setting: Setting, goodputs: Goodputs) -> list[Case]:
+    """SLO, then each fixed budget, there."""
+    case = setting.case(load_of(setting, goodputs), 0)
+    return [larry(setting, tokens)(case) for tokens in (SLO, *FIXED)]
+
+
+def figures(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> dict[str, float]:
     """What `step_budget.json` holds."""
-    made = {}
-    for each in compared:
-        made[f"larry_slo_vs_best_fixed_{each.setting.key}"] = _goodput(found, each, 0) / max(
-            _goodput(found, each, tokens) for tokens in FIXED
-        )
-        made[f"larry_slo_vs_best_fixed_attainment_{each.setting.key}"] = min(
-            _attained(found, each.setting, load, 0)
-            / max(_attained(found, each.setting, load, tokens) for tokens in FIXED)
-            for load in each.loads
-        )
+    made: dict[str, float] = {}
+    for each in settings:
+        compared = versus.ratio_of([goodputs[each.key, "slo"]], [goodputs[each.key, "fixed"]])
+        made |= versus.keyed(f"larry_slo_vs_best_fixed_{each.key}", compared)
+        slo, *fixed = _attained(found, each, goodputs)
+        made[f"larry_slo_vs_best_fixed_attainment_{each.key}"] = slo / max(fixed)
     for end in ("", "_attainment"):
-        made[f"larry_slo_vs_best_fixed_worst{end}"] = min(
-            made[f"larry_slo_vs_best_fixed{end}_{each.setting.key}"] for each in compared
-        )
+        names = [f"larry_slo_vs_best_fixed{end}_{each.key}" for each in settings]
+        made[f"larry_slo_vs_best_fixed_worst{end}"] = min(made[name] for name in names if name in made)
     return {key: round(value, 3) for key, value in made.items()}
 
 
-def page(found: Found, compared: Sequence[Compared]) -> str:
-    """Attainment of each budget."""
+def page(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> str:
+    """Goodput, and attainment with each budget."""
     rows: list[Sequence[Cell]] = []
-    for each in compared:
-        for load in each.loads:
-            shares = [_attained(found, each.setting, load, tokens) for tokens in (0, *FIXED)]
-            rows.append((f"{each.setting.name}: {load:g}", *(f"{share:.1%}" for share in shares)))
+    for each in settings:
+        shares = (f"{share:.1%}" for share in _attained(found, each, goodputs))
+        sustained = (_shown(goodputs[each.key, name]) for name in ("slo", "fixed"))
+        rows.append((each.name, *sustained, f"{load_of(each, goodputs):g}", *shares))
     note = (
-        "LARRY, one seed: requests that met TTFT 1 s and TBT 50 ms (ShareGPT lengths and Mooncake: 10 s "
-        "and 100 "
-        "ms; the mix: their own). The figures are the worst, over workloads, of SLO / the best fixed "
-        "budget: of "
-        "the load with 90 % attainment, within these loads, and of attainment at any of them."
+        "LARRY, one seed. Goodput: load up to which 90 % of the requests meet TTFT 1 s and TBT 50 ms "
+        "(ShareGPT lengths and Mooncake: 10 s and 100 ms; the mix: their own), found by bisection, of SLO "
+        "and of the best fixed budget. Then who met them at the load named, with each budget."
     )
-    return f"{report.table(('workload: load', 'SLO', *(f'{each:,}' for each in FIXED)), rows)}\n\n{note}"
+    header = ("workload", "goodput: SLO", "best fixed", "at load", "SLO", *(f"{each:,}" for each in FIXED))
+    return f"{versus.LOAD_ONE}\n\n{report.table(header, rows)}\n\n{note}"
 
 
-def _attained(found: Found, setting: Setting, load: float, tokens: int) -> float:
-    [case] = versus.runs(setting, load, larry(setting, tokens), 1)
-    return max(float(found[case][f"met_{cases.target_of(setting)}"]), versus.LEAST)
+def _shown(goodput: Goodput) -> str:
+    return f"{goodput.bound.strip('=')}{goodput.load:.2f}"
 
 
-def _goodput(found: Found, each: Compared, tokens: int) -> float:
-    target, kind = cases.target_of(each.setting), larry(each.setting, tokens)
-    return versus.goodputs(found, each.setting, target, kind, loads=each.loads, seeds=1)[0].load
+def _attained(found: Found, setting: Setting, goodputs: Goodputs) -> list[float]:
+    return versus.values(found, table_of(setting, goodputs), f"met_{cases.target_of(setting)}")
 
 
 if __name__ == "__main__":

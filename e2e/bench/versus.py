@@ -23,6 +23,14 @@ Kind = Callable[[Case], Case]
 SHORT_OF_KV = ("opt-13b-a100",)  # engines
 LIGHT = 0.5  # of stock's sustained load: nothing may be worse there
 LEAST = 1e-3  # seconds; a wait can be 0, the shortest step is some milliseconds
+LOAD_ONE = (
+    "Load 1 is what stock vLLM with its default settings (8,192 tokens a step) sustains when all requests "
+    "wait from the start."
+)
+TUNED_STOCK = (
+    "*Tuned* stock is the best, for that row, of step budgets 8,192, 2,048 and 1,024, each with and without "
+    "a 5 % watermark where KV is short."
+)
 BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none
 
 
@@ -61,12 +69,13 @@ def sweep(setting: Setting, kinds: Iterable[Kind] = (), *, tuned: bool = True) -
 
 
 def watermark_decides(found: Found, setting: Setting) -> bool:
-    """Whether a watermark changed any decision of stock at the highest load."""
+    """Whether a watermark changed any decision of stock at the highest load, in runs that had one."""
     top = max(setting.loads)
     return any(
-        found[replace(case, watermark=0.05)]["decisions"] != found[case]["decisions"]
+        found[marked]["decisions"] != found[case]["decisions"]
         for budget in {budget for budget, _ in TUNED}
         for case in runs(setting, top, tuned_with(budget, 0.0))
+        if (marked := replace(case, watermark=0.05)) in found
     )
 
 
@@ -127,19 +136,36 @@ def ratio_of(ours: Sequence[Goodput], theirs: Sequence[Goodput]) -> tuple[Estima
 
 
 def light(found: Found, settings: Iterable[Setting], kind: Kind, figure: str) -> tuple[float, str]:
-    """The highest ours / default stock at loads up to `LIGHT`, and where."""
+    """The highest ours / default stock at loads up to `LIGHT`, and where; of the seeds that were run."""
     return max(
-        (ratio(found, runs(each, load, kind), runs(each, load), figure).value, f"{each.name}, load {load:g}")
+        (ratio(found, ours, theirs, figure).value, f"{each.name}, load {load:g}")
         for each in settings
         for load in each.all_loads()
-        if load <= LIGHT
+        if load <= LIGHT and (pairs := _both(found, each, load, kind))
+        for ours, theirs in [pairs]
     )
+
+
+def _both(found: Found, setting: Setting, load: float, kind: Kind) -> tuple[list[Case], list[Case]] | None:
+    """Runs of this kind and of default stock with the seeds that both were run with; None without any."""
+    pairs = [(kind(case), case) for case in runs(setting, load) if case in found and kind(case) in found]
+    return ([ours for ours, _ in pairs], [theirs for _, theirs in pairs]) if pairs else None
 
 
 def keyed(name: str, found: tuple[Estimate, str]) -> dict[str, float]:
     """A goodput ratio as figures: `_bound` 0 exact, 1 at least, -1 at most; none that could be either."""
     estimate, bound = found
     return {name: estimate.value, f"{name}_bound": BOUNDS[bound]} if bound in BOUNDS else {}
+
+
+def told(settings: Iterable[Setting]) -> str:
+    """How the page of a study begins: its workloads, and what load 1 is."""
+    return f"Workloads: {'; '.join(f'{each.name} ({seeds(each)})' for each in settings)}. {LOAD_ONE}"
+
+
+def seeds(setting: Setting) -> str:
+    """How many seeds it was run with."""
+    return "one seed" if len(setting.seeds) == 1 else f"{len(setting.seeds)} seeds"
 
 
 def rounded(figures: Mapping[str, float | Mapping[str, float]]) -> dict[str, float | Mapping[str, float]]:

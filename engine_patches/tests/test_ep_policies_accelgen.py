@@ -112,6 +112,11 @@ def test_an_urgent_request_takes_the_kv_of_one_that_can_wait():
     assert list(plan.yielding.preempted) == [relaxed]
     _, plan, _ = planned(view, slo_budget(), preemption=False)
     assert not plan.yielding.preempted
+    view.targets_of["late"] = Targets(ttft=0.1)
+    view.waiting.append(waits("late", 100, 0.0))
+    _, plan, _ = planned(view, slo_budget())
+    assert not plan.yielding.preempted  # there is more work than time
+    view.waiting.pop()
     view.free_blocks = 100
     _, plan, _ = planned(view, slo_budget())
     assert not plan.yielding.preempted
@@ -134,8 +139,9 @@ def test_who_is_far_ahead_skips_a_step_that_others_wait_for():
     view.targets_of = {"relaxed": Targets(tbt=2.0), "pressed": Targets(tbt=0.03), "w": TTFT}
     _, plan, _ = planned(view, slo_budget(), skipping=True)
     assert [request.request_id for request in plan.yielding.hidden] == ["relaxed"]
-    view.waiting = []
-    assert not planned(view, slo_budget(), skipping=True)[1].yielding.hidden
+    for waiting in ([], [waits("w", 20)]):  # nobody needs the step's last tokens
+        view.waiting = waiting
+        assert not planned(view, slo_budget(), skipping=True)[1].yielding.hidden
 
 
 def test_inner_state_is_shown():

@@ -90,9 +90,13 @@ class GivingWay:
         return [request for request in view.running if request is not last] + [last]
 
     def _victims(self, view: EngineView) -> list[RequestView]:
-        """Running requests that make room for the most urgent one, and can be in time all the same."""
+        """Running requests that make room for the most urgent one, and can be in time all the same.
+
+        Ours: none while requests wait that are late already. Then there is more work than time, and to
+        compute a victim's KV anew makes more requests late than it saves.
+        """
         urgent = self._order.urgent(view)
-        if not urgent:
+        if not urgent or self._order.counts()[1]:
             return []
         needed = view.limits.blocks(urgent[0].num_tokens)
         room = view.free_blocks - view.promised_blocks
