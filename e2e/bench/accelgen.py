@@ -56,7 +56,7 @@ def run(options: study.Options) -> None:
 def collect(measured: Measure) -> tuple[Found, Goodputs]:
     """All runs of the study, and the goodputs."""
     goodputs, found = search.run(cases.searches(), measured)
-    return found | measured(cases.everything()), goodputs
+    return {**found, **measured(cases.everything())}, goodputs
 
 
 def goodputs_of(goodputs: Goodputs, setting: Setting, name: str) -> list[Goodput]:

@@ -128,7 +128,7 @@ def ablations() -> dict[str, Kind]:
         "/Chunk": lambda case: replace(accelgen(MIXED, exclusive=False)(case), budget_mode="Engine"),
         "/Batch": accelgen(MIXED, selection="MostUrgent"),
         "Algorithm 2": accelgen(MIXED, selection="NearestFit"),
-        "without preemption": accelgen(MIXED, preemption=False),
+        "without preemption": accelgen(MIXED, preemption="Never"),
         "without skipping": accelgen(MIXED, skipping=False),
         "nobody moved ahead": accelgen(MIXED, patience=0),
         "budget of the engine": lambda case: replace(whole(case), budget_mode="Engine"),

@@ -52,7 +52,7 @@ def collect(measured: Measure, settings: Sequence[Setting], quick: bool = False)
         searches[each.key, "fixed"] = target, search.best(each, 0, fixed[:1] if quick else fixed)
     goodputs, found = search.run(searches, measured)
     beside = [case for each in settings for case in table_of(each, goodputs)]
-    return found | measured(beside), goodputs
+    return {**found, **measured(beside)}, goodputs
 
 
 def load_of(setting: Setting, goodputs: Goodputs) -> float:

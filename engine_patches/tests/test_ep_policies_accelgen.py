@@ -110,12 +110,14 @@ def test_an_urgent_request_takes_the_kv_of_one_that_can_wait():
     view.waiting = [waits("urgent", 100, 0.97)]
     _, plan, _ = planned(view, slo_budget())
     assert list(plan.yielding.preempted) == [relaxed]
-    _, plan, _ = planned(view, slo_budget(), preemption=False)
+    _, plan, _ = planned(view, slo_budget(), preemption="Never")
     assert not plan.yielding.preempted
     view.targets_of["late"] = Targets(ttft=0.1)
     view.waiting.append(waits("late", 100, 0.0))
     _, plan, _ = planned(view, slo_budget())
     assert not plan.yielding.preempted  # there is more work than time
+    _, plan, _ = planned(view, slo_budget(), preemption="Always")
+    assert list(plan.yielding.preempted) == [relaxed]
     view.waiting.pop()
     view.free_blocks = 100
     _, plan, _ = planned(view, slo_budget())
@@ -176,7 +178,7 @@ parameters = st.builds(
     patience=st.sampled_from([0, 100, 200]),
     ordering=st.booleans(),
     exclusive=st.booleans(),
-    preemption=st.booleans(),
+    preemption=st.sampled_from(["UnlessLate", "Always", "Never"]),
     skipping=st.booleans(),
 )
 

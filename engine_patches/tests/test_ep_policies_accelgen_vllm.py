@@ -17,8 +17,8 @@ FORMS = {
     "/Batch": {"selection": "MostUrgent"},
     "Algorithm 2": {"selection": "NearestFit"},
     "nobody moved ahead": {"patience": 0},
-    "skipping, no preemption": {"skipping": True, "preemption": False},
-    "skipping, all as urgent": {"skipping": True, "gamma": 3_600_000},
+    "no skipping, no preemption": {"skipping": False, "preemption": "Never"},
+    "always preempting, all as urgent": {"preemption": "Always", "gamma": 3_600_000},
 }
 
 
@@ -37,7 +37,7 @@ def test_every_form_serves_everyone(asynchronous, parameters):
     "slo", [Slo(), NO_ONE_CAN, Slo(jct_scale_percent=200)], ids=["none", "hopeless", "scale"]
 )
 def test_targets_that_say_nothing_or_too_much(slo):
-    assert fine(Trial(True, PolicyDocument("AccelGen", {"skipping": True}, slo=slo)).run(load(50)))
+    assert fine(Trial(True, PolicyDocument("AccelGen", {"preemption": "Always"}, slo=slo)).run(load(50)))
 
 
 @pytest.mark.parametrize("mode", ["Engine", "Fixed"])

@@ -63,17 +63,22 @@ class Params:
             "Prefill one long prompt at a time, while short ones go ahead of it (the paper's ERA)."
         ),
     )
-    preemption: bool = field(
-        default=True,
-        metadata=flag(
-            "Let an urgent request take the KV cache of a running one that can be in time all the same, and"
-            " choose whom a full cache preempts by who can wait longest (Algorithm 1)."
+    preemption: str = field(
+        default="UnlessLate",
+        metadata=choice(
+            "Whether an urgent request takes the KV cache of a running one that can be in time all the same,"
+            " and a full cache preempts who can wait longest: always (the paper's Algorithm 1), unless"
+            " requests wait that are late already, or never.",
+            "UnlessLate",
+            "Always",
+            "Never",
         ),
     )
     skipping: bool = field(
         default=True,
         metadata=flag(
-            "Skip a step of running requests that are far ahead of their target while others wait."
+            "Skip a step of running requests that are far ahead of their targets, while more prompt tokens"
+            " wait than the step has time for."
         ),
     )
 

@@ -20,7 +20,7 @@ AGAIN = 2  # preemptions after which a request is left alone
 class GivingWay:
     """AccelGen's yielder: ERA, Algorithm 1's preemption, and the decodes that `steps` skips."""
 
-    def __init__(self, order: UrgencyOrder, steps: Steps, *, exclusive: bool, preemption: bool) -> None:
+    def __init__(self, order: UrgencyOrder, steps: Steps, *, exclusive: bool, preemption: str) -> None:
         self._order = order
         self._steps = steps
         self._exclusive = exclusive
@@ -33,7 +33,7 @@ class GivingWay:
         running: Sequence[RequestView] | None = None
         preempted: Sequence[RequestView] = ()
         hidden = self._steps.hidden
-        if self._preemption and view.running:
+        if self._preemption != "Never" and view.running:
             if view.waiting:
                 preempted = self._victims(view)
                 self.preempted += len(preempted)
@@ -92,11 +92,11 @@ class GivingWay:
     def _victims(self, view: EngineView) -> list[RequestView]:
         """Running requests that make room for the most urgent one, and can be in time all the same.
 
-        Ours: none while requests wait that are late already. Then there is more work than time, and to
+        `UnlessLate` is ours: while requests wait that are late already there is more work than time, and to
         compute a victim's KV anew makes more requests late than it saves.
         """
         urgent = self._order.urgent(view)
-        if not urgent or self._order.counts()[1]:
+        if not urgent or (self._preemption == "UnlessLate" and self._order.counts()[1]):
             return []
         needed = view.limits.blocks(urgent[0].num_tokens)
         room = view.free_blocks - view.promised_blocks
