@@ -155,8 +155,15 @@ def _catalog(made: Rig) -> Iterator[dict[str, Any]]:
     """The youngest service claims a model name of the oldest."""
     for age, (key, models) in enumerate({SERVICE: ["chat"], OTHER: ["code"], "thief/code": ["chat"]}.items()):
         namespace, name = key.split("/")
-        ports = {"port": made.ports["engine"], "sidecar_port": made.ports["sidecar"]}
-        config = GatewayConfig(namespace, name, (*models, key), name, slo=SLO, **ports)
+        config = GatewayConfig(
+            namespace,
+            name,
+            (*models, key),
+            name,
+            slo=SLO,
+            port=made.ports["engine"],
+            sidecar_port=made.ports["sidecar"],
+        )
         yield {
             "config": encode(config),
             "addresses": [ENGINES[key]],

@@ -64,7 +64,8 @@ def deployment_condition(live: Raw, kind: str) -> Raw:
 
 def _current(live: Raw) -> bool:
     """Whether the status is about the Deployment as it is."""
-    return live.get("status", {}).get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
+    seen: int = live.get("status", {}).get("observedGeneration", 0)
+    return seen >= int(live["metadata"].get("generation", 0))
 
 
 def _load_seconds(live: Raw, observed: Observed) -> int | None:
