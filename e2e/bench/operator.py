@@ -40,6 +40,7 @@ CHANGES_PER_SECOND = 10.0
 EVENTS = 20_000
 AT_ONCE = 16  # requests of the benchmark's own
 PODS_PER_CHANGE = 9
+_PATIENCE = 900.0  # seconds
 
 
 async def few(size: int, quiet: float) -> dict[str, float]:
@@ -106,18 +107,19 @@ async def _reconcile(api: Api, size: int) -> float:
     began = time.monotonic()
     await _each(range(size), lambda number: api.create(SERVICES, "llmservices", service(number)))
     waiting = {f"s{number}" for number in range(size)}
-    while waiting:
-        for body in await api.list(SERVICES, "llmservices"):
-            if holds(body, "Ready") and holds(body, "PolicyApplied"):
-                waiting.discard(body["metadata"]["name"])
-        await asyncio.sleep(1.0 if waiting else 0.0)
+    async with asyncio.timeout(_PATIENCE):
+        while waiting:
+            for body in await api.list(SERVICES, "llmservices"):
+                if holds(body, "Ready") and holds(body, "PolicyApplied"):
+                    waiting.discard(body["metadata"]["name"])
+            await asyncio.sleep(0.5 if waiting else 0.0)
     return time.monotonic() - began
 
 
 async def _settle(operator: Operator, seconds: float = 5.0) -> None:
     """Until the operator has reconciled nothing for so long."""
     before, since = -1.0, time.monotonic()
-    async with asyncio.timeout(600):
+    async with asyncio.timeout(_PATIENCE):
         while time.monotonic() - since < seconds:
             done = await operator.total("headrace_operator_reconcile_seconds_count")
             if done != before:

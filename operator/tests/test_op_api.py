@@ -59,6 +59,15 @@ def test_what_is_no_duration(text):
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
         ({"slo": {"jct": "30s", "jctScalePercent": 200}}, "exclude each other"),
         ({"slo": {"jctScalePercent": 99}}, "spec.slo.jctScalePercent"),
+        (
+            {"podTemplate": {"metadata": {"annotations": {"cdi.k8s.io/gpu": "all"}}}},
+            "loosen a container's isolation: remove them",
+        ),
+        (
+            {"podTemplate": {"volumeMounts": [{"name": "x", "mountPath": "/x/../headrace/plugin"}]}},
+            "write the path without",
+        ),
+        ({"podTemplate": {"volumeMounts": [{"name": "x", "mountPath": "//headrace"}]}}, "mountPath"),
     ],
 )
 def test_objects_stored_under_an_older_crd_are_refused_too(spec, words):

@@ -128,3 +128,39 @@ subjects:
     namespace: {{ $root.Release.Namespace }}
 {{- end }}
 {{- end -}}
+
+{{/* The Lease by which one replica of a component is chosen: include with (list $ "operator").
+     A permission to create cannot be bound to a name. */}}
+{{- define "headrace.leaseRbac" -}}
+{{- $root := index . 0 -}}
+{{- $account := printf "%s-%s" (include "headrace.fullname" $root) (index . 1) -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $account }}-lease
+  labels:
+    {{- include "headrace.labels" . | nindent 4 }}
+rules:
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [create]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [{{ $account }}]
+    verbs: [get, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $account }}-lease
+  labels:
+    {{- include "headrace.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $account }}-lease
+subjects:
+  - kind: ServiceAccount
+    name: {{ $account }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end -}}
