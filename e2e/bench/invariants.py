@@ -102,16 +102,19 @@ def main() -> int:
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="invariants (default all)")
     parser.add_argument("--seeds", type=int, default=200, help="generated sequences (default %(default)s)")
     parser.add_argument("--specs", type=int, default=10_000, help="generated specs (default %(default)s)")
+    parser.add_argument("--kills", type=int, default=20, help="leaders killed (default %(default)s)")
     parser.add_argument("--real-time", action="store_true", help="outages of five minutes, no wait shortened")
     options = parser.parse_args()
-    os.environ |= {"HEADRACE_SEEDS": str(options.seeds), "HEADRACE_SPECS": str(options.specs)}
+    sizes = {"seeds": options.seeds, "specs": options.specs, "kills": options.kills}
+    os.environ |= {f"HEADRACE_{name.upper()}": str(count) for name, count in sizes.items()}
     if options.real_time:
         os.environ["HEADRACE_HURRY"] = "1"
     tally = Tally(options.numbers)
     status = pytest.main(["-q", "-m", "apiserver", "-p", "no:cacheprovider", TESTS], plugins=[tally])
     for number, held in sorted(tally.cases.items()):
         print(f"  i{number:02}  {sum(held):6} of {len(held):6} cases held")
-    command = f"python -m e2e.bench.invariants --seeds {options.seeds} --specs {options.specs}"
+    told = [*map(str, options.numbers), *(f"--{name} {count}" for name, count in sizes.items())]
+    command = " ".join(["python -m e2e.bench.invariants", *told])
     command += " --real-time" if options.real_time else ""
     figures = combined(tally.shares(), elsewhere())
     print(results.write("invariants", command, figures, keep_other_figures=bool(options.numbers)))
