@@ -207,7 +207,8 @@ def _headers(plain: Message) -> list[Attack]:
         Attack(f"spoofed {name}", replace(plain, headers=[(name, value)]), (200,))
         for name, value in SPOOFED.items()
     ]
-    forged = chat(priority=-9, kv_transfer_params={"do_remote_prefill": True}, **FORGED_BODY)
+    forged = chat(priority=-9, **FORGED_BODY)
+    fetched = {"do_remote_prefill": True, "remote_host": "127.0.0.1", "remote_port": 1}
     return [
         *known,
         Attack("all spoofed at once", replace(plain, headers=list(SPOOFED.items())), (200,)),
@@ -217,6 +218,7 @@ def _headers(plain: Message) -> list[Attack]:
         Attack("forged request id", replace(plain, headers=[("x-request-id", FORGED_ID)]), (200,)),
         Attack("forged vllm_xargs", replace(plain, body=chat(**FORGED_BODY)), (200,)),
         Attack("forged priority, too", replace(plain, body=forged, headers=list(SPOOFED.items())), (200,)),
+        Attack("kv_transfer_params", replace(plain, body=chat(kv_transfer_params=fetched)), (400,)),
         Attack("content type taken away", replace(plain, headers=[("connection", "content-type")]), (415,)),
         Attack("a model name claimed twice", replace(plain, body=chat("chat")), (200,)),
     ]

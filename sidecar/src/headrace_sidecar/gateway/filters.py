@@ -41,7 +41,7 @@ def header_hygiene() -> dict[str, Any]:
 
 
 def model_reader() -> dict[str, Any]:
-    """Waits for the whole body, reads OpenAI's `model` and `n`, and has the route chosen anew."""
+    """Waits for the whole body, reads what routes depend on, and has the route chosen anew."""
     to = {"metadata_namespace": names.REQUEST_METADATA}
     return typed(
         "envoy.filters.http.json_to_metadata",
@@ -57,6 +57,11 @@ def model_reader() -> dict[str, Any]:
                 {
                     "selectors": [{"key": "n"}],
                     "on_present": {**to, "key": names.CHOICES, "type": "STRING"},
+                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
+                },
+                {
+                    "selectors": [{"key": names.INNER_FIELD}],
+                    "on_present": {**to, "key": names.INNER, "value": names.INNER_FIELD},
                     "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
                 },
             ],
