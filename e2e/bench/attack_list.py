@@ -218,7 +218,12 @@ def _headers(plain: Message) -> list[Attack]:
         Attack("forged request id", replace(plain, headers=[("x-request-id", FORGED_ID)]), (200,)),
         Attack("forged vllm_xargs", replace(plain, body=chat(**FORGED_BODY)), (200,)),
         Attack("forged priority, too", replace(plain, body=forged, headers=list(SPOOFED.items())), (200,)),
-        Attack("kv_transfer_params", replace(plain, body=chat(kv_transfer_params=fetched)), (400,)),
+        Attack(
+            "kv_transfer_params",
+            replace(plain, body=chat(kv_transfer_params=fetched)),
+            (400,),
+            needs_picker=True,
+        ),
         Attack("content type taken away", replace(plain, headers=[("connection", "content-type")]), (415,)),
         Attack("a model name claimed twice", replace(plain, body=chat("chat")), (200,)),
     ]

@@ -55,6 +55,7 @@ def test_prompt_sizes(body, prompt):
         (b'{"messages": [{}], "tools": ' + b"[" * 500 + b"]" * 500 + b"}", "`tools`"),
         (b"[" * 100_000, "not JSON"),
         (orjson.dumps({"prompt": ["a"] * 2049}), "2048"),
+        (b'{"prompt": "a", "kv_transfer_params": {"remote_host": "x"}}', "not for clients"),
         (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
     ],
 )

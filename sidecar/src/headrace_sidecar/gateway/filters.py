@@ -59,11 +59,6 @@ def model_reader() -> dict[str, Any]:
                     "on_present": {**to, "key": names.CHOICES, "type": "STRING"},
                     "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
                 },
-                {
-                    "selectors": [{"key": names.INNER_FIELD}],
-                    "on_present": {**to, "key": names.INNER, "value": names.INNER_FIELD},
-                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
-                },
             ],
         },
     )

@@ -14,8 +14,6 @@ ROUTE_HEADER = "x-headrace-route"  # tells the picker which service Envoy's rout
 REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read from the body
 MODEL = "model"
 CHOICES = "choices"
-INNER = "inner"
-INNER_FIELD = "kv_transfer_params"  # engines say it to each other: where to fetch KV from
 PROBLEM = "problem"
 MALFORMED = "malformed"
 

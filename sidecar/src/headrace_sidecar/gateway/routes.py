@@ -114,7 +114,6 @@ def _guards() -> list[route_components_pb2.Route]:
     plain = {"name": "content-encoding", "string_match": {"exact": "identity", "ignore_case": True}}
     coded = {"name": "content-encoding", "present_match": True}
     told = _metadata(names.CHOICES, {"present_match": True})
-    inner = _metadata(names.INNER, {"present_match": True})
     few = {**_metadata(names.CHOICES, {"string_match": {"safe_regex": {"regex": FEW}}}), "invert": True}
     return [
         _refuse(
@@ -128,10 +127,6 @@ def _guards() -> list[route_components_pb2.Route]:
         _refuse(
             {"safe_regex": path, "headers": [POST], "dynamic_metadata": [told, few]},
             Reply(400, "invalid_choices", f"`n` is no whole number from 1 to {MOST_CHOICES}"),
-        ),
-        _refuse(
-            {"safe_regex": path, "headers": [POST], "dynamic_metadata": [inner]},
-            Reply(400, "field_not_allowed", f"`{names.INNER_FIELD}` is not for clients"),
         ),
     ]
 

@@ -14,6 +14,7 @@ import orjson
 
 from headrace_sidecar.gateway.endpoint import Landed, Work
 
+INNER = "kv_transfer_params"  # engines say it to each other: where to fetch KV from
 FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
 FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
@@ -79,6 +80,8 @@ def read_prompt(body: bytes) -> Prompt:
         raise BadRequestError(f"the request body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequestError("the request body is not a JSON object")
+    if request.get(INNER) is not None:
+        raise BadRequestError(f"`{INNER}` is not for clients")
     if "messages" in request:
         return _chat(request, "messages")
     if "prompt" in request:
