@@ -25,7 +25,7 @@ _DURATION = 15  # seconds that a Lease lasts without renewal
 _RENEW_WITHIN = 10.0  # seconds after which a leader without renewal stops
 _PERIOD = 2.0  # seconds between attempts
 _PATIENCE = 5.0  # seconds for one attempt, so that a request that hangs leaves time for another
-_OUTAGE_PERIOD = 15.0  # seconds between attempts of a standby that gets no answer
+_OUTAGE_PERIOD = 15.0  # seconds; a standby without an answer doubles its pauses up to this
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ async def lead(
     lease: Lease, leases: Leases, start: Callable[[], None], stop: Callable[[], Awaitable[None]]
 ) -> None:
     """Run for ever: `start` when this replica becomes the leader, `stop` when it no longer is or ends."""
-    serving = False
+    serving, pause = False, _PERIOD
     try:
         while True:
             answered = await _attempt(lease, leases)
@@ -140,7 +140,7 @@ async def lead(
                     start()
                 else:
                     await stop()
-            pause = _PERIOD if answered or serving else _OUTAGE_PERIOD
+            pause = _PERIOD if answered or serving else min(2.0 * pause, _OUTAGE_PERIOD)
             await asyncio.sleep(min(pause, max(0.0, lease.seconds_left())) if serving else pause)
     finally:
         if serving:
