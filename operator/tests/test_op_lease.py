@@ -145,6 +145,21 @@ async def test_a_leader_that_leaves_is_followed_at_once(world):
     assert b.leading
 
 
+async def test_a_renewal_is_one_request_and_reads_again_when_it_finds_another_version(world):
+    a = world.replica("a")
+    await a.attempt(world)
+    reads, read = [], world.read
+    world.read = lambda *args: reads.append(args) or read(*args)
+    await pass_time(world, 6, a)
+    assert reads == []
+    world.lease["metadata"]["resourceVersion"] = "edited"
+    await pass_time(world, 2, a)
+    assert a.leading
+    await pass_time(world, 2, a)
+    assert len(reads) == 1
+    assert a.seconds_left() == 10.0
+
+
 async def test_one_that_does_not_lead_releases_nothing(world):
     a, b = world.replica("a"), world.replica("b")
     await a.attempt(world)

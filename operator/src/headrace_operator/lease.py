@@ -53,6 +53,7 @@ class Lease:
     _held_until: float = float("-inf")
     _seen: tuple[str, str] = ("", "")  # holder and version
     _seen_at: float = 0.0
+    _written: Body | None = None  # what we wrote last, and expect to be there still
 
     def seconds_left(self) -> float:
         """For how long this replica may write; 0 or less: it may not."""
@@ -68,17 +69,21 @@ class Lease:
         asked = self.clock()
         patience = min(_PATIENCE, self.seconds_left()) if self.leading else _PATIENCE
         async with asyncio.timeout(patience):
-            found = await leases.read(LEASE.kind, self.namespace, self.name)
+            found = self._written if self.leading else None  # a renewal is one request
+            self._written = None
+            if found is None:
+                found = await leases.read(LEASE.kind, self.namespace, self.name)
             if found is not None and not self._free(found):
                 self._held_until = float("-inf")
                 return
             try:
                 written = await leases.write_lease(self._ours(found, self.identity))
             except ApiError as error:
-                if error.code == 409:  # another was faster
+                if error.code == 409:  # another was faster, or an answer to us was lost: read it next time
                     return
                 raise
         self._saw(written)
+        self._written = written
         self._held_until = asked + _RENEW_WITHIN
 
     async def release(self, leases: Leases) -> None:
