@@ -199,6 +199,15 @@ async def test_a_deployment_that_the_api_server_refuses_changes_nothing(code):
     assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
 
 
+async def test_a_field_that_a_pod_does_not_have_is_the_specs_mistake():
+    memory = with_service()
+    memory.refusal = ApiError(
+        500, "failed to create typed patch object: .hostPath: field not declared in schema"
+    )
+    await settle(memory)
+    assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
+
+
 async def test_a_webhook_without_dry_run_leaves_the_answer_to_the_write():
     memory = with_service()
     memory.refusal = ApiError(400, 'admission webhook "x" does not support dry run')

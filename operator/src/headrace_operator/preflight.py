@@ -16,6 +16,9 @@ from headrace_operator.errors import ApiError, RefusedError
 from headrace_operator.observe import claims_of, missing_claim
 
 _REFUSALS = {400, 422}
+_NO_SUCH_FIELD = (
+    "failed to create typed patch object"  # which the API server takes for an error of its own: 500
+)
 _NO_DRY_RUN = "does not support dry run"  # an admission webhook: only the write itself can tell
 
 
@@ -30,7 +33,7 @@ async def check_deployment(manifest: Manifest, cluster: Cluster) -> None:
     except ApiError as error:
         if _NO_DRY_RUN in str(error):
             return
-        if error.code not in _REFUSALS:
+        if error.code not in _REFUSALS and _NO_SUCH_FIELD not in str(error):
             raise
         raise RefusedError(
             Reason.INVALID_SPEC,
