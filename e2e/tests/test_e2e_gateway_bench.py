@@ -178,7 +178,7 @@ def test_every_balancer_visits_every_service():
 
 def test_a_rig_that_cannot_start_says_why(tmp_path):
     with gateway_rig.rig(tmp_path) as rig:
-        rig._start("picker", ["/bin/sh", "-c", "echo no such thing >&2; exit 1"])
+        rig.start("picker", ["/bin/sh", "-c", "echo no such thing >&2; exit 1"])
         rig.processes["picker"].wait()
         with pytest.raises(gateway_rig.RigError, match="no such thing"):
             asyncio.run(rig.ready(1))
