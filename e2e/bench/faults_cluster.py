@@ -27,6 +27,7 @@ from e2e.demo.target import SYSTEM_NAMESPACE
 
 PATIENCE = 180.0  # seconds; who is not back by then is not waited for
 POLL = 0.25
+STEADY_SECONDS = 2.0
 NO_ENGINE = ("no healthy upstream", "has no ready engine")  # what clients are told when a service has none
 
 Strike = Callable[[], float]
@@ -92,6 +93,15 @@ class Scene:
             and all(services.serves(service) for service in asked)
         )
 
+    def healed(self) -> float:
+        """When all was as asked for, and stayed so: a kubelet that starts soon takes back what it said."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            at = until(self.settled)
+            time.sleep(STEADY_SECONDS)
+            if holds_now(self.settled) or at > deadline:
+                return at
+
     def policies(self) -> dict[str, str]:
         """What each engine runs, by its pod's uid, as its sidecar says."""
         found = {}
@@ -123,7 +133,7 @@ class Scene:
         self.change(step.service, number)
         time.sleep(step.head_start)
         at = strike()
-        return Kill(step.part, at, until(back), until(self.settled))
+        return Kill(step.part, at, until(back), self.healed())
 
     def kill_engine(self, step: Step) -> Kill:
         """Kill an engine; wait until it serves again."""
@@ -182,13 +192,19 @@ class Scene:
         return httpx.post(f"{self.url}/v1/completions", json=body, timeout=30, trust_env=False).text
 
 
+def holds_now(holds: Callable[[], bool]) -> bool:
+    """Whether it holds; what cannot be asked does not."""
+    with contextlib.suppress(KubeError, httpx.HTTPError, OSError, subprocess.SubprocessError):
+        return holds()
+    return False
+
+
 def until(holds: Callable[[], bool], patience: float = PATIENCE, every: float = POLL) -> float:
-    """When it held, or was given up after `patience` seconds; what cannot be asked yet does not hold."""
+    """When it held, or was given up after `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
-        with contextlib.suppress(KubeError, httpx.HTTPError, OSError, subprocess.SubprocessError):
-            if holds():
-                return time.monotonic()
+        if holds_now(holds):
+            return time.monotonic()
         if time.monotonic() > deadline:
             return time.monotonic()
         time.sleep(every)

@@ -4,18 +4,19 @@ import asyncio
 
 import pytest
 
-from e2e.bench import faults, faults_plan
-from e2e.bench.faults_cluster import Scene
-from e2e.bench.faults_judge import broken
-from e2e.cluster.cluster import Cluster
 from e2e.demo import replay, services
 from e2e.demo.kube import policy_applied
 from e2e.demo.replay import Call, Progress
 from e2e.demo.services import NAMESPACE
-from e2e.demo.steps import Steps
 from e2e.demo.target import SYSTEM_NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
+
+
+def component(stage, name):
+    """Of several pods the first by name."""
+    alive = [pod for pod in _pods(stage, name) if "deletionTimestamp" not in pod["metadata"]]
+    return min(alive, key=lambda pod: pod["metadata"]["name"])
 
 
 def steady(seconds, services=("chat", "code"), per_second=4):
@@ -32,16 +33,52 @@ def steady(seconds, services=("chat", "code"), per_second=4):
     ]
 
 
-async def test_each_part_can_be_killed_under_load(stage):
-    scene = Scene(stage.kube, Cluster(), stage.url)
-    async with faults.campaign(scene, Steps(), seed=0) as running:
-        await asyncio.to_thread(running.kill_parts, faults_plan.kills(seed=0, rounds=1))
-        [_, of_code] = faults_plan.engines(seed=0, count=2)
-        await asyncio.to_thread(running.kill_engines, [of_code])
-    found = running.figures()
-    assert broken(found) == []
-    assert found["kills"] == len(faults_plan.PARTS) + 1
-    assert found["requests_in_flight_at_kills"] > 0
+async def under_load(stage, deed):
+    """Do the deed (blocking, in a thread) while a steady load goes on, and for seconds after; its samples."""
+    progress = Progress()
+    first = asyncio.create_task(replay.replay(stage.url, steady(2), progress))
+    await asyncio.to_thread(stage.until, lambda: progress.samples, 60, "an answer")
+    done = asyncio.create_task(asyncio.to_thread(deed))
+    await first
+    while not done.done():
+        await replay.replay(stage.url, steady(1), progress)
+    await replay.replay(stage.url, steady(6), progress)
+    await done
+    return progress.samples
+
+
+@pytest.mark.parametrize(
+    ("name", "process"),
+    [("operator", "headrace_operator"), ("picker", "headrace_sidecar.gateway")],
+)
+async def test_without_operator_or_picker_requests_flow_and_engines_stay(stage, kill, name, process):
+    before, pod = stage.lives(), component(stage, name)
+    samples = await under_load(stage, lambda: kill(pod, process))
+    assert [sample.error for sample in samples if sample.error] == []
+    assert stage.lives() == before
+
+    def back():
+        same = component(stage, name)
+        return _restarts(same, name) > _restarts(pod, name) and _ready(same)
+
+    stage.until(back, 180, f"{name} is back")
+    stage.settled()
+
+
+async def test_a_dead_sidecar_costs_no_request_and_restarts_alone(stage, kill):
+    pod = stage.pods("chat")[0]
+    engine_before = _restarts(pod, "engine")
+    samples = await under_load(stage, lambda: kill(pod, "headrace_sidecar.engine serve"))
+    assert [sample.error for sample in samples if sample.error] == []
+
+    def back():
+        [same] = [p for p in stage.pods("chat") if p["metadata"]["uid"] == pod["metadata"]["uid"]]
+        return same if _restarts(same, "headrace-sidecar") > _restarts(pod, "headrace-sidecar") else None
+
+    same = stage.until(back, 180, "the sidecar restarted")
+    assert _restarts(same, "engine") == engine_before
+    await asyncio.to_thread(stage.settled)
+    services.schedule(stage.kube, "chat", {"policy": "LARRY"})  # which the new sidecar hands over
 
 
 async def test_a_dead_engine_restarts_in_its_pod_while_the_other_serves(stage, kill):
@@ -75,6 +112,10 @@ def test_a_policy_changed_while_the_operator_is_away_is_applied_when_it_is_back(
 
 def _pods(stage, name):
     return stage.kube.items(SYSTEM_NAMESPACE, "pods", f"app.kubernetes.io/component={name}")
+
+
+def _ready(pod):
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
 
 
 def _restarts(pod, container):

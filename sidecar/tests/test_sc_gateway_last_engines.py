@@ -140,6 +140,37 @@ async def test_engines_are_asked_for_their_health(monkeypatch, aiohttp_engine):
     assert published[1] == (address, dead)
 
 
+async def test_a_busy_engine_that_takes_the_connection_stays(monkeypatch):
+    published, waits, asked = [], asyncio.Event(), []
+
+    async def silent(reader, writer):
+        asked.append(await reader.read())  # until the other side hangs up
+        writer.close()
+        await writer.wait_closed()
+        if len(asked) == 2:
+            waits.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    monkeypatch.setattr(last_engines, "ASK_EVERY", 0.0)
+    monkeypatch.setattr(last_engines, "ANSWER_SECONDS", 0.01)
+    port = server.sockets[0].getsockname()[1]
+    service = Service(GatewayConfig("llm", "chat", ("chat",), "chat", port=port))
+
+    async def source(publish):
+        publish(Catalog.of([service.with_addresses(["127.0.0.1"])]))
+        publish(Catalog.of([service.with_addresses([], ["127.0.0.1"])]))
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(
+        last_engines.keep(source, lambda catalog: published.append(catalog.services[KEY].addresses))
+    )
+    await waits.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    server.close()
+    assert () not in published
+
+
 @pytest.fixture
 async def aiohttp_engine():
     """Address and port of an engine, and an address where none is."""

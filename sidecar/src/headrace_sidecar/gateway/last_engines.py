@@ -15,7 +15,8 @@ from headrace_sidecar.gateway.catalog import Catalog, ServiceKey, authority
 
 HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too
 ASK_EVERY = 1.0  # seconds
-ASK_SECONDS = 3.0  # for an answer
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
 
 Publish = Callable[[Catalog], None]
 Source = Callable[[Publish], Coroutine[Any, Any, None]]
@@ -78,15 +79,17 @@ class LastEngines:
 
 async def keep(source: Source, publish: Publish) -> None:
     """Run the source, with the last engines kept."""
-    timeout = aiohttp.ClientTimeout(total=ASK_SECONDS)
+    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
 
         async def answers(address: str, port: int) -> bool:
             try:
                 async with session.get(f"http://{authority(address, port)}{HEALTH_PATH}") as response:
                     return response.status == 200
-            except (aiohttp.ClientError, TimeoutError):
+            except aiohttp.ClientError:
                 return False
+            except TimeoutError:  # it took the connection: busy, not dead
+                return True
 
         last = LastEngines(publish, answers)
         group.create_task(last.check())
