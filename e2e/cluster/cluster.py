@@ -110,10 +110,6 @@ class Cluster:
             raise RuntimeError(f"cluster {self.name} is not up: run `python -m e2e.cluster up`")
         return ["nsenter", "--target", str(first), "--pid", "--net", "--mount", f"--wd={REPOSITORY}"]
 
-    def network(self) -> list[str]:
-        """Give the command prefix that runs a program of this machine in the cluster's network."""
-        return [*self.enter()[:3], "--net"]
-
     def kill(self, component: str) -> None:
         """SIGKILL for one of the node's own programs (`kubelet`, `kube-apiserver`, …); it starts again."""
         pid = (self.state / "pids" / component).read_text()

@@ -1,7 +1,7 @@
 """Pod monitors as Prometheus' own scrape configurations, as the Prometheus Operator translates them.
 
-Without a cluster the targets are given, with the labels that Kubernetes' discovery would have found; so what
-the chart's relabelings make of those labels is what Prometheus makes of them. Pure.
+The targets are given, with the labels that Kubernetes' discovery would have found; so what the chart's
+relabelings make of those labels is what Prometheus makes of them. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,27 +26,6 @@ def of_pods(monitor: Manifest, pods: Iterable[Pod], interval: str) -> dict[str, 
     """The scrape configuration of a monitor's one endpoint, for these pods."""
     targets = [{"targets": [pod.address], "labels": _discovered(pod)} for pod in pods]
     return {**_common(monitor, interval), "static_configs": targets}
-
-
-def of_cluster(monitor: Manifest, namespace: str, kubeconfig: str, interval: str) -> dict[str, Any]:
-    """The same for the pods of a running cluster that the monitor, itself in `namespace`, selects."""
-    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    scope = monitor["spec"].get("namespaceSelector", {"matchNames": [namespace]})
-    wanted = monitor["spec"]["selector"]["matchLabels"]
-    discovery: dict[str, Any] = {
-        "role": "pod",
-        "kubeconfig_file": kubeconfig,
-        "selectors": [{"role": "pod", "label": ",".join(f"{key}={value}" for key, value in wanted.items())}],
-    }
-    if not scope.get("any"):
-        discovery["namespaces"] = {"names": scope["matchNames"]}
-    keep = {
-        "source_labels": ["__meta_kubernetes_pod_container_port_name"],
-        "regex": endpoint["port"],
-        "action": "keep",
-    }
-    config = {**_common(monitor, interval), "kubernetes_sd_configs": [discovery]}
-    return {**config, "relabel_configs": [keep, *config["relabel_configs"]]}
 
 
 def _common(monitor: Manifest, interval: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import math
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, Self
 import httpx
 import yaml
 
-from e2e.cluster.places import REPOSITORY
 from e2e.monitoring.queries import Query
 
 PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
@@ -22,17 +20,13 @@ Series = dict[str, Any]  # {"metric": labels, "value" or "values": …}
 
 
 class Prometheus:
-    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log.
-
-    `enter` is a command prefix that runs it in another network, from which a forwarder then carries `url`.
-    """
+    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log."""
 
     def __init__(
         self,
         folder: Path,
         scrape_configs: Sequence[Mapping[str, Any]],
         rules: Sequence[Path] = (),
-        enter: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._config = {
@@ -41,30 +35,23 @@ class Prometheus:
             "rule_files": [str(rule) for rule in rules],
         }
         with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
-        self._enter = enter
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.url = f"http://{self._address}"
+            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         config = self._folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        self._start(
+        command = [
             str(PROMETHEUS),
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'data'}",
-            f"--web.listen-address={self._address}",
-        )
-        if self._enter:
-            with socket.create_server(("127.0.0.1", 0)) as listener:
-                self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-                module = (sys.executable, "-m", "e2e.cluster.forward")
-                self._start(
-                    *module, *self._address.split(":"), str(listener.fileno()), keep=listener.fileno()
-                )
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+        ]
+        with (self._folder / "prometheus.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not self._ready():
-            if any(process.poll() is not None for process in self._processes) or time.monotonic() > deadline:
+            if self._process.poll() is not None or time.monotonic() > deadline:
                 self.__exit__(None, None, None)
                 raise RuntimeError((self._folder / "prometheus.log").read_text()[-3000:])
             time.sleep(0.1)
@@ -73,21 +60,9 @@ class Prometheus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._processes:
-            process.terminate()
-            process.wait(30)
-
-    def _start(self, *command: str, keep: int | None = None) -> None:
-        with (self._folder / "prometheus.log").open("ab") as log:
-            self._processes.append(
-                subprocess.Popen(
-                    [*self._enter, *command],
-                    cwd=REPOSITORY,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=() if keep is None else (keep,),
-                )
-            )
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
 
     def query(self, expression: str) -> list[Series]:
         """The series that an expression gives now; raises ValueError for a wrong one."""

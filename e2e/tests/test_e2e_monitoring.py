@@ -6,7 +6,7 @@ import pytest
 
 from e2e.cluster.places import REPOSITORY
 from e2e.monitoring import queries
-from e2e.monitoring.scrape import Pod, of_cluster, of_pods
+from e2e.monitoring.scrape import Pod, of_pods
 
 VALUES = {"__rate_interval": "5m", "namespace": "llm", "service": "chat", "pod": ".*"}
 # Of every target, and of every process that prometheus_client describes.
@@ -122,11 +122,3 @@ def test_a_pod_monitor_becomes_a_scrape_configuration():
     rules = {rule["target_label"]: rule["source_labels"] for rule in config["relabel_configs"]}
     assert rules["x"] == ["__meta_kubernetes_pod_label_a_b"]
     assert rules["pod"] == ["__meta_kubernetes_pod_name"]
-
-
-def test_in_a_cluster_a_pod_monitor_finds_the_port_that_it_names():
-    config = of_cluster(MONITOR, "headrace-system", "/kubeconfig", "5s")
-    [discovery] = config["kubernetes_sd_configs"]
-    assert discovery["namespaces"] == {"names": ["llm"]}
-    assert discovery["selectors"] == [{"role": "pod", "label": "a/b=c"}]
-    assert config["relabel_configs"][0]["regex"] == "sidecar"
