@@ -75,7 +75,7 @@ def quantiles(metric: str, labels: str, *by: str, shares: Iterable[float] = (0.5
     """Queries for quantiles of a histogram over all series with `labels`, for each value of `by`."""
     kept = ", ".join(("le", *by))
     rate = f"sum by ({kept}) (rate({metric}_bucket{{{labels}}}[$__rate_interval]))"
-    prefix = "".join(f"{{{{{label}}}}} " for label in by)
+    prefix = "/".join(f"{{{{{label}}}}}" for label in by) + (" " if by else "")
     return [(f"histogram_quantile({share}, {rate})", f"{prefix}p{share * 100:g}") for share in shares]
 
 
