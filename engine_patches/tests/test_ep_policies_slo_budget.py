@@ -1,6 +1,7 @@
 """The SLO step budget: what the tightest target of the running requests leaves time for."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
@@ -121,6 +122,21 @@ def test_mean_gap_stays_within_the_target_whatever_the_load():
                 worst = max(worst, (view.now - since) / (request.num_output_tokens - had))
                 view.running.remove(request)
     assert 0.03 < worst <= 0.05
+
+
+def test_never_do_all_skip_a_step_and_nobody_does_where_no_prompt_could_start():
+    view = FakeView(running=[decode("a"), decode("b")], cost=COST, default_targets=Targets(tbt=0.05))
+    view.waiting = [FakeRequest("long", 0.0, 100_000)]
+    budget = slo_budget()
+    budget.skipping = True
+    budget(view)
+    for _ in range(100):
+        step(view, 0.001)
+    budget(view)  # both are seconds ahead of their targets
+    assert len(budget.hidden) == 1
+    view.limits = replace(LIMITS, max_running=2)
+    budget(view)
+    assert not budget.hidden
 
 
 def test_jct_targets_share_the_time_left_among_the_tokens_left():

@@ -57,7 +57,9 @@ class SloBudget:
         busy = bool(view.waiting) or len(view.running) > pace.decodes
         prefill = self._most(cost, view)
         if self.skipping and pace.limit is not None and busy and self._short(view, prefill):
-            self.hidden = pace.far_ahead(pace.limit, view)
+            hidden = pace.far_ahead(pace.limit, view)
+            # The tightest runs on where all would skip: who waits may find no KV, and the step nobody to run.
+            self.hidden = hidden if len(hidden) < len(view.running) else hidden[1:]
             prefill = self._most(cost, view) if self.hidden else prefill
         self._prefill = prefill
         pace.planned = self._seconds(cost)(prefill if busy else 0)
@@ -76,7 +78,8 @@ class SloBudget:
 
     def _short(self, view: EngineView, prefill: int) -> bool:
         """Whether more prompt tokens want into the step than it has time for."""
-        for request in chain(self.pace.prefills(), view.waiting):
+        waiting = view.waiting if len(view.running) < view.limits.max_running else ()
+        for request in chain(self.pace.prefills(), waiting):
             prefill -= request.num_tokens - request.num_computed_tokens
             if prefill < 0:
                 return True
