@@ -199,8 +199,9 @@ def test_the_hook_that_drains_says_so_to_envoy_and_outlives_its_absence(defaults
         hook = hook.replace("/9901", f"/{port}").replace("sleep 60", "echo slept")
         with subprocess.Popen([shell, flag, hook], stdout=subprocess.PIPE, text=True) as running:
             connection, _ = admin.accept()
-            with connection:
-                assert connection.recv(4096).startswith(b"POST /healthcheck/fail HTTP/1.1\r\nhost: envoy\r\n")
+            with connection, connection.makefile("rb") as told:
+                assert told.readline() == b"POST /healthcheck/fail HTTP/1.1\r\n"
+                assert [told.readline() for _ in range(3)][-1] == b"\r\n"
                 connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
             assert running.communicate(timeout=60)[0] == "slept\n"
     done = subprocess.run([shell, flag, hook], capture_output=True, text=True, timeout=60, check=False)
