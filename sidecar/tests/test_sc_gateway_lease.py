@@ -5,10 +5,9 @@ import asyncio
 import pytest
 from kubernetes.aio.client import ApiException, V1Lease, V1LeaseSpec, V1ObjectMeta
 from kubernetes.aio.leaderelection import leaderelection
-from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from headrace_sidecar.gateway import lease
-from headrace_sidecar.gateway.lease import LEASE_SECONDS, Election
+from headrace_sidecar.gateway.lease import LEASE_SECONDS, Election, Lock
 
 
 class Leases:
@@ -37,7 +36,7 @@ class Leases:
             raise error
         return self._answer()
 
-    async def create_namespaced_lease(self, _namespace, body, **_flags):
+    async def create_namespaced_lease(self, _namespace, body):
         if self.spec is not None:
             raise ApiException(status=409)
         self.spec, self.version = body.spec, 1
@@ -61,7 +60,7 @@ def pickers(leases):
     """Elections of pickers `a` and `b`."""
 
     def candidate(name):
-        lock = LeaseLock("picker", "system", name, api_client=None)
+        lock = Lock("picker", "system", name, api_client=None)
         lock.api_instance = leases
         return Election(lock)
 
@@ -134,9 +133,9 @@ async def test_an_api_server_that_is_away_changes_nothing(pickers, clock, leases
 
 
 async def test_the_picker_is_told_and_releases_at_its_end(monkeypatch, leases):
-    lock = LeaseLock("picker", "system", "a", api_client=None)
+    lock = Lock("picker", "system", "a", api_client=None)
     lock.api_instance = leases
-    monkeypatch.setattr(lease, "LeaseLock", lambda *_: lock)
+    monkeypatch.setattr(lease, "Lock", lambda *_: lock)
     told = asyncio.Queue()
     electing = asyncio.create_task(lease.elect(None, "system", "picker", "a", told.put_nowait))
     assert await told.get() is True

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from kubernetes.aio import client
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
@@ -22,6 +23,21 @@ LEASE_SECONDS = 6  # after this without renewal another picker takes over
 RENEW_SECONDS = 2
 
 Lead = Callable[[bool], None]
+
+
+class Lock(LeaseLock):
+    """The library's, whose own `create` asks for `pretty=True`, which the client refuses."""
+
+    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
+        """Whether the Lease was made."""
+        spec = self.update_lease(election_record)
+        body = client.V1Lease(metadata=client.V1ObjectMeta(name=name), spec=spec)
+        try:
+            await self.api_instance.create_namespaced_lease(namespace, body)
+        except client.ApiException as error:
+            log.info("lease %s was not created: %s", name, error.reason)
+            return False
+        return True
 
 
 class Election:
@@ -59,7 +75,7 @@ class Election:
 
 async def elect(api: client.ApiClient, namespace: str, name: str, me: str, lead: Lead) -> None:
     """Take part for ever in the election by Lease `namespace/name`; tells `lead` of every change."""
-    election = Election(LeaseLock(name, namespace, me, api))
+    election = Election(Lock(name, namespace, me, api))
     led = False
     try:
         while True:
