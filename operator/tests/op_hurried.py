@@ -10,6 +10,7 @@ workers._RESYNC /= FACTOR
 workers._RESYNC_AGAIN /= FACTOR
 __main__._LOOK_AGAIN /= FACTOR
 cluster._TIMEOUT /= FACTOR
+handlers._LONGEST_PAUSE /= FACTOR
 configure = handlers.configure
 
 
