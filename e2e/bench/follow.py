@@ -184,7 +184,7 @@ async def streams(port: int, count: int) -> None:
         if (wait := due - time.monotonic()) > 0:
             await asyncio.sleep(wait)
         mine = [each for each in readers[engine] if each.transport and not each.transport.is_closing()]
-        readers[engine] = mine
+        readers[engine][:] = mine  # in place: connections are added to this list
         line = report(number, engine) if mine else b""
         for each in mine:
             assert each.transport is not None
