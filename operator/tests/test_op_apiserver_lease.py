@@ -83,6 +83,7 @@ def test_a_suspended_leader_writes_nothing_when_it_wakes(kube, pair):
     leader, standby = pair
     kube.start()
     eventually(lambda: scaled(kube, 2))
+    eventually(lambda: leader.writes(time.monotonic() - 2.0) == [])  # nothing of it is on its way
     leader.signal(signal.SIGSTOP)
     eventually(lambda: standby.leads, 20)
     woken = time.monotonic()

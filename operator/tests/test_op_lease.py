@@ -199,7 +199,7 @@ class Serving:
 
 
 async def test_work_starts_and_stops_with_the_lease_and_the_lease_is_left_at_the_end(world, monkeypatch):
-    for period in ("_PERIOD", "_OUTAGE_PERIOD"):
+    for period in ("_PERIOD", "_STANDBY_PERIOD", "_OUTAGE_PERIOD"):
         monkeypatch.setattr(module, period, 0.001)
     lease, serving = world.replica("a"), Serving()
     leading = asyncio.create_task(lead(lease, world, serving.start, serving.stop))

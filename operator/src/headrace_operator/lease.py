@@ -23,7 +23,8 @@ from headrace_operator.metrics import LEADER
 
 _DURATION = 15  # seconds that a Lease lasts without renewal
 _RENEW_WITHIN = 10.0  # seconds after which a leader without renewal stops
-_PERIOD = 2.0  # seconds between attempts
+_PERIOD = 2.0  # seconds between attempts of the leader
+_STANDBY_PERIOD = 1.0  # so that another leads 17 s after the last renewal, and the time that requests take
 _PATIENCE = 5.0  # seconds for one attempt, so that a request that hangs leaves time for another
 _OUTAGE_PERIOD = 15.0  # seconds; a standby without an answer doubles its pauses up to this
 
@@ -145,7 +146,10 @@ async def lead(
                     start()
                 else:
                     await stop()
-            pause = _PERIOD if answered or serving else min(2.0 * pause, _OUTAGE_PERIOD)
+            if serving or answered:
+                pause = _PERIOD if serving else _STANDBY_PERIOD
+            else:
+                pause = min(2.0 * pause, _OUTAGE_PERIOD)
             await asyncio.sleep(min(pause, max(0.0, lease.seconds_left())) if serving else pause)
     finally:
         if serving:
