@@ -321,6 +321,7 @@ async def test_the_picker_works_with_its_permissions_alone(kubectl, release, as_
         running = asyncio.create_task(source.run(lambda _: published.set()))
         await asyncio.wait_for(published.wait(), 120)
         running.cancel()
+        await asyncio.wait([running])
         electing = asyncio.create_task(
             lease.elect(api, helm.NAMESPACE, "headrace-picker", "picker-0", lambda _: led.set())
         )
@@ -328,4 +329,5 @@ async def test_the_picker_works_with_its_permissions_alone(kubectl, release, as_
         assert await asyncio.to_thread(holder) == "picker-0"
         electing.cancel()
         await asyncio.wait([electing])
+    await asyncio.sleep(0.25)  # TLS connections end in the background
     assert holder() == ""
