@@ -44,7 +44,7 @@ cluster-tests: env ## tests on the whole local cluster
 generate: env ## CRDs, chart files and reference tables from their single sources
 	$(py) -m headrace_operator.crd
 	$(py) -m headrace_sidecar.gateway.bootstrap
-	$(py) charts/generate.py
+	$(py) -m charts.generate
 	$(py) -m charts.dashboards
 	$(py) docs/generate.py
 

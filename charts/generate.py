@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Write the chart's CRD templates from crds/: generate.py [--check].
+"""Write the chart's CRD templates from crds/: `python -m charts.generate [--check]`.
 
 Helm installs a chart's own `crds/` folder once and never upgrades it, so the definitions are templates here,
 behind `crds.enabled`, and survive an uninstall by `crds.keep`. With --check nothing is written and the exit
@@ -8,6 +7,8 @@ status says whether the templates are current.
 
 import sys
 from pathlib import Path
+
+from charts.generated import settle
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "crds"
@@ -46,19 +47,8 @@ def escape(text: str) -> str:
 
 def main(check: bool) -> int:
     """Write or compare every template; returns the exit status."""
-    wanted = {TEMPLATES / source.name: template(source) for source in sorted(SOURCES.glob("*.yaml"))}
-    existing = {path: path.read_text() for path in TEMPLATES.glob("*.yaml")}
-    stale = sorted(path for path in wanted | existing if wanted.get(path) != existing.get(path))
-    for path in stale:
-        print(f"{path.relative_to(ROOT)} {'is stale: run `make generate`' if check else 'written'}")
-    if check:
-        return 1 if stale else 0
-    TEMPLATES.mkdir(parents=True, exist_ok=True)
-    for path in existing.keys() - wanted.keys():
-        path.unlink()
-    for path, text in wanted.items():
-        path.write_text(text)
-    return 0
+    wanted = {source.name: template(source) for source in sorted(SOURCES.glob("*.yaml"))}
+    return settle(TEMPLATES, wanted, "*.yaml", check=check)
 
 
 if __name__ == "__main__":

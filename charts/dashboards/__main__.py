@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from charts.dashboards import gateway, operator, panels, policy, service
+from charts.generated import settle
 
 FOLDER = Path("charts/headrace/files/dashboards")
 BOARDS = (service.BOARD, policy.BOARD, gateway.BOARD, operator.BOARD)
@@ -14,19 +15,8 @@ BOARDS = (service.BOARD, policy.BOARD, gateway.BOARD, operator.BOARD)
 
 def main(check: bool) -> int:
     """Write or compare every file; returns the exit status."""
-    wanted = {FOLDER / f"{board.name}.json": panels.build(board) for board in BOARDS}
-    existing = {path: path.read_text() for path in FOLDER.glob("*.json")}
-    stale = sorted(path for path in wanted | existing if wanted.get(path) != existing.get(path))
-    for path in stale:
-        print(f"{path} {'is stale: run `make generate`' if check else 'written'}")
-    if check:
-        return 1 if stale else 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for path in existing.keys() - wanted.keys():
-        path.unlink()
-    for path, text in wanted.items():
-        path.write_text(text)
-    return 0
+    wanted = {f"{board.name}.json": panels.build(board) for board in BOARDS}
+    return settle(FOLDER, wanted, "*.json", check=check)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from headrace_operator.api import Reason
 DOCS = places.REPOSITORY / "docs"
 
 
-@pytest.mark.parametrize("script", ["charts/generate.py", "docs/generate.py"])
+@pytest.mark.parametrize("script", [("-m", "charts.generate"), ("docs/generate.py",)], ids=" ".join)
 def test_generated_files_are_current(script):
     done = subprocess.run(
-        [sys.executable, places.REPOSITORY / script, "--check"],
+        [sys.executable, *script, "--check"],
+        cwd=places.REPOSITORY,
         capture_output=True,
         text=True,
         timeout=50,
