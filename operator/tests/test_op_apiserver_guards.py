@@ -4,6 +4,7 @@ Each attempt goes past the client's own checks: unknown fields are dropped, not 
 """
 
 import json
+from email.utils import parsedate_to_datetime
 
 import pytest
 from op_kube import Kube, eventually, llmservice, new_namespace, ok
@@ -141,11 +142,18 @@ def gateway_models(kube):
     return json.loads(made["data"]["gateway.json"])["models"] if made else None
 
 
+def now(kube):
+    """The API server's time as in `creationTimestamp`, whole seconds: in the same one, names decide."""
+    date = parsedate_to_datetime(kube.http.get("/version").headers["Date"])
+    return date.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def test_no_name_can_be_taken_from_another_namespace(kube: Kube, thief: Kube, operator):
     """Neither the served name, nor the name that is a service's own, by a new or by a changed service."""
     kube.start()
     name, own = f"chat-{kube.namespace}", f"{kube.namespace}/chat"
     eventually(lambda: gateway_models(kube) == [own, name])
+    eventually(lambda: now(kube) > kube.get("llmservices", "chat")["metadata"]["creationTimestamp"])
     for wanted in (name, own):
         ok(thief.create("llmservices", llmservice(model={"source": "hf://a/b", "servedName": wanted})))
         eventually(lambda: thief.condition("chat", "Accepted")[1] == "ModelNameConflict")

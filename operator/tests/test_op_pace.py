@@ -22,6 +22,23 @@ def test_the_same_content_waits_and_other_content_does_not():
     assert pace.split(Key("llm", "another"), [first], 100.5) == ([first], None)
 
 
+def test_what_was_deleted_on_purpose_comes_back_at_once():
+    pace = Pace()
+    template, remove = apply("gpu"), Delete("ConfigMap", "gpu", "uid")
+    pace.did(KEY, [template], 100.0)
+    pace.did(KEY, [remove], 100.5)
+    assert pace.split(KEY, [template], 101.0) == ([template], None)
+
+
+def test_an_object_that_cannot_be_changed_is_not_removed_before_it_may_be_written():
+    pace = Pace()
+    anew = [Delete("ConfigMap", "gpu", "uid"), apply("gpu")]
+    assert pace.split(KEY, anew, 100.0) == (anew, None)
+    pace.did(KEY, anew, 100.0)
+    assert pace.split(KEY, anew, 100.5) == ([], 1.5)
+    assert pace.split(KEY, anew, 102.0) == (anew, None)
+
+
 def test_a_service_that_is_gone_is_forgotten():
     pace = Pace()
     pace.wrote(KEY, "status", "hash", 0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from headrace_operator.api import Key
 from headrace_operator.desired import content_hash
-from headrace_operator.plan import Action, Apply
+from headrace_operator.plan import Action, Apply, Delete, Nudge
 
 _APART = 2.0  # seconds
 
@@ -32,21 +32,25 @@ class Pace:
         self._written.setdefault(key, {})[place] = content, now
 
     def split(self, key: Key, actions: Iterable[Action], now: float) -> tuple[list[Action], float | None]:
-        """What may be done now, and the seconds until the first of the rest may (None: there is no rest)."""
-        due, waits = [], []
-        for action in actions:
-            wait = self.wait(key, *_of(action), now) if isinstance(action, Apply) else 0.0
-            if wait > 0.0:
-                waits.append(wait)
-            else:
-                due.append(action)
-        return due, min(waits, default=None)
+        """What may be done now, and the seconds until the first of the rest may (None: there is no rest).
+
+        An object that is to be made anew stays as it is until that may be done.
+        """
+        actions = list(actions)
+        waits = {
+            place: wait
+            for place, content in (_of(action) for action in actions if isinstance(action, Apply))
+            if (wait := self.wait(key, place, content, now)) > 0.0
+        }
+        return [action for action in actions if _place(action) not in waits], min(waits.values(), default=None)
 
     def did(self, key: Key, actions: Iterable[Action], now: float) -> None:
-        """They were carried out."""
+        """They were carried out. What we deleted ourselves is no one's edit: it may come back at once."""
         for action in actions:
             if isinstance(action, Apply):
                 self.wrote(key, *_of(action), now)
+            elif isinstance(action, Delete):
+                self._written.get(key, {}).pop(_place(action), None)
 
     def forget(self, key: Key) -> None:
         """The service is gone."""
@@ -54,5 +58,14 @@ class Pace:
 
 
 def _of(action: Apply) -> tuple[Hashable, str]:
-    manifest = action.manifest
-    return (manifest["kind"], manifest["metadata"]["name"]), content_hash(manifest)
+    return _place(action), content_hash(action.manifest)
+
+
+def _place(action: Action) -> Hashable:
+    match action:
+        case Apply(manifest):
+            return manifest["kind"], manifest["metadata"]["name"]
+        case Delete(kind, name):
+            return kind, name
+        case Nudge(pod):
+            return "Pod", pod.name
