@@ -35,7 +35,7 @@ types: env
 
 real: env ## tests on a real API server, a real Envoy and the real vLLM
 	$(py) -m e2e.cluster binaries
-	$(py) -m pytest -q -m "(apiserver or envoy or vllm) and not cluster" --durations=15
+	$(py) -m pytest -q -n 2 --dist loadfile -m "(apiserver or envoy or vllm) and not cluster" --durations=25
 
 cluster-tests: env ## tests on the whole local cluster
 	$(py) -m e2e.cluster up
