@@ -10,6 +10,7 @@ from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Profile
 from headrace_engine.policies import accelgen
 from headrace_engine.policies.accelgen.giving_way import SHARE
+from headrace_engine.policies.accelgen.order import PLACED
 from headrace_engine.policies.slo_budget import slo_budget
 from headrace_engine.policies.step_budget import engine_budget, fixed_budget
 from headrace_engine.policies.view import EngineLimits, Targets
@@ -57,6 +58,44 @@ def test_selections_and_order_of_arrival():
     assert planned(view, selection="NearestFit")[2] == ["b", "a", "c"]
     assert planned(view, selection="MostUrgent")[2] == ["b", "c", "a"]
     assert planned(view, ordering=False)[2] == ["a", "b", "c"]
+
+
+class Counting(FakeView):
+    """Counts what a policy asks for beyond the requests themselves."""
+
+    asked = 0
+
+    def targets(self, request):
+        Counting.asked += 1
+        return super().targets(request)
+
+
+def test_a_step_looks_at_a_bounded_number_of_requests_however_many_join_or_are_late_at_once():
+    view = Counting(default_targets=TTFT)
+    view.waiting = [waits(str(place), 900 - place) for place in range(500)]
+    policy = accelgen.compose(accelgen.Params(), view.limits, fixed_budget(1000))
+    for request in view.waiting:
+        policy.add(request)
+
+    def look():
+        Counting.asked = 0
+        ranked = list(policy.plan(view).admitted)
+        assert sorted(map(id, ranked)) == sorted(map(id, view.waiting))
+        return ranked
+
+    assert look()[-50:] == view.waiting[-50:]  # as they joined
+    assert 0 < Counting.asked <= 3 * PLACED
+    while Counting.asked:
+        ranked = look()
+        assert Counting.asked <= 3 * PLACED
+    assert ranked == list(reversed(view.waiting))
+    view.now = 2.0  # all are late
+    hopeless = [policy.gauges()[1]]
+    while hopeless[-1] < len(view.waiting):
+        look()
+        hopeless.append(policy.gauges()[1])
+        assert hopeless[-2] < hopeless[-1] <= hopeless[-2] + 3 * PLACED
+    assert look() == list(reversed(view.waiting))
 
 
 def test_a_jct_target_leaves_less_time_the_longer_the_prediction():

@@ -42,7 +42,8 @@ class Pace:
             for place, content in (_of(action) for action in actions if isinstance(action, Apply))
             if (wait := self.wait(key, place, content, now)) > 0.0
         }
-        return [action for action in actions if _place(action) not in waits], min(waits.values(), default=None)
+        now_due = [action for action in actions if _place(action) not in waits]
+        return now_due, min(waits.values(), default=None)
 
     def did(self, key: Key, actions: Iterable[Action], now: float) -> None:
         """They were carried out. What we deleted ourselves is no one's edit: it may come back at once."""

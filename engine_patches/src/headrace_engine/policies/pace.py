@@ -24,6 +24,7 @@ SPEND = 1.0  # most of its target that a request spends of its savings in one st
 CATCH_UP = 0.5  # of its tokens to come, over which a request that is behind catches up
 TIGHTEST, IN_TURN = 4, 6  # requests looked at in each step
 FAR = 3.0  # times a step before the next token is due: it can skip one
+FEW = 16  # requests that end in one step; if more do, each is looked up
 SAMPLES = 64  # about so many make an average
 ALLOWED = attrgetter("allowed")
 
@@ -129,7 +130,7 @@ class Pace:
 
     def _follow(self, view: EngineView) -> None:
         running, known = view.running, self._paced
-        joined, left = _changes(self._running, running, known)
+        joined, left = changes(self._running, running, known)
         for request in joined:
             paced = known[request] = self._starting[request] = Paced(request, view)
             paced.turn = self._steps
@@ -187,20 +188,21 @@ class Pace:
         return needed if needed > self.shortest else target
 
 
-def _changes(
+def changes(
     before: list[RequestView], running: Sequence[RequestView], known: Container[RequestView]
 ) -> tuple[Sequence[RequestView], list[RequestView]]:
     """Who joined and who left the running requests.
 
     An engine appends who starts, and few end in a step, so both lists are alike up to the first that ended:
-    to look up each of 256 requests takes five times as long. Other changes of order are found, and looked up.
+    to look up each of 256 requests takes five times as long. Other changes are found too, and looked up.
     """
     end = len(running)
     while end and running[end - 1] not in known:
         end -= 1
-    stayed, left = list(running[:end]), []
+    stayed = list(running[:end])
+    left: list[RequestView] = []
     before = list(before)
-    while len(before) > len(stayed):
+    while 0 < len(before) - len(stayed) <= FEW - len(left):
         differs = compress(count(), map(is_not, before, stayed))
         left.append(before.pop(next(differs, len(stayed))))
     if before == stayed:

@@ -5,7 +5,8 @@ chunks of a step as steps are; for JCT also its predicted output, a mean step fo
 Remaining time T_r is latest start less now, so it falls alike for all, and the order of latest starts stays.
 
 Requests within gamma of the most urgent are equally urgent, and `selection` picks among them [section 4.4].
-Each request goes through three lists, from one to the next as time passes: later, near, hopeless.
+Each request goes through three lists, from one to the next as time passes: later, near, hopeless. One step
+moves so many and no more; of thousands that arrive at once those that joined last wait at the end meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from math import inf
 
 from headrace_engine.policies.accelgen.steps import Steps
@@ -22,6 +23,7 @@ from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 URGENT = 2  # steps; who can wait for no longer must start now, since a step may be under way
 LOOK_AHEAD = 32  # requests that do not fit which an admission passes over for others that do
+PLACED = 128  # requests that one look moves from a list to the next, at most
 
 BySize = tuple[int, int, RequestView]
 
@@ -63,6 +65,7 @@ class UrgencyOrder:
         self._near: list[BySize] = []
         self._hopeless: list[BySize] = []
         self._expiring: list[tuple[float, int, RequestView]] = []  # `near` by latest start
+        self._moving = -inf  # up to this latest start requests are being moved to `near`
         self._resumed: dict[RequestView, None] = {}  # lost their KV with their next token due
 
     def add(self, request: RequestView) -> None:
@@ -137,13 +140,15 @@ class UrgencyOrder:
     def urgent(self, view: EngineView) -> list[RequestView]:
         """Those that must start in this step or the next to be in time, most urgent first."""
         self._settle(view)
-        soon = view.now + URGENT * self._steps.seconds
-        return [request for _, _, request in self._expiring[: bisect_right(self._expiring, (soon, inf))]]
+        now, expiring = view.now, self._expiring
+        soon = bisect_right(expiring, (now + URGENT * self._steps.seconds, inf))
+        return [request for _, _, request in expiring[bisect_left(expiring, (now,)) : soon]]
 
     def _settle(self, view: EngineView) -> None:
         """Put new requests in their place, and those whose time has come in the next."""
         now = view.now
-        for request in self._new:
+        for request in list(islice(self._new, PLACED)):
+            del self._new[request]
             entry = self._waiting[request]
             if request.num_output_tokens and view.targets(request).tbt is not None:
                 entry.place = "resumed"
@@ -152,9 +157,8 @@ class UrgencyOrder:
             entry.latest = self.latest_start(request, entry.tokens, view)
             entry.place = "later"
             insort(self._later, (entry.latest, entry.tokens, entry.number, request))
-        self._new.clear()
         later = self._later
-        late = bisect_left(self._expiring, (now,))
+        late = min(bisect_left(self._expiring, (now,)), PLACED)
         for _, number, request in self._expiring[:late]:
             entry = self._waiting[request]
             entry.place = "hopeless"
@@ -163,8 +167,10 @@ class UrgencyOrder:
         del self._expiring[:late]
         if not later:
             return
-        bound = (now if self._near else max(now, later[0][0])) + self._gamma
+        bound = max((now if self._near else max(now, later[0][0])) + self._gamma, self._moving)
         come = bisect_right(later, (min(bound, 1e300), inf))
+        self._moving = bound if self._new or come > PLACED else -inf
+        come = min(come, PLACED)
         for latest, tokens, number, request in later[:come]:
             entry = self._waiting[request]
             if latest < now:
@@ -193,6 +199,7 @@ class UrgencyOrder:
             yield from (request for _, _, request in near if request not in first)
         yield from (request for _, _, _, request in self._later)
         yield from (request for _, _, request in self._hopeless)
+        yield from self._new
 
     def _first(self, view: EngineView) -> list[RequestView]:
         """The urgent, which go ahead [Algorithm 1]; with `Shortest`, only as far as one step does for all."""

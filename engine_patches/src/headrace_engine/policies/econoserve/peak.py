@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, count
 
 from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.pace import changes
 from headrace_engine.policies.plan import NOTHING, Yielding
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
@@ -38,6 +39,7 @@ class FuturePeak:
         self._lengths = lengths
         self._step = 0
         self._numbers = count()
+        self._running: list[RequestView] = []  # those of `_entries`, in the engine's order
         self._entries: dict[RequestView, Entry] = {}
         self._sorted: list[Entry] = []
         self._ends: list[int] | None = None  # None: to be measured anew, like the next two
@@ -60,6 +62,7 @@ class FuturePeak:
                 if not self.fits(request.num_tokens, self._lengths.left(request, view)):
                     return
             self.enter(request, view)
+            self._running.append(request)  # where the engine puts who starts
             yield request
 
     def gauges(self) -> tuple[float, float, float]:
@@ -70,9 +73,8 @@ class FuturePeak:
         """Take in who runs now, a step after the last time."""
         self._step += 1
         running = view.running
-        now = set(running)
-        if self._entries.keys() != now:
-            self._take_in(now, view)
+        if running != self._running:
+            self._take_in(view)
         for entry in self._due():
             self._look_at(entry[3], view)
         if running:
@@ -120,12 +122,13 @@ class FuturePeak:
             due.append(entry)
         return due
 
-    def _take_in(self, running: set[RequestView], view: EngineView) -> None:
-        for request in [each for each in self._entries if each not in running]:
+    def _take_in(self, view: EngineView) -> None:
+        joined, left = changes(self._running, view.running, self._entries)
+        for request in left:
             self._strike(request)
-        for request in view.running:
-            if request not in self._entries:
-                self.enter(request, view)
+        for request in joined:
+            self.enter(request, view)
+        self._running = list(view.running)
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]

@@ -4,6 +4,10 @@ A class is how a request stands to its deadline, so it changes as time passes. E
 it has to be looked at again, and only entries whose time has come are. Requests that the ageing finds passed
 over for too long go ahead of all, in order of joining.
 
+Placing a request takes a prediction and a few binary searches. One step places so many and no more, so that
+thousands that arrive at once, or miss their deadline at once, do not hold up a step: those that joined last
+wait at the end, in order of joining, until their turn comes.
+
 Two rankings. `by_three_keys` is the paper's [section 3.4]: nearest range of time to the deadline, then most
 KV held, then longest; who can no longer meet its deadline goes behind (our reading). `by_footprint` (ours):
 least predicted KV x time first, since that is what a request takes from the others; who can no longer meet
@@ -27,6 +31,7 @@ LENGTH_RANGE = 128  # tokens, likewise
 LOST = len(RANGES) + 1  # class of those that can't meet their deadline any more
 LOST_WEIGHT = 16
 STEPS = 64  # over which the pace is averaged
+PLACED = 128  # requests that one step puts in their place, at most
 
 Rank = tuple[float, ...]
 Ranking = Callable[[RequestView, EngineView, float], tuple[int, float, Rank]]
@@ -150,6 +155,9 @@ class TaskQueue:
         for entry in self._sorted:
             if entry[3] not in overdue:
                 yield entry[3]
+        for request in self._fresh:
+            if request not in overdue:
+                yield request
 
     def longest_within(self, tokens: int) -> Iterator[RequestView]:
         """Those of at most `tokens` tokens, by class and rank, found by bisection; for `by_three_keys`."""
@@ -160,11 +168,12 @@ class TaskQueue:
                 yield entry[3]
 
     def _sort_in(self, view: EngineView) -> None:
-        for request, blocks in self._fresh.items():
-            self._enter(request, blocks, next(self._joined), view)
-        self._fresh.clear()
-        again = self._look_again
-        while again and again[0][0] < view.now:
+        first, again = list(islice(self._fresh, PLACED)), self._look_again
+        for request in first:
+            self._enter(request, self._fresh.pop(request), next(self._joined), view)
+        room = PLACED - len(first)
+        while room and again and again[0][0] < view.now:
+            room -= 1
             _, number, request = heappop(again)
             known = self._entries.get(request)
             if known is not None and known[0][2] == number:  # else it left, and may have joined anew
