@@ -2,15 +2,14 @@
 
 import aiohttp
 import pytest
-from sc_gateway_rig import Rig, until
+from sc_gateway_rig import Rig
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    rig = Rig(tmp_path_factory.mktemp("gateway"))
-    rig.write_catalog({})
-    rig.start_picker()
-    rig.start_envoy()
+def gateway(request, tmp_path_factory):
+    """The module's `RIG`, started; by default the plain one."""
+    rig = getattr(request.module, "RIG", Rig)(tmp_path_factory.mktemp("gateway"))
+    rig.start()
     yield rig
     rig.stop()
 
@@ -19,23 +18,15 @@ def gateway(tmp_path_factory):
 async def rig(gateway, session):
     """The module's gateway with engines of this test only."""
     started = []
-    make = Rig.engine
-
     gateway.tests += 1
 
     async def engine(number, **settings):
         """Addresses of its own for each test, since Envoy and picker remember engines for some seconds."""
-        started.append(await make(gateway, gateway.tests * 10 + number, **settings))
+        started.append(await Rig.engine(gateway, gateway.tests * 10 + number, **settings))
         return started[-1]
 
     gateway.engine = engine
-    if gateway.picker is None:
-
-        async def missed():
-            return not await gateway.picker_healthy(session)
-
-        await until(missed, "envoy has seen that the picker of the test before is gone")
-        gateway.start_picker()
+    await gateway.revive(session)
     yield gateway
     for each in started:
         await each.stop()

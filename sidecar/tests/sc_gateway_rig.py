@@ -163,6 +163,23 @@ class Rig:
         self.envoy = None
         self.tests = 0
 
+    def start(self):
+        """Everything, with no service yet."""
+        self.write_catalog({})
+        self.start_picker()
+        self.start_envoy()
+
+    async def revive(self, session):
+        """Start the picker again if the test before ended it, once Envoy has seen that it is gone."""
+        if self.picker is not None:
+            return
+
+        async def missed():
+            return not await self.picker_healthy(session)
+
+        await until(missed, "envoy has seen that the picker of the test before is gone")
+        self.start_picker()
+
     def start_picker(self):
         with (self.folder / "picker.log").open("ab") as log:
             self.picker = subprocess.Popen(

@@ -66,14 +66,7 @@ class SecuredRig(Rig):
         self.written = keys.follow(self.secret, self.file, self.written)
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    rig = SecuredRig(tmp_path_factory.mktemp("secured"))
-    rig.write_catalog({})
-    rig.start_picker()
-    rig.start_envoy()
-    yield rig
-    rig.stop()
+RIG = SecuredRig
 
 
 @pytest.fixture

@@ -41,6 +41,16 @@ class Pair(Rig):
         new.write_text(address)
         new.rename(self.leader)
 
+    def start(self):
+        self.write_catalog({})
+        self.lead(FIRST)
+        self.start_one(FIRST)
+        self.start_one(SECOND)
+        self.start_envoy()
+
+    async def revive(self, session):
+        """Left to `settle`, which also waits for both to follow."""
+
     def start_one(self, address):
         ports = map(str, (self.ads_port, self.picks_port, self.http_port))
         command = [sys.executable, str(HERE / "sc_gateway_picker.py"), str(self.catalog_file), *ports]
@@ -83,32 +93,7 @@ class Pair(Rig):
         return before is not None and (await self.count(session, address) or 0) > before
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    rig = Pair(tmp_path_factory.mktemp("pair"))
-    rig.write_catalog({})
-    rig.lead(FIRST)
-    rig.start_one(FIRST)
-    rig.start_one(SECOND)
-    rig.start_envoy()
-    yield rig
-    rig.stop()
-
-
-@pytest.fixture
-async def rig(gateway, session):
-    """Both pickers, the first leading, and engines of this test only."""
-    started = []
-    gateway.tests += 1
-
-    async def engine(number, **settings):
-        started.append(await Rig.engine(gateway, gateway.tests * 10 + number, **settings))
-        return started[-1]
-
-    gateway.engine = engine
-    yield gateway
-    for each in started:
-        await each.stop()
+RIG = Pair
 
 
 async def settle(rig, session, services):

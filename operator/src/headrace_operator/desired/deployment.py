@@ -27,7 +27,7 @@ from headrace_operator.desired.history import (
     last_ready,
     recorded,
 )
-from headrace_operator.desired.inputs import blocks, inputs_hash
+from headrace_operator.desired.inputs import blocks
 from headrace_operator.desired.manifest import Manifest, annotated, content_hash, manifest, sealed
 from headrace_operator.desired.pod import pod_template
 from headrace_operator.settings import Settings
@@ -41,11 +41,11 @@ def deployment(
     service: LLMService, settings: Settings, live: Mapping[str, Any] | None, rollout: Rollout = NOTHING_NEW
 ) -> Manifest:
     """The Deployment, given the one that runs now (None: none does) and how its rollout goes."""
-    inputs = inputs_hash(service)
-    image, template, rendered = _template(service, settings, live)
-    ready = last_ready(live)
+    spec = blocks(service)
+    inputs, ready = content_hash(spec), last_ready(live)
+    image, template, rendered = _template(service, settings, live, inputs)
     if rollout.load_seconds is not None and (ready is None or ready.identity != (inputs, rendered, image)):
-        current = LastReady(inputs, rendered, image, rollout.load_seconds, blocks(service), template)
+        current = LastReady(inputs, rendered, image, rollout.load_seconds, spec, template)
         ready = current if _recorded_identity(live) == current.identity else ready
     disruption = service.spec.disruption
     wanted = manifest(
@@ -63,7 +63,7 @@ def deployment(
                     "maxUnavailable": disruption.max_unavailable,
                 },
             },
-            "progressDeadlineSeconds": _deadline(service, ready),
+            "progressDeadlineSeconds": _deadline(spec, ready),
             "revisionHistoryLimit": 3,
             "template": template,
         },
@@ -87,22 +87,22 @@ def _recorded_identity(live: Mapping[str, Any] | None) -> tuple[str | None, ...]
     return tuple(recorded(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME))
 
 
-def _deadline(service: LLMService, ready: LastReady | None) -> int:
+def _deadline(spec: Mapping[str, Any], ready: LastReady | None) -> int:
     """Seconds without a pod becoming ready after which a rollout has failed.
 
     A start that its probe still allows is still progress, unless this model was seen to load sooner.
     """
     loading = START_SECONDS
-    if ready is not None and ready.load_seconds and ready.spec["model"] == blocks(service)["model"]:
+    if ready is not None and ready.load_seconds and ready.spec["model"] == spec["model"]:
         loading = min(loading, _LOADING_FACTOR * ready.load_seconds)
     return _ARRIVAL_SECONDS + loading
 
 
 def _template(
-    service: LLMService, settings: Settings, live: Mapping[str, Any] | None
+    service: LLMService, settings: Settings, live: Mapping[str, Any] | None, inputs: str
 ) -> tuple[str, dict[str, Any], str]:
     """Sidecar image, template, and the hash of its rendering."""
-    inputs, ready = inputs_hash(service), last_ready(live)
+    ready = last_ready(live)
     if ready is not None and ready.inputs == inputs:
         return ready.runtime, ready.template, ready.rendering
     pinned = recorded(live, names.RUNTIME)
