@@ -31,7 +31,12 @@ def rate(metric: str) -> str:
     return f"sum by (pod) (rate({of(metric)}{RATE}))"
 
 
-PREDICTED = f"sum(rate({of('headrace_prediction_ratio_count')}{RATE}))"
+def total_rate(metric: str) -> str:
+    """Its rate over all chosen engines."""
+    return f"sum(rate({of(metric)}{RATE}))"
+
+
+PREDICTED = total_rate("headrace_prediction_ratio_count")
 
 
 def predicted(inner: str) -> str:
@@ -76,27 +81,26 @@ HEALTH = Row(
         number(
             "Steps planned FCFS",
             SHARE,
-            f"sum(rate({of('headrace_policy_fallback_steps_total')}{RATE}))"
-            f" / sum(rate({of('headrace_steps_total')}{RATE}))",
+            f"{total_rate('headrace_policy_fallback_steps_total')} / {total_rate('headrace_steps_total')}",
             steps=((0, GREEN), (0.0001, ORANGE), (0.01, RED)),
         ),
         number(
             "Predictions failed",
             PER_SECOND,
-            f"sum(rate({of('headrace_prediction_failures_total')}{RATE}))",
+            total_rate("headrace_prediction_failures_total"),
             steps=((0, GREEN), (0.001, ORANGE)),
         ),
         number(
             "Records lost",
             PER_SECOND,
-            f"sum(rate({of('headrace_lost_records_total')}{RATE}))",
+            total_rate("headrace_lost_records_total"),
             about="The sidecar was too late to read them: histograms miss these requests. It wants CPU.",
             steps=((0, GREEN), (0.001, ORANGE)),
         ),
         number(
             "Client wishes ignored",
             PER_SECOND,
-            f"sum(rate({of('headrace_ignored_wishes_total')}{RATE}))",
+            total_rate("headrace_ignored_wishes_total"),
             about="Targets and hints of clients that were no numbers, out of range or not allowed.",
             steps=((0, GREEN), (0.001, ORANGE)),
         ),

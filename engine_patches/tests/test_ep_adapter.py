@@ -1,7 +1,6 @@
 """The adapter on the real vLLM scheduler, on a virtual clock; `test_ep_wheels` runs this on every wheel."""
 
 import itertools
-import random
 
 import pytest
 from ep_adapter_trial import BASES, MARKS, Trial, load
@@ -206,29 +205,3 @@ def test_a_policy_that_loses_count_starts_afresh():
     trial.run(load(20))
     assert trial.link.board.error_code == ErrorCode.RAISED
     assert 0 < trial.link.board.fallback_steps < trial.engine.steps
-
-
-@BASES
-@pytest.mark.parametrize("policy", ["FCFS", "LARRY"])
-def test_aborts_release_everything(asynchronous, policy):
-    from vllm.v1.request import RequestStatus
-
-    trial = Trial(asynchronous, PolicyDocument(policy))
-    requests = load(60)
-    rng, aborted = random.Random(0), set()
-
-    def abort_someone():
-        if trial.engine.steps % 5 == 0 and trial.scheduler.requests:
-            name = rng.choice(list(trial.scheduler.requests))
-            trial.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
-            aborted.add(name)
-
-    trial.engine.before_step = abort_someone
-    trial.engine.run(requests)
-    assert aborted
-    assert set(trial.engine.finished) == {r.request_id for r in requests} - aborted
-    assert trial.pool.get_num_free_blocks() == trial.free_at_first
-    board = trial.link.board
-    assert (board.waiting, board.waiting_prefill_tokens, board.waiting_kv_blocks) == (0, 0, 0)
-    assert board.finishes == board.arrivals == len(requests)
-    assert len(trial.link.requests) == len(requests) - len(aborted)

@@ -106,7 +106,11 @@ def test_clients_that_leave_at_any_time(asynchronous, document):
     assert set(trial.engine.finished) == {request.request_id for request in requests} - gone
     assert trial.pool.get_num_free_blocks() == trial.free_at_first
     assert len(trial.scheduler.waiting) == 0
-    assert trial.link.board.fallback_steps == 0
+    board = trial.link.board
+    assert (board.waiting, board.waiting_prefill_tokens, board.waiting_kv_blocks) == (0, 0, 0)
+    assert board.finishes == board.arrivals == len(requests)
+    assert len(trial.link.requests) == len(requests) - len(gone)
+    assert (board.fallback_steps, board.error_code) == (0, ErrorCode.NONE)
 
 
 @POLICIES
