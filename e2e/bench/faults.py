@@ -31,7 +31,7 @@ from e2e.bench.faults_judge import Away, Damage, Figures, Kill, Outage, broken, 
 from e2e.bench.faults_load import Load
 from e2e.bench.faults_plan import Step
 from e2e.cluster.cluster import Cluster
-from e2e.demo import deploy, services
+from e2e.demo import deploy
 from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import SYSTEM_NAMESPACE
 
@@ -169,10 +169,7 @@ def main() -> int:
     options = parser.parse_args()
     steps = Steps()
     try:
-        target = deploy.cluster(steps)
-        deploy.headrace(target, steps)
-        manifests = services.load(target.samples)
-        deploy.sample_services(target, manifests, steps)
+        target, manifests = deploy.everything(steps)
         with target.gateway() as url:
             found = asyncio.run(_measure(Scene(target.kube, Cluster(), url), steps, options))
             for manifest in manifests.values():

@@ -39,10 +39,7 @@ def main() -> int:
     """Measure, print and write the figures; the exit status says whether all changes were applied in time."""
     steps = Steps()
     try:
-        target = deploy.cluster(steps)
-        deploy.headrace(target, steps)
-        manifests = services.load(target.samples)
-        deploy.sample_services(target, manifests, steps)
+        target, manifests = deploy.everything(steps)
         with target.gateway() as url, steps.stage(f"{CHANGES} changes"):
             figures = asyncio.run(measure(url, target.kube, sorted(manifests), steps))
     except StageError as error:

@@ -23,6 +23,15 @@ INSTALL_SECONDS = 300.0
 READY_SECONDS = 900.0  # a CPU engine starts in half a minute alone; three at once on two slow cores in many
 
 
+def everything(steps: Steps) -> tuple[Target, dict[str, Object]]:
+    """A cluster with Headrace, and the sample services by name, all serving; raises StageError."""
+    target = cluster(steps)
+    headrace(target, steps)
+    manifests = services.load(target.samples)
+    sample_services(target, manifests, steps)
+    return target, manifests
+
+
 def cluster(steps: Steps) -> Target:
     """Bring the local cluster up, or take the user's (CLUSTER=current); raises StageError, SettingError."""
     if os.environ.get("CLUSTER", "local") == "local":

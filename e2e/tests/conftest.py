@@ -79,11 +79,7 @@ class Stage:
 @pytest.fixture(scope="session")
 def headrace():
     """The cluster with chart and samples, brought up where it is not; left running for the next session."""
-    steps = Steps()
-    target = deploy.cluster(steps)
-    deploy.headrace(target, steps)
-    samples = services.load(target.samples)
-    deploy.sample_services(target, samples, steps)
+    target, samples = deploy.everything(Steps())
     with target.gateway() as url:
         yield Stage(target, target.kube, url, samples)
 
