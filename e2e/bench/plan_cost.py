@@ -71,7 +71,7 @@ class Contestant:
 def main() -> None:
     """Measure and write the figures."""
     parser = argparse.ArgumentParser(description="What planning adds to vLLM's schedule().")
-    parser.add_argument("--steps", type=int, default=1000, help="timed per engine (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=500, help="timed per engine (default %(default)s)")
     steps = parser.parse_args().steps
     figures: dict[str, float] = {}
     for waiting in (1000, 5000):

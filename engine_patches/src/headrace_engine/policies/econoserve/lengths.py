@@ -20,6 +20,8 @@ class Lengths:
         self._constant = padding_percent
         self.outgrown = 0  # requests that ended longer than their padded prediction
         self._padding = Padding(under_percent, initial=padding_percent) if under_percent else None
+        # Unpadded, a request's end as predicted stays until the request is there.
+        self.steady = not (padding_percent or under_percent)
 
     @property
     def percent(self) -> int:

@@ -132,8 +132,11 @@ class FuturePeak:
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
+        as_foreseen = entry[2] + self._step == request.num_tokens
+        if as_foreseen and entry[0] > self._step and self._lengths.steady:
+            return
         end = self._step + self._lengths.left(request, view)
-        if (entry[0], entry[2] + self._step) != (end, request.num_tokens):
+        if not as_foreseen or entry[0] != end:
             self._strike(request)
             self.enter(request, view)
 

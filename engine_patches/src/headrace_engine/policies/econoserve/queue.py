@@ -33,11 +33,11 @@ LOST_WEIGHT = 16
 STEPS = 64  # over which the pace is averaged
 PLACED = 128  # requests that one step puts in their place, at most
 
-Rank = tuple[float, ...]
-Ranking = Callable[[RequestView, EngineView, float], tuple[int, float, Rank]]
+Ranking = Callable[[RequestView, EngineView, float], tuple[int, float, float]]
 """Class, when to look again, and rank of a request whose last output token is due at the given time."""
 
-Entry = tuple[int, Rank, int, RequestView]
+Entry = tuple[int, float, int, RequestView]
+"""(class, rank, number in order of joining, request)."""
 
 
 class Pace:
@@ -76,10 +76,10 @@ class Deadlines:
 def by_footprint(lengths: Lengths) -> Ranking:
     """Least predicted KV x time first."""
 
-    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, Rank]:
+    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, float]:
         left = lengths.left(request, view)
         footprint = (request.num_tokens + left / 2) * left
-        return (0, latest, (footprint,)) if view.now <= latest else (0, inf, (footprint * LOST_WEIGHT,))
+        return (0, latest, footprint) if view.now <= latest else (0, inf, footprint * LOST_WEIGHT)
 
     return ranking
 
@@ -87,8 +87,8 @@ def by_footprint(lengths: Lengths) -> Ranking:
 def by_three_keys(lengths: Lengths) -> Ranking:  # noqa: ARG001
     """The paper's order for prompts: deadline range, KV held (waiting requests hold none), longest first."""
 
-    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, Rank]:
-        place, rank = time_range(request, view, latest), (-float(request.num_tokens),)
+    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, float]:
+        place, rank = time_range(request, view, latest), -float(request.num_tokens)
         jct = view.targets(request).jct
         if place == LOST:
             return place, inf, rank
@@ -101,7 +101,7 @@ def by_three_keys(lengths: Lengths) -> Ranking:  # noqa: ARG001
 
 def by_arrival(lengths: Lengths) -> Ranking:  # noqa: ARG001
     """Order of joining."""
-    return lambda request, view, latest: (0, inf, ())  # noqa: ARG005
+    return lambda request, view, latest: (0, inf, 0.0)  # noqa: ARG005
 
 
 def time_range(request: RequestView, view: EngineView, latest: float) -> int:
@@ -162,7 +162,7 @@ class TaskQueue:
     def longest_within(self, tokens: int) -> Iterator[RequestView]:
         """Those of at most `tokens` tokens, by class and rank, found by bisection; for `by_three_keys`."""
         for place in range(LOST + 1):
-            for entry in islice(self._sorted, bisect_left(self._sorted, (place, (-float(tokens),))), None):
+            for entry in islice(self._sorted, bisect_left(self._sorted, (place, -float(tokens))), None):
                 if entry[0] != place:
                     break
                 yield entry[3]
