@@ -154,12 +154,13 @@ class Guard:
             yield from self._planned(plan, excluded)
         except Exception as error:
             self._fail(error)
-            yield from (request for request in waiting if request in waiting and request not in excluded)
+            left = tuple(waiting)
+            yield from (request for request in left if request in waiting and request not in excluded)
 
     def _planned(self, plan: Plan, excluded: Collection[RequestView]) -> Iterator[RequestView]:
         """What the plan admits, each request checked as it is taken."""
         waiting = self._view.waiting
-        ranked = iter(waiting if plan.admitted is None else plan.admitted)
+        ranked = iter(tuple(waiting) if plan.admitted is None else plan.admitted)
         anyone = False
         while True:
             started = self._stopwatch()

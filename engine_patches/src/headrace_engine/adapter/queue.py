@@ -103,7 +103,7 @@ class PlanQueue(RequestQueue):
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(tuple(self._requests))
+        return iter(self._requests)
 
     def __contains__(self, request: object) -> bool:
         return request in self._requests

@@ -72,7 +72,7 @@ class Policy:
         if self.order is not None:
             admitted = self.order.ranked(view)
         if self.admission is not None:
-            admitted = self.admission(view.waiting if admitted is None else admitted, view)
+            admitted = self.admission(tuple(view.waiting) if admitted is None else admitted, view)
         return Plan(
             step_tokens=self.step_budget(view),
             admitted=admitted,

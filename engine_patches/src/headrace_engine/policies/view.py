@@ -97,7 +97,10 @@ class EngineView(Protocol):
 
     @property
     def waiting(self) -> Collection[RequestView]:
-        """The queue: preempted requests first, then by arrival at the scheduler."""
+        """The queue: preempted requests first, then by arrival at the scheduler.
+
+        Requests leave it as they start, so what is iterated over beyond the plan has to be copied.
+        """
 
     @property
     def running(self) -> Sequence[RequestView]:

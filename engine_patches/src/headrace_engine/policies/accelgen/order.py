@@ -195,8 +195,9 @@ class UrgencyOrder:
         else:
             first = self._first(view)
             yield from first
+            ahead = set(first)
             near = self._near if self._selection == "Shortest" else reversed(self._near)
-            yield from (request for _, _, request in near if request not in first)
+            yield from (request for _, _, request in near if request not in ahead)
         yield from (request for _, _, _, request in self._later)
         yield from (request for _, _, request in self._hopeless)
         yield from self._new
@@ -204,7 +205,10 @@ class UrgencyOrder:
     def _first(self, view: EngineView) -> list[RequestView]:
         """The urgent, which go ahead [Algorithm 1]; with `Shortest`, only as far as one step does for all."""
         urgent = self.urgent(view)
-        one_step = self._steps.prefill_tokens
-        if self._selection == "Shortest" and sum(self._waiting[each].tokens for each in urgent) > one_step:
-            return []
+        if self._selection == "Shortest":
+            left = self._steps.prefill_tokens
+            for request in urgent:
+                left -= self._waiting[request].tokens
+                if left < 0:
+                    return []
         return urgent
