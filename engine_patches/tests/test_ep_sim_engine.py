@@ -76,6 +76,24 @@ def test_shortcuts_change_nothing(asynchronous, caching, policy):
 
 
 @BASES
+@CACHING
+def test_shortcuts_of_a_calm_engine_tell_the_same(asynchronous, caching):
+    from headrace_engine.sim.engine import SimulatedEngine
+    from headrace_engine.sim.run import serve
+
+    told = []
+    for quick in (True, False):
+        chosen = settings(async_scheduling=asynchronous, prefix_caching=caching)
+        driven = SimulatedEngine(chosen, Line(), POLICIES["larry"], listening=True, quick=quick)
+        serve(driven, load(20, per_second=2.0))
+        link, decided = driven.link, driven.decisions.hexdigest()
+        told.append((decided, driven.kv_seconds, driven.outcomes, link.board, link.steps, link.requests))
+        assert (getattr(driven.scheduler, "_decode_step", None) is not None) == quick
+    assert told[0] == told[1]
+    assert not driven.preemptions
+
+
+@BASES
 @pytest.mark.parametrize("policy", ["stock", "larry"])
 def test_a_slow_host_changes_nothing(asynchronous, policy, monkeypatch):
     arrivals = load(40)

@@ -26,6 +26,7 @@ ANY_TOKEN = 7
 LOCKS: defaultdict[str, Any] = defaultdict(RLock)
 NO_PROFILER = LOCKS.__getitem__  # a lock is entered and left in C, a null context is not
 LIMITS = ("max_num_running_reqs", "max_num_active_reqs")  # the second since 0.31
+OTHER_QUEUES = ("skipped_waiting", "kv_holding_waiting")  # beside `waiting`; which one depends on the version
 RUNNING = RequestStatus.RUNNING  # looking it up in the enumeration takes as long as all else
 
 
@@ -63,6 +64,11 @@ class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
         super().__init__(*args, **kwargs)
         self.told = EngineCoreOutput(self.request_id, [ANY_TOKEN])
         self.quiet = 0
+
+
+def no_tokens(request: object) -> int:  # noqa: ARG001
+    """How many tokens of a request the prefix cache has, without one."""
+    return 0
 
 
 class Unsettled:
@@ -105,6 +111,9 @@ class Shortcuts:
     current_step: int
     max_model_len: int
     max_num_scheduled_tokens: int
+    prev_step_scheduled_req_ids: set[str]
+    finished_req_ids: set[str]
+    reset_preempted_req_ids: set[str]
     _schedule_unsettled = _schedule_unsettled()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -116,29 +125,65 @@ class Shortcuts:
         self._caching = manager.enable_caching
         self._is_async = isinstance(self, AsyncScheduler)
         self._limits = [name for name in LIMITS if hasattr(self, name)]
+        self._other_queues = [name for name in OTHER_QUEUES if hasattr(self, name)]
+        self._decode_step: Any = None  # vLLM's output of a step in which all decode and nobody comes
+        self._pool = manager.block_pool
         manager.allocate_slots = self._allocate_slots
+        if not self._caching:
+            manager.estimate_cached_tokens = no_tokens
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """One token for those at the front that need just that, then vLLM's loop for all others."""
         decodes, settled = self._settle()
-        self._unsettled = Unsettled(self.running, settled)
         count = len(decodes)
-        self._lower_limits(settled, count)
-        output = self._schedule_unsettled(*args, **kwargs)
-        self._lower_limits(-settled, -count)
         names = [request.request_id for request in decodes]
-        output.scheduled_cached_reqs.req_ids[:0] = names
-        output.scheduled_cached_reqs.num_computed_tokens[:0] = [
-            request.num_computed_tokens for request in decodes
-        ]
-        output.num_scheduled_tokens = dict.fromkeys(names, 1) | output.num_scheduled_tokens
-        output.total_num_scheduled_tokens += count
-        self.prev_step_scheduled_req_ids.update(names)  # type: ignore[attr-defined]
+        computed = [request.num_computed_tokens for request in decodes]
+        alone = not (args or kwargs) and self._nobody_else(settled, count)
+        if alone and self._decode_step is not None:
+            output = self._only_decodes(names, computed)
+        else:
+            self._unsettled = Unsettled(self.running, settled)
+            self._lower_limits(settled, count)
+            output = self._schedule_unsettled(*args, **kwargs)
+            self._lower_limits(-settled, -count)
+            if alone:
+                self._decode_step = copy.copy(output)
+            output.scheduled_cached_reqs.req_ids[:0] = names
+            output.scheduled_cached_reqs.num_computed_tokens[:0] = computed
+            output.num_scheduled_tokens = dict.fromkeys(names, 1) | output.num_scheduled_tokens
+            output.total_num_scheduled_tokens += count
+            self.prev_step_scheduled_req_ids.update(names)
         new_placeholders = 1 if self._is_async else 0
         for request in decodes:
             request.num_computed_tokens += 1
             request.num_in_flight_tokens += 1
             request.num_output_placeholders += new_placeholders
+        return output
+
+    def _nobody_else(self, settled: int, tokens: int) -> bool:
+        """Whether vLLM's loops would find nobody else for this step.
+
+        The queue is asked if vLLM would ask it, since a policy notes that it was.
+        """
+        return (
+            settled == len(self.running)
+            and self.max_num_scheduled_tokens > tokens
+            and not any(getattr(self, name) for name in self._other_queues)
+            and not self.reset_preempted_req_ids
+            and not self.waiting  # type: ignore[attr-defined]
+        )
+
+    def _only_decodes(self, names: list[str], computed: list[int]) -> Any:
+        """A step of one token for each of `names`, and what vLLM would note of it."""
+        output = copy.copy(self._decode_step)
+        output.scheduled_cached_reqs = self._cached(names, computed)
+        output.num_scheduled_tokens = dict.fromkeys(names, 1)
+        output.total_num_scheduled_tokens = len(names)
+        output.finished_req_ids = self.finished_req_ids
+        self.finished_req_ids = set()
+        self.current_step += 1
+        self.prev_step_scheduled_req_ids.clear()
+        self.prev_step_scheduled_req_ids.update(names)
         return output
 
     def _lower_limits(self, requests: int, tokens: int) -> None:
@@ -174,14 +219,21 @@ class Shortcuts:
         return decodes, settled
 
     def _allocate_slots(self, request: Any, num_new_tokens: int, **details: Any) -> Any:
-        """No block for one token of a running request if its last one has room and none is to be cached."""
+        """For one token of a running request no block if its last one has room and none is to be cached,
+        and without caching the next free one if there is any.
+        """
         computed, size = request.num_computed_tokens, self._table.block_size
-        if num_new_tokens == 1 and computed % size and request.status is RUNNING:
+        if num_new_tokens == 1 and request.status is RUNNING:
             if not self._caching:
-                return self._no_blocks
-            full = min(computed + 1, len(request._all_token_ids)) // size  # noqa: SLF001
-            if full <= self._table.num_cached_block.get(request.request_id, 0):
-                return self._no_blocks
+                if computed % size:
+                    return self._no_blocks
+                if self._pool.get_num_free_blocks() and computed < self.max_model_len:
+                    self._table.allocate_new_blocks(request.request_id, computed + 1, computed + 1)
+                    return self._no_blocks
+            elif computed % size:
+                full = min(computed + 1, len(request._all_token_ids)) // size  # noqa: SLF001
+                if full <= self._table.num_cached_block.get(request.request_id, 0):
+                    return self._no_blocks
         return self._allocate(request, num_new_tokens, **details)
 
     def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:  # noqa: ARG002
@@ -193,13 +245,20 @@ class Shortcuts:
     ) -> CachedRequestData:
         """Who runs and from where; block numbers and tokens are for workers."""
         requests = running if not resumed else list(chain(running, resumed))
+        return self._cached(
+            [request.request_id for request in requests],
+            [request.num_computed_tokens for request in requests],
+        )
+
+    @staticmethod
+    def _cached(names: list[str], computed: list[int]) -> CachedRequestData:
         return CachedRequestData(
-            req_ids=[request.request_id for request in requests],
+            req_ids=names,
             resumed_req_ids=set(),
             new_token_ids=[],
             all_token_ids={},
             new_block_ids=[],
-            num_computed_tokens=[request.num_computed_tokens for request in requests],
+            num_computed_tokens=computed,
             num_output_tokens=[],
         )
 
@@ -219,8 +278,8 @@ class Shortcuts:
             request.num_output_placeholders += new_placeholders
             if prefills:
                 prefills.discard(request)
-        self.finished_req_ids = set()  # type: ignore[var-annotated]
-        self.reset_preempted_req_ids = set()  # type: ignore[var-annotated]
+        self.finished_req_ids = set()
+        self.reset_preempted_req_ids = set()
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Tokens in the middle of a running request's output here, all others by vLLM."""
