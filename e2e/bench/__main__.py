@@ -32,7 +32,7 @@ STUDIES = (
     "sim_speed",
     "plan_cost",
     "prediction",
-    "operator",
+    "operator_scale",
     "gateway",
     "attacks",
     "follow",
@@ -43,7 +43,7 @@ STUDIES = (
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("operator", "attacks", "follow", "outages", "faults", "invariants"),
+    *("operator_scale", "attacks", "follow", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")

@@ -7,7 +7,7 @@ and outages last five minutes.
 
 Some are measured by other benchmarks, whose results are read if they are there: real outages and quarrels
 (7 and 8) by `outages`, the operator's absence under load (10) by `faults`, size and soak (13 and 14) by
-`operator`, where a case is a figure within its target.
+`operator_scale`, where a case is a figure within its target.
 """
 
 import argparse

@@ -49,7 +49,6 @@ def test_policies_change_no_token(tmp_path):
     environment = os.environ | {
         "HEADRACE_DIR": str(tmp_path / "headrace"),
         "PYTHONPATH": str(plugin),
-        "PYTHONSAFEPATH": "1",  # or modules beside the script take the place of the standard library's
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",

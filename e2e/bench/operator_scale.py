@@ -1,4 +1,4 @@
-"""What the operator costs: `python -m e2e.bench.operator`, ten minutes; by `--services` one half of it.
+"""What the operator costs: `python -m e2e.bench.operator_scale`, ten minutes; by `--services` one half of it.
 
 On a real API server, with pods that the benchmark plays (`operator_world`):
 
@@ -32,7 +32,7 @@ from e2e.bench.operator_world import (
 )
 from e2e.cluster.control_plane import ControlPlane
 
-COMMAND = "python -m e2e.bench.operator"
+COMMAND = "python -m e2e.bench.operator_scale"
 FEW, MANY = 300, 1000
 QUIET_SECONDS = 60.0  # in which a resync comes
 CHANGES = 300
