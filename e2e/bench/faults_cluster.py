@@ -108,7 +108,7 @@ class Scene:
         for pod in self.kube.items(NAMESPACE, "pods", "app.kubernetes.io/managed-by=headrace"):
             place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9400/proxy/status"
             policy = json.loads(self.kube("get", "--raw", place))["policy"]
-            found[pod["metadata"]["uid"]] = f"{policy['name']} {policy['applied_hash']}"
+            found[pod["metadata"]["uid"]] = f"{policy['name']} {policy['appliedHash']}"
         return found
 
     def operator_requests(self, pods: list[Object]) -> float:

@@ -92,14 +92,10 @@ async def _world(size: int) -> AsyncIterator[World]:
         async with connect(plane) as api, aiohttp.ClientSession() as http:
             await api.install()
             player = Player(api)
-            playing = asyncio.create_task(player.run())
-            try:
+            async with asyncio.TaskGroup() as tasks:  # a player that fails ends the benchmark
+                playing = tasks.create_task(player.run())
                 yield World(plane, api, http, player)
-                if playing.done():
-                    playing.result()
-            finally:
                 playing.cancel()
-                await asyncio.gather(playing, return_exceptions=True)
 
 
 async def _reconcile(api: Api, size: int) -> float:

@@ -4,7 +4,7 @@
            ▲                            a Deployment status that says so; one server answers as every sidecar
            └── operator, its own process
 
-The pods' addresses are loopback ones, all served by one socket.
+The pods' addresses are loopback ones, each with a socket of its own: others on this machine may use the port.
 """
 
 import asyncio
@@ -40,6 +40,10 @@ _MIB = 2**20
 _START_SECONDS = 60.0
 
 
+class ApiError(Exception):
+    """A refusal: the request and what the API server said."""
+
+
 class Api:
     """Requests in the benchmark's namespace, as the cluster's administrator."""
 
@@ -64,16 +68,22 @@ class Api:
         return list((await self._call("GET", _path(root, plural)))["items"])
 
     async def watch(self, root: str, plural: str) -> AsyncIterator[tuple[str, Body]]:
-        """Types and objects of events, those that exist first; it ends with the connection."""
-        path = _path(root, plural)
-        async with self._session.get(path, params={"watch": "true"}, timeout=_NO_LIMIT) as answer:
+        """Types and objects of events, those that exist first; raises ApiError when it ends.
+
+        The first are those of the API server's cache (version 0): a young one would refuse to wait for newer.
+        """
+        path, query = _path(root, plural), {"watch": "true", "resourceVersion": "0"}
+        async with self._session.get(path, params=query, timeout=_NO_LIMIT) as answer:
             answer.raise_for_status()
             buffer = b""
             async for chunk in answer.content.iter_any():
                 *lines, buffer = (buffer + chunk).split(b"\n")
                 for line in lines:
                     event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        raise ApiError(f"watch of {path}: {event['object']}")
                     yield event["type"], event["object"]
+        raise ApiError(f"the watch of {path} ended")
 
     async def install(self) -> None:
         """The definition, the namespace, and what its pods need."""
@@ -87,14 +97,15 @@ class Api:
             while True:
                 try:
                     await self.list(SERVICES, "llmservices")
-                except aiohttp.ClientResponseError:
+                except ApiError:
                     await asyncio.sleep(0.1)
                 else:
                     return
 
     async def _call(self, method: str, path: str, **options: Any) -> Body:
         async with self._session.request(method, path, **options) as answer:
-            answer.raise_for_status()
+            if not answer.ok:
+                raise ApiError(f"{method} {path}: {answer.status} {await answer.text()}")
             return dict(await answer.json())
 
 
@@ -116,12 +127,14 @@ class Player:
         self._numbers = itertools.count(1)
         self._pods: dict[str, list[str]] = {}  # by Deployment
         self._policy = ""  # hash; the services of the benchmark share their policy
+        self._sidecars = web.AppRunner(self._app(), access_log=None)
         self.seen: dict[str, Body] = {}  # last Deployments, by name
         self.changed = asyncio.Condition()
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        runner = await self._serve()
+        runner = self._sidecars
+        await runner.setup()
         try:
             async with asyncio.TaskGroup() as tasks:
                 async for kind, live in self._api.watch(APPS, "deployments"):
@@ -158,9 +171,10 @@ class Player:
         body = {"metadata": {**template["metadata"], "name": pod}, "spec": template["spec"]}
         await self._api.create(CORE, "pods", body)
         address = f"127.{20 + number // 62_500}.{number // 250 % 250}.{number % 250 + 1}"
+        await web.TCPSite(self._sidecars, address, SIDECAR_PORT).start()
         await self._api.merge(CORE, "pods", pod, {"status": _ready(address)}, "status")
 
-    async def _serve(self) -> web.AppRunner:
+    def _app(self) -> web.Application:
         async def status(_: web.Request) -> web.Response:
             policy = AppliedPolicy("FCFS", self._policy)
             told = EngineStatus("0.1.0", ("FCFS",), 1, EngineInfo("Idle", vllm_version="0.32.0"), policy)
@@ -168,10 +182,7 @@ class Player:
 
         app = web.Application()
         app.router.add_get("/status", status)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "0.0.0.0", SIDECAR_PORT).start()
-        return runner
+        return app
 
 
 class Operator:

@@ -8,6 +8,7 @@ from op_world import RUNNING, applied, body, hash_of, observed, pod, report
 from headrace_engine.contracts import PredictionState
 from headrace_operator.api import Condition, Key, Reason
 from headrace_operator.errors import RefusedError, SpecInvalidError
+from headrace_operator.observe import Report
 from headrace_operator.status import Subject, status
 
 OURS = hash_of(body())
@@ -210,6 +211,28 @@ def test_a_hung_engine_degrades():
 def test_without_a_ready_engine_the_policy_is_unknown():
     found = conditions(observed(body()))[Condition.POLICY_APPLIED]
     assert (found.status, found.reason) == ("Unknown", Reason.NO_READY_REPLICAS)
+
+
+@pytest.mark.parametrize("engine", [report(OURS), report(OURS, disabled=True), report("0" * 16)])
+def test_who_begins_to_lead_tells_of_engines_as_before_until_they_were_asked(engine):
+    before = told(both(report(OURS), engine)).model_dump(mode="json", by_alias=True)
+    now = told(both(report(OURS), Report()), previous=before, now="2027-01-01T00:00:00Z")
+    assert now.model_dump(mode="json", by_alias=True) == before
+    failed = conditions(both(report(OURS), Report(error="refused")), previous=before)
+    assert failed[Condition.POLICY_APPLIED].reason == Reason.SIDECAR_UNREACHABLE
+
+
+def test_a_policy_that_changes_is_pending_before_any_engine_was_asked():
+    before = told(both(report(OURS))).model_dump(mode="json", by_alias=True)
+    before["policy"]["hash"] = "0" * 16
+    assert conditions(both(Report()), previous=before)[Condition.POLICY_APPLIED].reason == Reason.PENDING
+
+
+def test_trouble_that_is_seen_is_told_before_any_engine_was_asked():
+    before = told(both(report(OURS))).model_dump(mode="json", by_alias=True)
+    found = conditions(both(Report()), failure="the API server said no", previous=before)
+    assert found[Condition.DEGRADED].reason == Reason.RECONCILE_ERROR
+    assert found[Condition.POLICY_APPLIED].status == "True"
 
 
 def test_a_refused_spec_keeps_telling_what_runs():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from aiohttp import web
 from sc_gateway_reports import IDLE
 from sc_gateway_rig import Engine, free_ports, until
 
@@ -65,3 +66,30 @@ async def test_streams_are_followed_and_reopened():
     finally:
         for engine in engines:
             await engine.stop()
+
+
+async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end_breaks_the_stream():
+    port = free_ports(1)[0]
+    opened, seen = [], []
+
+    async def stream(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        opened.append(request)
+        await response.write(line(running=1)[:30])
+        await response.write(line(running=1)[30:] + b"\n" + line(running=2) + b"\n" + b"x" * 70_000)
+        await asyncio.Event().wait()
+
+    app = web.Application()
+    app.router.add_get("/load/stream", stream)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.9.3", port).start()
+    try:
+        async with load_client.client(lambda *told: seen.append(told[2].running), Random(1)) as follower:
+            config = GatewayConfig("llm", "chat", (), "chat", sidecar_port=port)
+            follower.set_catalog(Catalog.of([Service(config, ("127.0.9.3",))]))
+            await until(lambda: len(opened) == 2, "the stream is opened again")
+    finally:
+        await runner.cleanup()
+    assert seen[0] == 2

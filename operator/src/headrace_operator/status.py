@@ -16,11 +16,13 @@ from headrace_operator import names
 from headrace_operator.api import Condition, Key, PolicyStatus, Reason, ServiceStatus, StatusCondition
 from headrace_operator.desired.history import recorded, rolled_back
 from headrace_operator.errors import RefusedError
-from headrace_operator.observe import Observed, Pod, Raw
+from headrace_operator.observe import Observed, Pod, Raw, Report
 from headrace_operator.rollout import deployment_condition, stuck
 
 # Conditions about what the operator makes of the spec, not about what it has made.
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
+
+_HOLDS = {"True": True, "False": False, "Unknown": None}
 
 # A pod's problem that comes first here is the one that the service's Ready condition tells.
 _GRAVEST_FIRST = (
@@ -78,6 +80,10 @@ def status(
         Condition.ROUTING_READY: _routing_ready(observed, routed=routed),
         Condition.DEGRADED: _degraded(live, observed, failure),
     }
+    policy = _policy(document, observed)
+    if policy and _unasked(observed) and (before := _policy_before(subject, policy)):
+        policy = before
+        verdicts |= _verdicts_before(subject, degraded=verdicts[Condition.DEGRADED].holds is True)
     return ServiceStatus(
         observed_generation=subject.generation,
         url=f"{gateway}/{subject.key.namespace}/{subject.key.name}/v1" if routed else None,
@@ -85,7 +91,7 @@ def status(
         ready_replicas=len(observed.ready),
         selector=",".join(f"{key}={value}" for key, value in names.pod_labels(subject.key).items()),
         runtime_version=recorded(live, names.RUNTIME),
-        policy=_policy(document, observed),
+        policy=policy,
         conditions=tuple(_condition(kind, verdict, subject, now) for kind, verdict in verdicts.items()),
     )
 
@@ -257,9 +263,39 @@ def _policy(document: PolicyDocument | None, observed: Observed) -> PolicyStatus
     )
 
 
+def _unasked(observed: Observed) -> bool:
+    """Whether the sidecar of a ready pod has neither answered nor failed to yet.
+
+    So it is for seconds after an operator begins to lead. What was told of engines then stays: to call every
+    policy unconfirmed and then confirmed would be two writes and two events for each service.
+    """
+    return any(observed.report(pod) == Report() for pod in observed.ready)
+
+
+def _policy_before(subject: Subject, policy: PolicyStatus) -> PolicyStatus | None:
+    """What was told of the policy, if it is still the one in force."""
+    before: Raw = subject.previous.get("policy") or {}
+    if before.get("hash") != policy.hash:
+        return None
+    return policy.model_copy(update={"applied_replicas": before.get("appliedReplicas", 0)})
+
+
+def _verdicts_before(subject: Subject, *, degraded: bool) -> dict[Condition, Verdict]:
+    """What was told of engines; not of `Degraded`, if what is seen now says that it holds."""
+    kinds = {Condition.POLICY_APPLIED} if degraded else {Condition.POLICY_APPLIED, Condition.DEGRADED}
+    known = {str(reason) for reason in Reason}
+    return {
+        Condition(told["type"]): Verdict(
+            _HOLDS[told["status"]], Reason(told["reason"]), told.get("message", "")
+        )
+        for told in subject.previous.get("conditions") or ()
+        if told["type"] in kinds and told["reason"] in known
+    }
+
+
 def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) -> StatusCondition:
     """The condition as written; its transition time moves only with its status."""
-    state = {True: "True", False: "False", None: "Unknown"}[verdict.holds]
+    state = next(state for state, holds in _HOLDS.items() if holds is verdict.holds)
     before: Raw = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
     since = before["lastTransitionTime"] if before.get("status") == state else now
     current = subject.acted or kind in _OF_THIS_PASS
