@@ -1,7 +1,7 @@
 """Follows the load stream of every ready engine's sidecar and hands the reports to the picker.
 
-One long-lived `GET /load/stream` per engine, one JSON line per change. Of lines that come at once the last says
-it all, since counts are cumulative. A stream that breaks or falls silent is opened anew after a growing,
+One long-lived `GET /load/stream` per engine, one JSON line per change. Of lines that come at once the last
+says it all, since counts are cumulative. A stream that breaks or falls silent is opened anew after a growing,
 jittered pause; meanwhile the engine's report ages, and the fleet looks elsewhere.
 """
 
@@ -68,13 +68,11 @@ class LoadClient:
                     response.raise_for_status()
                     rest = b""
                     while chunk := await response.content.readany():
-                        *whole, rest = (rest + chunk).split(b"\n")
+                        whole, rest = split_lines(rest + chunk)
                         if whole:
                             self._observe(target.key, target.address, parse(whole[-1]))
                             metrics.REPORTS.inc(len(whole))
                             pause = FIRST_PAUSE
-                        if len(rest) > MAX_LINE_BYTES:
-                            raise ContractError(f"a line of more than {MAX_LINE_BYTES} bytes")
             except (aiohttp.ClientError, TimeoutError, ContractError, ValueError) as error:
                 why = str(error) or type(error).__name__
                 log.info("load stream of %s at %s: %s", target.key, target.address, why)
@@ -101,6 +99,14 @@ def targets(catalog: Catalog) -> Iterator[Target]:
     for key, service in catalog.services.items():
         for address in service.addresses:
             yield Target(key, address, service.config.sidecar_port)
+
+
+def split_lines(data: bytes) -> tuple[list[bytes], bytes]:
+    """Whole lines, and the start of the next one; raises ContractError if that is too long."""
+    *whole, rest = data.split(b"\n")
+    if len(rest) > MAX_LINE_BYTES:
+        raise ContractError(f"a line of more than {MAX_LINE_BYTES} bytes")
+    return whole, rest
 
 
 def parse(line: bytes) -> LoadReport:
