@@ -70,7 +70,7 @@ async def test_streams_are_followed_and_reopened():
 
 async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end_breaks_the_stream():
     port = free_ports(1)[0]
-    opened, seen = [], []
+    opened, seen, over = [], [], asyncio.Event()
 
     async def stream(request):
         response = web.StreamResponse()
@@ -78,11 +78,12 @@ async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end
         opened.append(request)
         await response.write(line(running=1)[:30])
         await response.write(line(running=1)[30:] + b"\n" + line(running=2) + b"\n" + b"x" * 70_000)
-        await asyncio.Event().wait()
+        await over.wait()
+        return response
 
     app = web.Application()
     app.router.add_get("/load/stream", stream)
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.9.3", port).start()
     try:
@@ -91,5 +92,6 @@ async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end
             follower.set_catalog(Catalog.of([Service(config, ("127.0.9.3",))]))
             await until(lambda: len(opened) == 2, "the stream is opened again")
     finally:
+        over.set()
         await runner.cleanup()
     assert seen[0] == 2

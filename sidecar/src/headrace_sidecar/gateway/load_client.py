@@ -37,11 +37,6 @@ class Target(NamedTuple):
     address: str
     port: int
 
-    @property
-    def url(self) -> str:
-        """Where its reports are."""
-        return f"http://{authority(self.address, self.port)}/load/stream"
-
 
 class LoadClient:
     """Keeps one following task per target; used from one event loop."""
@@ -64,21 +59,29 @@ class LoadClient:
         pause = FIRST_PAUSE
         while True:
             try:
-                async with self._session.get(target.url) as response:
-                    response.raise_for_status()
-                    rest = b""
-                    while chunk := await response.content.readany():
-                        whole, rest = split_lines(rest + chunk)
-                        if whole:
-                            self._observe(target.key, target.address, parse(whole[-1]))
-                            metrics.REPORTS.inc(len(whole))
-                            pause = FIRST_PAUSE
+                async for line in self._newest(target):
+                    self._observe(target.key, target.address, parse(line))
+                    pause = FIRST_PAUSE
             except (aiohttp.ClientError, TimeoutError, ContractError, ValueError) as error:
                 why = str(error) or type(error).__name__
                 log.info("load stream of %s at %s: %s", target.key, target.address, why)
             metrics.LOAD_RECONNECTS.inc()
             await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _newest(self, target: Target) -> AsyncIterator[bytes]:
+        """The last line whenever some have come; raises ContractError for one that does not end."""
+        url = f"http://{authority(target.address, target.port)}/load/stream"
+        async with self._session.get(url) as response:
+            response.raise_for_status()
+            rest = b""
+            while chunk := await response.content.readany():
+                *lines, rest = (rest + chunk).split(b"\n")
+                metrics.REPORTS.inc(len(lines))
+                if lines:
+                    yield lines[-1]
+                if len(rest) > MAX_LINE_BYTES:
+                    raise ContractError(f"a line of more than {MAX_LINE_BYTES} bytes")
 
 
 @asynccontextmanager
@@ -99,14 +102,6 @@ def targets(catalog: Catalog) -> Iterator[Target]:
     for key, service in catalog.services.items():
         for address in service.addresses:
             yield Target(key, address, service.config.sidecar_port)
-
-
-def split_lines(data: bytes) -> tuple[list[bytes], bytes]:
-    """Whole lines, and the start of the next one; raises ContractError if that is too long."""
-    *whole, rest = data.split(b"\n")
-    if len(rest) > MAX_LINE_BYTES:
-        raise ContractError(f"a line of more than {MAX_LINE_BYTES} bytes")
-    return whole, rest
 
 
 def parse(line: bytes) -> LoadReport:
