@@ -38,7 +38,7 @@ PICKS = 20.0  # requests a second
 PROMPTS = [f"prompt {number} " * 200 for number in range(100)]
 SETTLE_SECONDS = 5.0
 WARM_SHARE = 0.3  # of the churn, before memory is looked at
-STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 def main() -> int:
@@ -188,7 +188,7 @@ async def streams(port: int, count: int) -> None:
         line = report(number, engine) if mine else b""
         for each in mine:
             assert each.transport is not None
-            each.transport.write(line)
+            each.transport.write(b"%x\r\n%b\r\n" % (len(line), line))  # a chunk
 
 
 def report(number: int, engine: int) -> bytes:

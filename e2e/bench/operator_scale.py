@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -101,14 +101,16 @@ async def _world(size: int) -> AsyncIterator[World]:
 async def _reconcile(api: Api, size: int) -> float:
     """Seconds until so many new services are ready and run their policy."""
     began = time.monotonic()
-    await _each(range(size), lambda number: api.create(SERVICES, "llmservices", service(number)))
     waiting = {f"s{number}" for number in range(size)}
-    async with asyncio.timeout(_PATIENCE):
-        while waiting:
-            for body in await api.list(SERVICES, "llmservices"):
+    async with asyncio.timeout(_PATIENCE), asyncio.TaskGroup() as tasks:
+        create = _each(range(size), lambda number: api.create(SERVICES, "llmservices", service(number)))
+        tasks.create_task(create)
+        async with aclosing(api.watch(SERVICES, "llmservices")) as events:
+            async for _, body in events:
                 if holds(body, "Ready") and holds(body, "PolicyApplied"):
                     waiting.discard(body["metadata"]["name"])
-            await asyncio.sleep(0.5 if waiting else 0.0)
+                if not waiting:
+                    break
     return time.monotonic() - began
 
 
@@ -120,7 +122,7 @@ async def _settle(operator: Operator, seconds: float = 5.0) -> None:
             done = await operator.total("headrace_operator_reconcile_seconds_count")
             if done != before:
                 before, since = done, time.monotonic()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.0)
 
 
 async def _changes(world: World, size: int, count: int) -> list[float]:

@@ -15,7 +15,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -67,7 +67,7 @@ class Api:
         """All of a kind."""
         return list((await self._call("GET", _path(root, plural)))["items"])
 
-    async def watch(self, root: str, plural: str) -> AsyncIterator[tuple[str, Body]]:
+    async def watch(self, root: str, plural: str) -> AsyncGenerator[tuple[str, Body], None]:
         """Types and objects of events, those that exist first; raises ApiError when it ends.
 
         The first are those of the API server's cache (version 0): a young one would refuse to wait for newer.

@@ -51,6 +51,22 @@ async def test_it_settles_and_writes_nothing_more():
     assert memory.writes == []
 
 
+async def test_who_begins_to_lead_writes_nothing_before_and_after_engines_are_asked():
+    memory = with_service()
+    running = await settle(memory)
+    memory.store(pod("a"))
+    running.cache.put(memory.objects["Pod", "a"])
+    running.engines.said = {"a": report(hash_of(body()))}
+    await running.reconcile(KEY)
+    assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
+    memory.writes.clear()
+    fresh = operator(memory)
+    await fresh.reconcile(KEY)
+    fresh.engines.said = running.engines.said
+    await fresh.reconcile(KEY)
+    assert memory.writes == []
+
+
 async def count_calls(**spec):
     memory = with_service(**spec)
     await settle(memory)
