@@ -7,8 +7,8 @@ jittered pause; meanwhile the engine's report ages, and the fleet looks elsewher
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import fields
 from random import Random
 from typing import NamedTuple, get_type_hints
@@ -59,9 +59,10 @@ class LoadClient:
         pause = FIRST_PAUSE
         while True:
             try:
-                async for line in self._newest(target):
-                    self._observe(target.key, target.address, parse(line))
-                    pause = FIRST_PAUSE
+                async with aclosing(self._newest(target)) as lines:
+                    async for line in lines:
+                        self._observe(target.key, target.address, parse(line))
+                        pause = FIRST_PAUSE
             except (aiohttp.ClientError, TimeoutError, ContractError, ValueError) as error:
                 why = str(error) or type(error).__name__
                 log.info("load stream of %s at %s: %s", target.key, target.address, why)
@@ -69,7 +70,7 @@ class LoadClient:
             await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _newest(self, target: Target) -> AsyncIterator[bytes]:
+    async def _newest(self, target: Target) -> AsyncGenerator[bytes, None]:
         """The last line whenever some have come; raises ContractError for one that does not end."""
         url = f"http://{authority(target.address, target.port)}/load/stream"
         async with self._session.get(url) as response:
