@@ -1,7 +1,10 @@
 """Guards and fixtures for every test tree in the repository."""
 
+import gc
+import inspect
 import sys
 import sysconfig
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,20 @@ def pytest_collection_finish(session):  # noqa: ARG001  (pytest asks for the nam
     origin = getattr(sys.modules.get("operator"), "__file__", None)
     if origin is None or not Path(origin).is_relative_to(stdlib):
         pytest.exit(f"the standard library's `operator` is shadowed by {origin}", returncode=3)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    """Let go of the API server's TLS connections where the test ends, not in the middle of another one.
+
+    aiohttp waits for connections to close, but not for that of a watch that was cancelled.
+    """
+    result = yield
+    if item.get_closest_marker("apiserver") and inspect.iscoroutinefunction(item.obj):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,15 @@ Each pod gets an address of its own on loopback, a ready status, and a server on
 """
 
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
 
 _ADDRESSES = iter(range(2, 65_000))
+# Tests that run side by side each have a network of their own, since the port is fixed.
+_NETWORK = f"127.{9 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))}"
 
 
 class FakeNode:
@@ -63,7 +66,8 @@ class FakeNode:
 class _Engine:
     def __init__(self, node):
         self.node = node
-        self.ip = f"127.9.{next(_ADDRESSES) // 250}.{next(_ADDRESSES) % 250 + 1}"
+        number = next(_ADDRESSES)
+        self.ip = f"{_NETWORK}.{number // 250}.{number % 250 + 1}"
         self.hash, self.policy, self.rejected, self.seen_nudge = "", "", "", ""
         engine = self
 

@@ -228,6 +228,14 @@ def test_a_policy_that_changes_is_pending_before_any_engine_was_asked():
     assert conditions(both(Report()), previous=before)[Condition.POLICY_APPLIED].reason == Reason.PENDING
 
 
+def test_a_replica_more_is_pending_until_it_was_asked():
+    before = told(both(report(OURS))).model_dump(mode="json", by_alias=True)
+    now = told(both(report(OURS), Report()), previous=before)
+    assert now.policy.applied_replicas == 1
+    [applied] = [c for c in now.conditions if c.type == Condition.POLICY_APPLIED]
+    assert (applied.status, applied.reason) == ("False", Reason.PENDING)
+
+
 def test_trouble_that_is_seen_is_told_before_any_engine_was_asked():
     before = told(both(report(OURS))).model_dump(mode="json", by_alias=True)
     found = conditions(both(Report()), failure="the API server said no", previous=before)

@@ -81,7 +81,7 @@ def status(
         Condition.DEGRADED: _degraded(live, observed, failure),
     }
     policy = _policy(document, observed)
-    if policy and _unasked(observed) and (before := _policy_before(subject, policy)):
+    if policy and _unasked(subject, observed) and (before := _policy_before(subject, policy)):
         policy = before
         verdicts |= _verdicts_before(subject, degraded=verdicts[Condition.DEGRADED].holds is True)
     return ServiceStatus(
@@ -263,12 +263,15 @@ def _policy(document: PolicyDocument | None, observed: Observed) -> PolicyStatus
     )
 
 
-def _unasked(observed: Observed) -> bool:
-    """Whether the sidecar of a ready pod has neither answered nor failed to yet.
+def _unasked(subject: Subject, observed: Observed) -> bool:
+    """Whether a sidecar has neither answered nor failed to yet, of as many ready pods as were told of.
 
     So it is for seconds after an operator begins to lead. What was told of engines then stays: to call every
-    policy unconfirmed and then confirmed would be two writes and two events for each service.
+    policy unconfirmed and then confirmed would be two writes and two events for each service. A pod more is
+    news, and not confirmed.
     """
+    if subject.previous.get("readyReplicas") != len(observed.ready):
+        return False
     return any(observed.report(pod) == Report() for pod in observed.ready)
 
 
