@@ -55,7 +55,7 @@ MIXED = Setting(
     (0, 1),
     1200,
 )
-STEPPED = (0.9, 1.0, 1.1, 1.2)  # loads at which the mix is looked at service by service
+STEPPED = (0.9, 1.0, 1.04, 1.06, 1.08, 1.1, 1.2)  # loads at which the mix is looked at class by class
 SHAREGPT = Setting(
     "sharegpt",
     "ShareGPT lengths, OPT-13B on A100 with 12 GB of KV",
