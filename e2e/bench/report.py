@@ -1,7 +1,7 @@
 """Result pages: Markdown with tables and pictures, beside the JSON in `e2e/bench/results`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from e2e.bench.intervals import Estimate
@@ -38,6 +38,26 @@ def text(cell: Cell) -> str:
     if isinstance(cell, int) or abs(cell) >= 1000:
         return f"{cell:,.0f}"
     return f"{cell:.3g}"
+
+
+def claims(
+    told: Mapping[str, tuple[str, str]],
+    paper: Mapping[str, tuple[float, float]],
+    got: Mapping[str, float],
+) -> str:
+    """A paper's claims beside what comes out here: `told` has each in words, and why it differs.
+
+    `paper` has their lowest and highest figures; `got` has NAME, or NAME_least and NAME_most.
+    """
+    rows = []
+    for name, (claim, why) in told.items():
+        ours = [got[name]] if name in got else [got[f"{name}_least"], got[f"{name}_most"]]
+        rows.append((claim, _range(paper[name], "g"), _range(ours, ".2f"), why))
+    return table(("claim", "paper", "simulated here", "why it differs"), rows)
+
+
+def _range(ends: Sequence[float], form: str) -> str:
+    return " to ".join(dict.fromkeys(f"{end:{form}}" for end in ends))
 
 
 def picture(path: Path, caption: str) -> str:
