@@ -46,7 +46,8 @@ def commit() -> str:
     """The tree's commit, with `+changes` when tracked files differ from it, or `unknown` outside git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":!e2e/bench/results")
+        places = (":/", ":(top,exclude)e2e/bench/results")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", *places)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+changes" if changed else "")
