@@ -36,7 +36,7 @@ class Part:
     offset: int
 
 
-PARTS: Mapping[str, Part] = {"chat": Part(every=2, offset=0), "code": Part(every=5, offset=1)}
+PARTS: Mapping[str, Part] = {"chat": Part(every=3, offset=0), "code": Part(every=7, offset=1)}
 
 
 def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
