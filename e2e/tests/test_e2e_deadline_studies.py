@@ -53,7 +53,7 @@ def test_the_study_of_econoserve(tmp_path):
     assert {f"{name}{end}" for name in econoserve.PAPER for end in ("", "_paper_low")} < figures[
         "claims"
     ].keys()
-    assert econoserve_page.WHY.keys() == econoserve.PAPER.keys()
+    assert econoserve_page.CLAIMS.keys() == econoserve.PAPER.keys()
     page = econoserve_page.write(runs, tmp_path).read_text()
     assert "Simulated: no GPU ran" in page
     assert "synthetic Alpaca" in page
