@@ -31,7 +31,7 @@ class FakeView:
     """`admit` does what the engine does with a request that it takes from a plan.
 
     `targets_of` and `outputs` are by request id; a request that is not there gets `default_targets`, and
-    `max_tokens` for its output.
+    `max_tokens` for its output. `targets_asked` counts, for tests of what a policy's step costs.
     """
 
     waiting: list[FakeRequest] = field(default_factory=list)
@@ -44,8 +44,10 @@ class FakeView:
     default_targets: Targets = NO_TARGETS
     targets_of: dict[str, Targets] = field(default_factory=dict)
     outputs: dict[str, float] = field(default_factory=dict)
+    targets_asked: int = 0
 
     def targets(self, request: FakeRequest) -> Targets:
+        self.targets_asked += 1
         return self.targets_of.get(request.request_id, self.default_targets)
 
     def predicted_output(self, request: FakeRequest) -> float:

@@ -60,34 +60,24 @@ def test_selections_and_order_of_arrival():
     assert planned(view, ordering=False)[2] == ["a", "b", "c"]
 
 
-class Counting(FakeView):
-    """Counts what a policy asks for beyond the requests themselves."""
-
-    asked = 0
-
-    def targets(self, request):
-        Counting.asked += 1
-        return super().targets(request)
-
-
 def test_a_step_looks_at_a_bounded_number_of_requests_however_many_join_or_are_late_at_once():
-    view = Counting(default_targets=TTFT)
+    view = FakeView(default_targets=TTFT)
     view.waiting = [waits(str(place), 900 - place) for place in range(500)]
     policy = accelgen.compose(accelgen.Params(), view.limits, fixed_budget(1000))
     for request in view.waiting:
         policy.add(request)
 
     def look():
-        Counting.asked = 0
+        view.targets_asked = 0
         ranked = list(policy.plan(view).admitted)
         assert sorted(map(id, ranked)) == sorted(map(id, view.waiting))
         return ranked
 
     assert look()[-50:] == view.waiting[-50:]  # as they joined
-    assert 0 < Counting.asked <= 3 * PLACED
-    while Counting.asked:
+    assert 0 < view.targets_asked <= 3 * PLACED
+    while view.targets_asked:
         ranked = look()
-        assert Counting.asked <= 3 * PLACED
+        assert view.targets_asked <= 3 * PLACED
     assert ranked == list(reversed(view.waiting))
     view.now = 2.0  # all are late
     hopeless = [policy.gauges()[1]]

@@ -98,18 +98,8 @@ def test_the_pace_is_that_of_steps_in_which_somebody_runs():
     assert pace.seconds == 0.5
 
 
-class Counting(FakeView):
-    """Counts what a policy asks for beyond the requests themselves."""
-
-    asked = 0
-
-    def targets(self, request):
-        Counting.asked += 1
-        return super().targets(request)
-
-
 def test_a_step_places_a_bounded_number_of_requests_however_many_join_or_miss_their_deadline_at_once():
-    limits, view = LIMITS, Counting()
+    limits, view = LIMITS, FakeView()
     queue = TaskQueue(by_footprint(LENGTHS), Deadlines(Pace()), 0, limits)
     requests = [FakeRequest(str(place), 0.0, 1000 - place, max_tokens=10) for place in range(500)]
     for request in requests:
@@ -117,10 +107,10 @@ def test_a_step_places_a_bounded_number_of_requests_however_many_join_or_miss_th
         queue.add(request)
 
     def look():
-        Counting.asked = 0
+        view.targets_asked = 0
         ranked = list(queue.ranked(view))
         assert sorted(map(id, ranked)) == sorted(map(id, requests))
-        assert Counting.asked <= 2 * PLACED
+        assert view.targets_asked <= 2 * PLACED
         return ranked
 
     ranked = look()
@@ -132,4 +122,4 @@ def test_a_step_places_a_bounded_number_of_requests_however_many_join_or_miss_th
     view.now = 6.0  # all are late
     for _ in range(len(requests) // PLACED + 2):
         assert look() == list(reversed(requests))
-    assert Counting.asked == 0
+    assert view.targets_asked == 0

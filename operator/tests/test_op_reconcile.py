@@ -42,6 +42,17 @@ def conditions(memory):
     return {c["type"]: (c["status"], c["reason"]) for c in found}
 
 
+async def with_engine():
+    """A settled service with one engine, which runs its policy."""
+    memory = with_service()
+    running = await settle(memory)
+    memory.store(pod("a"))
+    running.cache.put(memory.objects["Pod", "a"])
+    running.engines.said = {"a": report(hash_of(body()))}
+    await running.reconcile(KEY)
+    return memory, running
+
+
 async def test_it_settles_and_writes_nothing_more():
     memory = with_service()
     running = await settle(memory)
@@ -52,12 +63,7 @@ async def test_it_settles_and_writes_nothing_more():
 
 
 async def test_who_begins_to_lead_writes_nothing_before_and_after_engines_are_asked():
-    memory = with_service()
-    running = await settle(memory)
-    memory.store(pod("a"))
-    running.cache.put(memory.objects["Pod", "a"])
-    running.engines.said = {"a": report(hash_of(body()))}
-    await running.reconcile(KEY)
+    memory, running = await with_engine()
     assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
     memory.writes.clear()
     fresh = operator(memory)
@@ -137,12 +143,7 @@ def generation_of(memory, kind):
 
 
 async def test_a_change_that_was_not_carried_out_is_not_told_as_applied():
-    memory = with_service()
-    running = await settle(memory)
-    memory.store(pod("a"))
-    running.cache.put(memory.objects["Pod", "a"])
-    running.engines.said = {"a": report(hash_of(body()))}
-    await running.reconcile(KEY)
+    memory, running = await with_engine()
     assert generation_of(memory, "PolicyApplied") == 1
 
     update(memory, scheduling={"policy": "LARRY"})

@@ -22,7 +22,7 @@ from headrace_operator.rollout import deployment_condition, stuck
 # Conditions about what the operator makes of the spec, not about what it has made.
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
 
-_HOLDS = {"True": True, "False": False, "Unknown": None}
+_STATES = {True: "True", False: "False", None: "Unknown"}
 
 # A pod's problem that comes first here is the one that the service's Ready condition tells.
 _GRAVEST_FIRST = (
@@ -81,8 +81,9 @@ def status(
         Condition.DEGRADED: _degraded(live, observed, failure),
     }
     policy = _policy(document, observed)
-    if policy and _unasked(subject, observed) and (before := _policy_before(subject, policy)):
-        policy = before
+    if policy and _unasked(subject, policy, observed):
+        applied = subject.previous["policy"].get("appliedReplicas", 0)
+        policy = policy.model_copy(update={"applied_replicas": applied})
         verdicts |= _verdicts_before(subject, degraded=verdicts[Condition.DEGRADED].holds is True)
     return ServiceStatus(
         observed_generation=subject.generation,
@@ -263,33 +264,28 @@ def _policy(document: PolicyDocument | None, observed: Observed) -> PolicyStatus
     )
 
 
-def _unasked(subject: Subject, observed: Observed) -> bool:
-    """Whether a sidecar has neither answered nor failed to yet, of as many ready pods as were told of.
+def _unasked(subject: Subject, policy: PolicyStatus, observed: Observed) -> bool:
+    """Whether a sidecar has neither answered nor failed to yet, of what was told of: policy and ready pods.
 
     So it is for seconds after an operator begins to lead. What was told of engines then stays: to call every
     policy unconfirmed and then confirmed would be two writes and two events for each service. A pod more is
     news, and not confirmed.
     """
-    if subject.previous.get("readyReplicas") != len(observed.ready):
+    before: Raw = subject.previous.get("policy") or {}
+    told = before.get("hash"), subject.previous.get("readyReplicas")
+    if told != (policy.hash, len(observed.ready)):
         return False
     return any(observed.report(pod) == Report() for pod in observed.ready)
-
-
-def _policy_before(subject: Subject, policy: PolicyStatus) -> PolicyStatus | None:
-    """What was told of the policy, if it is still the one in force."""
-    before: Raw = subject.previous.get("policy") or {}
-    if before.get("hash") != policy.hash:
-        return None
-    return policy.model_copy(update={"applied_replicas": before.get("appliedReplicas", 0)})
 
 
 def _verdicts_before(subject: Subject, *, degraded: bool) -> dict[Condition, Verdict]:
     """What was told of engines; not of `Degraded`, if what is seen now says that it holds."""
     kinds = {Condition.POLICY_APPLIED} if degraded else {Condition.POLICY_APPLIED, Condition.DEGRADED}
     known = {str(reason) for reason in Reason}
+    holds = {state: holds for holds, state in _STATES.items()}
     return {
         Condition(told["type"]): Verdict(
-            _HOLDS[told["status"]], Reason(told["reason"]), told.get("message", "")
+            holds[told["status"]], Reason(told["reason"]), told.get("message", "")
         )
         for told in subject.previous.get("conditions") or ()
         if told["type"] in kinds and told["reason"] in known
@@ -298,7 +294,7 @@ def _verdicts_before(subject: Subject, *, degraded: bool) -> dict[Condition, Ver
 
 def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) -> StatusCondition:
     """The condition as written; its transition time moves only with its status."""
-    state = next(state for state, holds in _HOLDS.items() if holds is verdict.holds)
+    state = _STATES[verdict.holds]
     before: Raw = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
     since = before["lastTransitionTime"] if before.get("status") == state else now
     current = subject.acted or kind in _OF_THIS_PASS
