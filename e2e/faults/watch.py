@@ -62,7 +62,7 @@ class Stream:
                 await self._send(GONE)
                 return False
             case Cut(orderly):
-                await self._send(line[: len(line) // 2])
+                await self.send(line[: len(line) // 2])  # what is held back is lost with the connection
                 if not orderly:
                     raise BrokenError
                 return False

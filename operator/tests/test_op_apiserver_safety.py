@@ -5,7 +5,7 @@ from op_desk import Desk
 from op_kube import eventually, llmservice, ok
 from op_process import Operator
 
-from e2e.faults import Proxy
+from e2e.faults import Cut, Proxy, Rule, Status
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
@@ -90,3 +90,17 @@ def test_an_operator_that_starts_in_an_outage_waits_for_its_end(crd, kube, tmp_p
             eventually(lambda: kube.get("deployments", "chat"))
         finally:
             operator.stop()
+
+
+def test_a_watch_that_brings_nonsense_ends_the_operator_for_another_start(crd, kube, tmp_path):
+    """Whatever kopf's tasks still wait for: an operator that watches no more must not seem to be at work."""
+    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token) as proxy:
+        config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
+        operator = Operator(crd, tmp_path / "log", KUBECONFIG=config).wait()
+        others = Rule(Status(429), lambda call: call.watch and not call.path.endswith("/llmservices"))
+        with proxy.rule(Rule(Cut(orderly=True))), proxy.rule(others):
+            kube.start()
+            assert operator.process.wait(30) == 1
+    log = (tmp_path / "log").read_text()
+    assert "JSONDecodeError" in log
+    assert "cut off" not in log

@@ -7,9 +7,10 @@ import logging
 import os
 import socket
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -35,6 +36,8 @@ from headrace_operator.workqueue import WorkQueue
 _IDENTITY: Any = FIELD_MANAGER
 _PASSING = {0, 429}  # codes of an outage, besides 5xx
 _LOOK_AGAIN = 5.0  # seconds
+_ENDING = 20.0  # seconds; the kubelet waits for 30
+_CANCEL_AGAIN = 0.3  # seconds; less than kopf waits between two watches
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +69,8 @@ async def operate(settings: Settings) -> None:
             for body in cache.services():  # all are looked at when this replica leads again
                 queue.add(key_of(body))
 
-        watches = kopf.operator(
+        # Not `kopf.operator`: when a watch fails, that cancels our tasks too and waits for others for ever.
+        watches = await kopf.spawn_tasks(
             registry=_registry(cache, queue),
             standalone=True,
             identity=_IDENTITY,
@@ -74,20 +78,41 @@ async def operate(settings: Settings) -> None:
             namespaces=settings.watch_namespaces,
             ready_flag=ready,
         )
-        await _until_one_ends(watches, lead(lease, cluster, workers.start, stop))
+        leading = asyncio.create_task(lead(lease, cluster, workers.start, stop), name="lead")
+        try:
+            await _until_one_ends([leading, *watches])
+        finally:
+            await _end(leading, watches)
 
 
-async def _until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run them side by side; when one ends or fails, so does all."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
+async def _until_one_ends(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Run until one of them ends; raises what it failed with."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+async def _end(leading: asyncio.Task[None], watches: Collection[asyncio.Task[None]]) -> None:
+    """Give up the Lease, end kopf, then whatever is left of it; after a while, end the process."""
+    cut_off = threading.Timer(_ENDING, _cut_off)
+    cut_off.daemon = True
+    cut_off.start()
+    leading.cancel()
+    await asyncio.wait([leading])
+    for task in watches:
+        task.cancel()
+    await asyncio.wait(watches)
+    # A watch that is cancelled together with what would pause it takes that for a pause, and goes on.
+    while left := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(left, timeout=_CANCEL_AGAIN)
+
+
+def _cut_off() -> None:
+    """End the process: one that watches no more must not seem to be at work, whatever it still waits for."""
+    logger.error("not ended after %.0f s: cut off", _ENDING)
+    os._exit(1)
 
 
 def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:
