@@ -1,5 +1,6 @@
 """An operator without its watches: the test says what it has seen of a real API server, and when it dies."""
 
+import asyncio
 import dataclasses
 import time
 
@@ -20,6 +21,7 @@ from headrace_operator.resync import resync
 from headrace_operator.workqueue import WorkQueue
 
 SELECTOR = f"{names.MANAGED_BY}={names.MANAGER}"
+_STILL = 0.2  # seconds; controllers that have something to do take less for each step
 _MADE_BY_SERVER = {"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields"}
 _TOLD_BY_OTHERS = {names.APPLIED_HASH, "deployment.kubernetes.io/revision"}  # the hash covers the owner's uid
 
@@ -101,6 +103,7 @@ class Desk:
         self.api, self.key = api, Key(namespace, name)
         self.wire = Wire(api)
         self.operator = None
+        self._looked = None  # what was seen of the Deployment last
         self.now = 0.0  # each reconcile comes late enough for everything that waits
 
     async def everything(self):
@@ -161,11 +164,18 @@ class Desk:
             assert time.monotonic() < deadline, f"it does not settle: {self.wire.calls[-12:]}"
 
     async def _calm(self):
-        """Whether the cluster's own controllers have made what the Deployment asks for."""
+        """Whether the cluster's own controllers have done what the Deployment asks for, it seems.
+
+        A rollout whose pods never become ready may stop anywhere: so it counts that nothing moves.
+        """
         live = await self.api.read("Deployment", self.key.namespace, self.key.name)
         if live is None:
             return True
-        seen = live.get("status", {}).get("observedGeneration") == live["metadata"]["generation"]
+        before, self._looked = self._looked, (live["metadata"]["generation"], live.get("status", {}))
+        if self._looked != before:
+            await asyncio.sleep(_STILL)
+            return False
+        seen = live["status"].get("observedGeneration") == live["metadata"]["generation"]
         return seen and live["status"].get("replicas", 0) == live["spec"]["replicas"]
 
     async def snapshot(self):
