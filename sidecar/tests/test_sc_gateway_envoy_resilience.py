@@ -1,6 +1,7 @@
 """Real Envoy, real picker: streams, and what clients see when the picker or engines come and go."""
 
 import asyncio
+import time
 
 import pytest
 from sc_gateway_rig import chat, posted, until
@@ -103,6 +104,18 @@ async def test_a_dead_engine_is_passed_over(rig, session):
     for _ in range(20):
         assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
     assert len(engines[1].served) == 20
+
+
+async def test_idle_connections_end_before_the_engine_ends_them(rig, session):
+    """vLLM's server closes what was idle for five seconds; a request that is on its way then is lost."""
+    engine = await rig.engine(1)
+    await rig.apply(session, {rig.config("chat"): [engine]})
+    assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+    answered = time.monotonic()
+    server = engine.runners[0].server
+    assert server.connections
+    await until(lambda: not server.connections, "Envoy closes its connection")
+    assert 1.0 < time.monotonic() - answered < 4.5
 
 
 async def test_a_hung_engine_gets_nothing_new_until_it_steps_again(rig, session):

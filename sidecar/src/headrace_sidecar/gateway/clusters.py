@@ -6,6 +6,7 @@ from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2
 from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2
+from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 from google.protobuf import any_pb2, message
 
 from headrace_sidecar.gateway import names
@@ -34,6 +35,7 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
         common_lb_config={"healthy_panic_threshold": {"value": 1}},
         ignore_health_on_host_removal=True,
         outlier_detection=_OUTLIERS,
+        typed_extension_protocol_options={_PROTOCOL: _packed(_HTTP)},
         circuit_breakers={
             "thresholds": [
                 {
@@ -76,6 +78,12 @@ def _packed(inner: message.Message) -> any_pb2.Any:
     return outer
 
 
+_PROTOCOL = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+# vLLM closes a connection that was idle for 5 s, and what is sent right then is lost: so Envoy is first.
+_HTTP = http_protocol_options_pb2.HttpProtocolOptions(
+    explicit_http_config={"http_protocol_options": {}},
+    common_http_protocol_options={"idle_timeout": {"seconds": 3}},
+)
 # An engine that refuses connections, or answers 502 to 504 thrice in a row, rests for five seconds at a time.
 # Other 5xx are answers to a prompt and say nothing about the engine.
 _OUTLIERS = outlier_detection_pb2.OutlierDetection(
