@@ -105,10 +105,14 @@ class Cluster:
 
     def enter(self) -> list[str]:
         """Give the command prefix that runs a program inside the cluster's namespaces."""
+        return [*self.network(), "--pid", "--mount", f"--wd={REPOSITORY}"]
+
+    def network(self) -> list[str]:
+        """Give the command prefix that runs a program in the cluster's network, and else as it is."""
         first = remains.first_process(self.state)
         if first is None:
             raise RuntimeError(f"cluster {self.name} is not up: run `python -m e2e.cluster up`")
-        return ["nsenter", "--target", str(first), "--pid", "--net", "--mount", f"--wd={REPOSITORY}"]
+        return ["nsenter", "--target", str(first), "--net"]
 
     def kill(self, component: str) -> None:
         """SIGKILL for one of the node's own programs (`kubelet`, `kube-apiserver`, …); it starts again."""

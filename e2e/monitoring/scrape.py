@@ -4,7 +4,7 @@ The targets are given, with the labels that Kubernetes' discovery would have fou
 relabelings make of those labels is what Prometheus makes of them. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """Where a pod that is not in a cluster listens, and what discovery would say of it."""
+    """Where a pod listens, and what discovery says of it."""
 
     address: str  # host:port of the port that the monitor names
     namespace: str
@@ -26,6 +26,19 @@ def of_pods(monitor: Manifest, pods: Iterable[Pod], interval: str) -> dict[str, 
     """The scrape configuration of a monitor's one endpoint, for these pods."""
     targets = [{"targets": [pod.address], "labels": _discovered(pod)} for pod in pods]
     return {**_common(monitor, interval), "static_configs": targets}
+
+
+def discovered(monitor: Manifest, pods: Iterable[Manifest]) -> Iterator[Pod]:
+    """What a monitor finds among a cluster's pods: each container with the port that it names."""
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    for pod in pods:
+        metadata, spec = pod["metadata"], pod["spec"]
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            for port in container.get("ports", ()):
+                if port.get("name") == endpoint["port"]:
+                    address = f"{pod['status']['podIP']}:{port['containerPort']}"
+                    labels = metadata.get("labels", {})
+                    yield Pod(address, metadata["namespace"], metadata["name"], container["name"], labels)
 
 
 def _common(monitor: Manifest, interval: str) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """A real Prometheus process on loopback, with its data in a temporary folder."""
 
+import contextlib
 import math
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,13 +22,17 @@ Series = dict[str, Any]  # {"metric": labels, "value" or "values": …}
 
 
 class Prometheus:
-    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log."""
+    """Entering starts it and waits until it is ready; leaving ends it. Its log is `folder`/prometheus.log.
+
+    `network` is the command prefix of another network namespace, whose pods it scrapes from there.
+    """
 
     def __init__(
         self,
         folder: Path,
         scrape_configs: Sequence[Mapping[str, Any]],
         rules: Sequence[Path] = (),
+        network: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._config = {
@@ -34,25 +40,31 @@ class Prometheus:
             "scrape_configs": [*scrape_configs],
             "rule_files": [str(rule) for rule in rules],
         }
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.url = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._network = network
+        self._stack = contextlib.ExitStack()
+        self._listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self._address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"http://{self._address}"
 
     def __enter__(self) -> Self:
         config = self._folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        command = [
+        if self._network:
+            host, _, port = self._address.partition(":")
+            descriptor = self._listener.fileno()
+            forward = (sys.executable, "-m", "e2e.cluster.forward", host, port, str(descriptor))
+            self._start(*forward, pass_fds=[descriptor])
+        self._listener.close()
+        prometheus = self._start(
             str(PROMETHEUS),
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'data'}",
-            f"--web.listen-address={self.url.removeprefix('http://')}",
-        ]
-        with (self._folder / "prometheus.log").open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            f"--web.listen-address={self._address}",
+        )
         deadline = time.monotonic() + 60
         while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__(None, None, None)
+            if prometheus.poll() is not None or time.monotonic() > deadline:
+                self._stack.close()
                 raise RuntimeError((self._folder / "prometheus.log").read_text()[-3000:])
             time.sleep(0.1)
         return self
@@ -60,9 +72,7 @@ class Prometheus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(30)
+        self._stack.close()
 
     def query(self, expression: str) -> list[Series]:
         """The series that an expression gives now; raises ValueError for a wrong one."""
@@ -86,6 +96,14 @@ class Prometheus:
         if body["status"] != "success":
             raise ValueError(f"{parameters}: {body['error']}")
         return body["data"]
+
+    def _start(self, *command: str, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """A process that ends with the block."""
+        with (self._folder / "prometheus.log").open("ab") as log:
+            process = subprocess.Popen([*self._network, *command], stdout=log, stderr=log, pass_fds=pass_fds)
+        self._stack.callback(process.wait, 30)
+        self._stack.callback(process.terminate)
+        return process
 
     def _ready(self) -> bool:
         try:
