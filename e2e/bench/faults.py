@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from e2e.bench import faults_plan, results
 from e2e.bench.faults_cluster import Inventory, Scene, damage, until
-from e2e.bench.faults_judge import Away, Damage, Figures, Kill, Outage, broken, figures, lost
+from e2e.bench.faults_judge import Away, Damage, Figures, Kill, Outage, Record, broken, figures, lost
 from e2e.bench.faults_load import Load
 from e2e.bench.faults_plan import Step
 from e2e.cluster.cluster import Cluster
@@ -52,6 +52,7 @@ class Campaign:
     away: Away | None = None
     outage: Outage | None = None
     _changes: int = 0
+    _told: set[Record] = field(default_factory=set)  # lost requests
     _seen: Inventory | None = None
 
     def kill_parts(self, plan: Sequence[Step]) -> None:
@@ -100,7 +101,7 @@ class Campaign:
         self.steps.say(
             f"  API server away for {seconds:.0f} s: {asked:.0f} requests, healed in {healed:.1f} s"
         )
-        self._tell_lost(began)
+        self._tell_lost()
 
     def figures(self) -> Figures:
         """All of it in numbers."""
@@ -116,12 +117,19 @@ class Campaign:
         gone = "" if kill.noticed is None else f", endpoint gone in {kill.noticed - kill.at:.2f} s"
         back, healed = kill.back - kill.at, kill.healed - kill.at
         self.steps.say(f"  {told}: back in {back:.1f} s, healed in {healed:.1f} s{gone}")
-        self._tell_lost(kill.at)
+        self._tell_lost()
 
-    def _tell_lost(self, since: float) -> None:
-        late = [record for record in self.load.records if record.ended >= since]
-        for record in lost(late, self.kills):
+    def _tell_lost(self) -> None:
+        """What was lost since the last time, and how the cluster's parts are now."""
+        new = [record for record in lost(self.load.records, self.kills) if record not in self._told]
+        self._told.update(new)
+        for record in new:
             self.steps.say(f"    lost: {record}")
+        if new:
+            for line in self.scene.kube(
+                "get", "pods,nodes", "-n", SYSTEM_NAMESPACE, "-o", "wide"
+            ).splitlines():
+                self.steps.say(f"    {line}")
 
     def _look(self, killed: int = 0) -> None:
         """Compare what there is with what was there before; `killed` engines were to restart."""
