@@ -1,8 +1,10 @@
 """The cache: newest wins, deletions of an old incarnation do not hide a new one."""
 
+from random import Random
+
 from op_world import body, pod
 
-from headrace_operator.api import Key
+from headrace_operator.api import Key, key_of, served_name_of
 from headrace_operator.cache import Cache
 
 KEY = Key("llm", "chat")
@@ -60,3 +62,23 @@ def test_what_was_deleted_is_not_brought_back_by_what_comes_late():
     assert cache.pods(KEY) == []
     cache.put(version(pod("a"), 13, labels=labels))  # it had only lost the labels for a while
     assert len(cache.pods(KEY)) == 1
+
+
+def test_a_services_name_finds_it_as_long_as_it_has_it():
+    cache, dice = Cache(), Random(1)
+    keys = [Key(namespace, name) for namespace in "ab" for name in "xyz"]
+    wanted = ["m", "n", "a/x", "x"]
+    for number in range(1, 300):
+        key = dice.choice(keys)
+        metadata = {"namespace": key.namespace, "name": key.name, "uid": f"{key}-{number // 40}"}
+        service = {"kind": "LLMService", "metadata": {**metadata, "resourceVersion": str(number)}}
+        service["spec"] = {"model": {"servedName": dice.choice(wanted)}}
+        (cache.drop if dice.random() < 0.3 else cache.put)(service)
+        for name in (*wanted, "b/z"):
+            claiming = [key_of(each) for each in cache.claiming(name)]
+            assert len(claiming) == len(set(claiming))
+            assert set(claiming) == {
+                key_of(each)
+                for each in cache.services()
+                if served_name_of(each) == name or str(key_of(each)) == name
+            }

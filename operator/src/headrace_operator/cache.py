@@ -8,11 +8,11 @@ does one bring back what was deleted after it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import KIND, Key, key_of
+from headrace_operator.api import KIND, Key, key_of, served_name_of
 
 Body = dict[str, Any]
 Name = tuple[str, str]  # kind, name
@@ -25,6 +25,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._services: dict[Key, Body] = {}
+        self._named: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in requests
         self._belongings: defaultdict[Key, dict[Name, Body]] = defaultdict(dict)
         self._deleted: dict[str, int] = {}  # uid → version, the latest last
 
@@ -36,7 +37,9 @@ class Cache:
             return key
         if body["kind"] == KIND:
             if not _older(body, self._services.get(key)):
+                self._forget_name(key)
                 self._services[key] = body
+                self._named[served_name_of(body)][key] = None
         elif not _older(body, self._belongings[key].get(_name(body))):
             self._belongings[key][_name(body)] = body
         return key
@@ -50,11 +53,21 @@ class Cache:
         name = key if body["kind"] == KIND else _name(body)
         known = place.get(name)
         if known and known["metadata"]["uid"] == body["metadata"]["uid"]:
+            if body["kind"] == KIND:
+                self._forget_name(key)
             del place[name]
         self._bury(body)
         if not self._belongings[key]:
             del self._belongings[key]
         return key
+
+    def _forget_name(self, key: Key) -> None:
+        known = self._services.get(key)
+        if known is not None:
+            name = served_name_of(known)
+            del self._named[name][key]
+            if not self._named[name]:
+                del self._named[name]
 
     def _bury(self, body: Body) -> None:
         """An event or an answer that comes late must not bring it back; one newer than its end may."""
@@ -74,6 +87,13 @@ class Cache:
     def services(self) -> Iterable[Body]:
         """All LLMServices."""
         return self._services.values()
+
+    def claiming(self, name: str) -> Iterator[Body]:
+        """The LLMServices that may have a claim to a model name: they serve it or are called so."""
+        keys = dict(self._named.get(name, {}))
+        namespace, _, service = name.partition("/")
+        keys[Key(namespace, service)] = None
+        return (self._services[key] for key in keys if key in self._services)
 
     def owned(self, key: Key) -> list[Body]:
         """Owned objects of a service, pods not included."""

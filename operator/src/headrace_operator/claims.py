@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import Key, LLMService, Reason, key_of, parse
+from headrace_operator.api import Key, LLMService, Reason, key_of, parse, served_name_of
 from headrace_operator.errors import RefusedError
 
 
@@ -46,15 +46,15 @@ def stronger_claim(name: str, service: LLMService, others: Iterable[LLMService])
 
 def rivals(body: Mapping[str, Any], bodies: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
     """Other services with the same served name: what this one does decides whether they have it."""
-    name = _served_name(body)
+    name = served_name_of(body)
     for other in bodies:
         key = key_of(other)
-        if key != key_of(body) and _served_name(other) == name:
+        if key != key_of(body) and served_name_of(other) == name:
             yield key
 
 
 class Claimants:
-    """The other services, parsed once per generation: every reconcile looks at all of them."""
+    """The other services, parsed once per generation."""
 
     def __init__(self) -> None:
         self._parsed: dict[Key, tuple[str, int, LLMService | None]] = {}
@@ -84,12 +84,6 @@ def _parse_or_none(body: Mapping[str, Any]) -> LLMService | None:
         return parse(body)
     except RefusedError:
         return None
-
-
-def _served_name(body: Mapping[str, Any]) -> str:
-    """As in LLMService, of a body that may not be valid."""
-    model = (body.get("spec") or {}).get("model") or {}
-    return str(model.get("servedName") or body["metadata"]["name"])
 
 
 def _seniority(service: LLMService) -> tuple[str, str, str]:

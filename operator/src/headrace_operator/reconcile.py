@@ -85,7 +85,7 @@ class Reconciler:
         """
         observed = self._observe(service.key)
         try:
-            check(service, self._others(service.key), self.settings)
+            check(service, self._others(service.key, service.served_name), self.settings)
         except RefusedError:
             if not service.paused:
                 await self._yield_names(service, observed)
@@ -113,14 +113,14 @@ class Reconciler:
         models = owned_models(service)
         if asked:
             return models
-        return [model for model in models if not stronger_claim(model, service, self._others(service.key))]
+        return [model for model in models if not self._lost(model, service)]
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
         live = observed.objects.get(("ConfigMap", names.gateway_config_map(service.key)))
         if live is None:
             return
-        lost = [m for m in models_of(live) if stronger_claim(m, service, self._others(service.key))]
+        lost = [model for model in models_of(live) if self._lost(model, service)]
         if lost:
             action = Apply(without_models(service, live, lost), creates=False)
             await carry_out(service, [action], self.cluster, self.cache)
@@ -175,8 +175,13 @@ class Reconciler:
     def _observe(self, key: Key) -> Observed:
         return observe(self.cache.owned(key), self.cache.pods(key), self.engines.reports(key))
 
-    def _others(self, key: Key) -> Iterator[LLMService]:
-        return self._claimants.others(key, self.cache.services())
+    def _lost(self, model: str, service: LLMService) -> bool:
+        """Whether a name is another's."""
+        return stronger_claim(model, service, self._others(service.key, model)) is not None
+
+    def _others(self, key: Key, model: str) -> Iterator[LLMService]:
+        """Services but this one that may claim a name."""
+        return self._claimants.others(key, self.cache.claiming(model))
 
     async def stand_by(self) -> None:
         """Another replica writes from now on: what only a writer needs is let go."""

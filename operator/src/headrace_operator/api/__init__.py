@@ -15,6 +15,7 @@ from headrace_operator.api.service import (
     key_of,
     parse,
     policy_document,
+    served_name_of,
     slo_document,
 )
 from headrace_operator.api.status import PolicyStatus, ServiceStatus, StatusCondition
@@ -38,5 +39,6 @@ __all__ = [
     "key_of",
     "parse",
     "policy_document",
+    "served_name_of",
     "slo_document",
 ]

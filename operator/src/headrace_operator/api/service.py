@@ -99,6 +99,12 @@ def key_of(body: Mapping[str, Any]) -> Key:
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
+def served_name_of(body: Mapping[str, Any]) -> str:
+    """As `LLMService.served_name`, of a raw body that may not be valid."""
+    model = (body.get("spec") or {}).get("model") or {}
+    return str(model.get("servedName") or body["metadata"]["name"])
+
+
 def is_paused(metadata: Mapping[str, Any]) -> bool:
     """Whether the object's annotation asks the operator to leave it alone."""
     return (metadata.get("annotations") or {}).get(PAUSED) == "true"
