@@ -43,6 +43,19 @@ def dashboards() -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(FILES.glob("dashboards/*.json"))}
 
 
+def asked(namespace: str, service: str) -> Iterator[Query]:
+    """Every query of every dashboard, of one service and all its pods; rates are over five minutes."""
+    values = {
+        "__rate_interval": "5m",
+        "datasource": "prometheus",
+        "namespace": namespace,
+        "service": service,
+        "pod": ".*",
+    }
+    for name, document in dashboards().items():
+        yield from of_dashboard(name, document, values)
+
+
 def of_dashboard(name: str, document: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[Query]:
     """Its panels' queries, with the variables filled in; also those that give the variables their values."""
     for variable in document["templating"]["list"]:

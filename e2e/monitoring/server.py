@@ -42,24 +42,23 @@ class Prometheus:
         }
         self._network = network
         self._stack = contextlib.ExitStack()
-        self._listener = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        self._address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.url = f"http://{self._address}"
+        self.url = ""  # once it is entered
 
     def __enter__(self) -> Self:
         config = self._folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        if self._network:
-            host, _, port = self._address.partition(":")
-            descriptor = self._listener.fileno()
-            forward = (sys.executable, "-m", "e2e.cluster.forward", host, port, str(descriptor))
-            self._start(*forward, pass_fds=[descriptor])
-        self._listener.close()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            host, port = listener.getsockname()
+            if self._network:
+                descriptor = listener.fileno()
+                forward = ("-m", "e2e.cluster.forward", host, str(port), str(descriptor))
+                self._start(sys.executable, *forward, pass_fds=[descriptor])
+        self.url = f"http://{host}:{port}"
         prometheus = self._start(
             str(PROMETHEUS),
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'data'}",
-            f"--web.listen-address={self._address}",
+            f"--web.listen-address={host}:{port}",
         )
         deadline = time.monotonic() + 60
         while not self._ready():

@@ -16,13 +16,6 @@ from e2e.monitoring.server import Prometheus, unanswered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
-VALUES = {
-    "__rate_interval": "5m",
-    "datasource": "prometheus",
-    "namespace": NAMESPACE,
-    "service": "chat",
-    "pod": ".*",
-}
 SECONDS = 8.0  # of the demo's load under each policy
 TROUBLE = {
     "gateway, 5xx of engines, by service",
@@ -62,13 +55,8 @@ async def load(stage):
 async def test_every_panel_has_an_answer_while_the_demo_runs(stage, tmp_path):
     configs = list(scrape_configs(stage.kube))
     assert all(config["static_configs"] for config in configs), configs
-    asked = [
-        query
-        for name, document in queries.dashboards().items()
-        for query in queries.of_dashboard(name, document, VALUES)
-    ]
     with Prometheus(tmp_path, configs, [queries.RULES], Cluster().network()) as prometheus:
         assert await load(stage) == []
         stage.until(lambda: {t["health"] for t in prometheus.targets()} == {"up"}, 30, "all is scraped")
-        silent = {query.where for query in unanswered(prometheus, asked)}
+        silent = {query.where for query in unanswered(prometheus, queries.asked(NAMESPACE, "chat"))}
     assert silent <= TROUBLE, silent - TROUBLE

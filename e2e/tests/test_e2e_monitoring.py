@@ -8,7 +8,6 @@ from e2e.cluster.places import REPOSITORY
 from e2e.monitoring import queries
 from e2e.monitoring.scrape import Pod, of_pods
 
-VALUES = {"__rate_interval": "5m", "namespace": "llm", "service": "chat", "pod": ".*"}
 # Of every target, and of every process that prometheus_client describes.
 TARGET = {"namespace", "service", "pod", "instance", "container", "job"}
 PROCESS = {"process_resident_memory_bytes": set(), "process_cpu_seconds_total": set()}
@@ -30,10 +29,7 @@ MONITOR = {
 
 
 def asked():
-    for name, document in queries.dashboards().items():
-        yield from queries.of_dashboard(name, document, VALUES)
-    for rule in queries.alerts():
-        yield queries.Query(rule["alert"], rule["expr"])
+    return queries.asked("llm", "chat")
 
 
 def anchors(page):

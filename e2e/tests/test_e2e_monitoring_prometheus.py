@@ -34,13 +34,6 @@ import sc_gateway_rig  # noqa: E402
 pytestmark = [pytest.mark.apiserver, pytest.mark.envoy, pytest.mark.timeout(300)]
 
 INTERVAL = "1s"
-VALUES = {
-    "__rate_interval": "5m",  # all of this test, however late a query is asked
-    "datasource": "prometheus",
-    "namespace": "llm",
-    "service": "chat",
-    "pod": ".*",
-}
 MONITORING = {"podMonitors": {"enabled": True}, "rules": {"enabled": True}, "dashboards": {"enabled": True}}
 SCRAPES = 12  # while everything is at work
 
@@ -181,9 +174,7 @@ async def _at_work(rig, engine, kube):
 
 
 def asked():
-    """Every query of every dashboard."""
-    for name, document in queries.dashboards().items():
-        yield from queries.of_dashboard(name, document, VALUES)
+    return queries.asked("llm", "chat")
 
 
 def label_names(prometheus, metric):

@@ -98,9 +98,13 @@ def test_a_watch_that_brings_nonsense_ends_the_operator_for_another_start(crd, k
         config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
         operator = Operator(crd, tmp_path / "log", KUBECONFIG=config).wait()
         others = Rule(Status(429), lambda call: call.watch and not call.path.endswith("/llmservices"))
-        with proxy.rule(Rule(Cut(orderly=True))), proxy.rule(others):
-            kube.start()
-            assert operator.process.wait(30) == 1
+        try:
+            with proxy.rule(Rule(Cut(orderly=True))), proxy.rule(others):
+                kube.start()
+                assert operator.process.wait(30) == 1
+        finally:
+            operator.process.kill()
+            operator.process.wait()
     log = (tmp_path / "log").read_text()
     assert "JSONDecodeError" in log
     assert "cut off" not in log
