@@ -35,7 +35,8 @@ def applied(raw, settings=SETTINGS, live=None):
         item["metadata"] |= {"uid": f"{item['kind']}-{item['metadata']['name']}", "generation": 1}
         if item["kind"] == "Deployment":
             count = item["spec"]["replicas"]
-            item["status"] = {"observedGeneration": 1, "replicas": count, "updatedReplicas": count}
+            counts = ("replicas", "updatedReplicas", "readyReplicas")
+            item["status"] = {"observedGeneration": 1} | dict.fromkeys(counts, count)
     return objects
 
 

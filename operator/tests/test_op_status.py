@@ -306,6 +306,7 @@ def test_a_failed_reconcile_is_degraded():
     [
         ({"observedGeneration": 0}, Reason.ROLLING_OUT),
         ({"updatedReplicas": 1}, Reason.ROLLING_OUT),
+        ({"readyReplicas": 1}, Reason.STARTING),
         (
             {
                 "conditions": [

@@ -148,7 +148,7 @@ def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdi
         return Verdict(False, Reason.SETTLED, "nothing runs")
     if stuck(live):
         return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time")
-    under_way = _rolling_out(live) or _filling_up(live["spec"]["replicas"], observed)
+    under_way = _rolling_out(live) or _filling_up(live, observed)
     return under_way or Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
 
 
@@ -162,11 +162,14 @@ def _rolling_out(live: Raw) -> Verdict | None:
     return None
 
 
-def _filling_up(wanted: int, observed: Observed) -> Verdict | None:
+def _filling_up(live: Raw, observed: Observed) -> Verdict | None:
+    wanted = live["spec"]["replicas"]
     if len(observed.pods) != wanted:
         return Verdict(True, Reason.SCALING, f"from {len(observed.pods)} to {wanted} replicas")
-    if len(observed.ready) < wanted:
-        return Verdict(True, Reason.STARTING, f"{len(observed.ready)} of {wanted} replicas ready")
+    # The Deployment's count comes after the pods' own; the template is kept as ready only by that.
+    ready = min(len(observed.ready), live.get("status", {}).get("readyReplicas", 0))
+    if ready < wanted:
+        return Verdict(True, Reason.STARTING, f"{ready} of {wanted} replicas ready")
     return None
 
 
