@@ -53,6 +53,23 @@ def test_field_managers_are_not_kept():
     assert "managedFields" not in cache.service(KEY)["metadata"]
 
 
+def test_of_a_pods_spec_only_what_is_read_is_kept():
+    cache = Cache()
+    engine = {"name": "engine", "image": "vllm", "env": [{"name": "A"}], "resources": {}}
+    spec = {"volumes": [{"name": "model"}], "containers": [engine], "initContainers": [{"name": "sidecar"}]}
+    cache.put({**pod("a"), "spec": spec})
+    kept = {"volumes": spec["volumes"], "containers": [{"name": "engine", "env": [{"name": "A"}]}]}
+    assert cache.pods(KEY)[0]["spec"] == kept
+
+
+def test_the_same_version_is_not_stored_again():
+    cache = Cache()
+    cache.put(version(body(), 1))
+    kept = cache.service(KEY)
+    cache.put(version(body(), 1))
+    assert cache.service(KEY) is kept
+
+
 def test_what_was_deleted_is_not_brought_back_by_what_comes_late():
     cache = Cache()
     labels = pod("a")["metadata"]["labels"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -13,6 +14,7 @@ from sc_gateway_rig import Engine, free_ports, until
 from headrace_engine.contracts import ContractError, GatewayConfig, encode
 from headrace_sidecar.gateway import load_client
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
+from headrace_sidecar.gateway.load_stream import StreamError, read
 
 KEY = ServiceKey("llm", "chat")
 
@@ -95,3 +97,67 @@ async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end
         over.set()
         await runner.cleanup()
     assert seen[0] == 2
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def answered(*parts, hang=False):
+    """What ends a stream that gets these bytes, and the lines it had."""
+    lines = []
+
+    done = asyncio.Event()
+
+    async def answer(reader, writer):
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+            if hang:
+                await reader.read()
+        with suppress(ConnectionError):
+            writer.close()
+            await writer.wait_closed()
+        done.set()
+
+    async with await asyncio.start_server(answer, "127.0.9.4", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises((StreamError, OSError)) as ended:
+            await read("127.0.9.4", port, lines.append, lambda _: None, 0.3)
+        await done.wait()
+    return str(ended.value), lines
+
+
+def chunk(data):
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def test_a_line_may_come_in_pieces_of_chunks_and_of_packets():
+    sent = HEAD + chunk(b"one\ntw") + chunk(b"o\nthree\n") + chunk(b"four\n")
+    for size in (1, 7, len(sent)):
+        _, lines = await answered(*(sent[at : at + size] for at in range(0, len(sent), size)))
+        assert lines[-1] == b"four"
+        assert set(lines) <= {b"one", b"two", b"three", b"four"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([HEAD + chunk(b"one\n"), b""], "the connection ended"),
+        ([HEAD + chunk(b"one\n") + b"0\r\n\r\n"], "the answer ended"),
+        ([b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n"], "the answer has status 503"),
+        ([b"nonsense\r\n\r\n"], "it is not HTTP"),
+        ([b"HTTP/1.1 200 OK\r\n" + b"x" * 40_000, b"x" * 40_000], "a head of more than 65536 bytes"),
+        ([HEAD + chunk(b"x" * 40_000), chunk(b"x" * 40_000)], "a line of more than 65536 bytes"),
+    ],
+)
+async def test_how_a_stream_ends_is_said(parts, why):
+    assert why in (await answered(*parts))[0]
+
+
+async def test_a_silent_stream_is_given_up():
+    why, lines = await answered(HEAD + chunk(b"one\n"), hang=True)
+    assert why == "nothing came for 0.3 s"
+    assert lines == [b"one"]

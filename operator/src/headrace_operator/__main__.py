@@ -148,8 +148,7 @@ async def _check_installed(cluster: ApiCluster, settings: Settings) -> None:
 def main() -> None:
     """Run; exit code 1 with one line when the settings or the cluster are not as they must be."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("httpx", "kopf"):  # a line per question and per watch event
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # a line per watch event
     try:
         asyncio.run(operate(from_environment(os.environ)))
     except (ValueError, ApiError) as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from headrace_operator import names
 from headrace_operator.api import KIND, LLMService, Reason, is_paused
@@ -26,11 +27,8 @@ async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Clu
     """
     actions = tuple(actions)
     for action in actions:
-        if isinstance(action, Apply) and action.creates:
-            await _check_free(service, action, cluster)
-    for action in actions:
-        if isinstance(action, Apply) and action.manifest["kind"] == "Deployment":
-            await check_deployment(action.manifest, cluster)
+        if isinstance(action, Apply):
+            await _check(service, action, cluster)
     if any(isinstance(action, Delete) for action in actions):
         await _check_current(service, cluster)
     nudges = []
@@ -48,10 +46,20 @@ async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Clu
     await asyncio.gather(*nudges)
 
 
-async def _check_free(service: LLMService, action: Apply, cluster: Cluster) -> None:
-    """Refuse to take an object of someone else's, as an apply would."""
+async def _check(service: LLMService, action: Apply, cluster: Cluster) -> None:
+    """Raise what stands against it; nothing is written."""
     kind, name = action.manifest["kind"], action.manifest["metadata"]["name"]
+    if not action.creates and kind != "Deployment":
+        return
     found = await cluster.read(kind, service.key.namespace, name)
+    if action.creates:
+        _check_free(service, kind, name, found)
+    if kind == "Deployment":
+        await check_deployment(action.manifest, found, cluster)
+
+
+def _check_free(service: LLMService, kind: str, name: str, found: Mapping[str, Any] | None) -> None:
+    """Refuse to take an object of someone else's, as an apply would."""
     if found is None or owner(found) == service.uid:
         return
     if (found["metadata"].get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:

@@ -7,8 +7,9 @@ does one bring back what was deleted after it.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace_operator import names
@@ -17,6 +18,7 @@ from headrace_operator.api import KIND, Key, key_of, served_name_of
 Body = dict[str, Any]
 Name = tuple[str, str]  # kind, name
 
+_SHARED_LENGTH = 100  # characters of names, types and paths; longer texts differ
 _DELETIONS = 4096  # remembered; a late event is late by seconds
 
 
@@ -31,17 +33,16 @@ class Cache:
 
     def put(self, body: Body) -> Key | None:
         """Remember an object; the key of the service that it concerns, None if it is nobody's."""
-        body = _trimmed(body)
         key = concerns(body)
         if key is None or version(body) <= self._deleted.get(body["metadata"]["uid"], -1):
             return key
         if body["kind"] == KIND:
-            if not _older(body, self._services.get(key)):
+            if _newer(body, self._services.get(key)):
                 self._forget_name(key)
-                self._services[key] = body
+                self._services[key] = _compact(body)
                 self._named[served_name_of(body)][key] = None
-        elif not _older(body, self._belongings[key].get(_name(body))):
-            self._belongings[key][_name(body)] = body
+        elif _newer(body, self._belongings[key].get(_name(body))):
+            self._belongings[key][_name(body)] = _compact(body)
         return key
 
     def drop(self, body: Body) -> Key | None:
@@ -122,8 +123,9 @@ def _name(body: Body) -> Name:
     return body["kind"], body["metadata"]["name"]
 
 
-def _older(body: Body, known: Body | None) -> bool:
-    return known is not None and version(body) < version(known)
+def _newer(body: Body, known: Body | None) -> bool:
+    """Also true without a version, which says nothing."""
+    return known is None or version(body) > version(known) or not version(body)
 
 
 def version(body: Body) -> int:
@@ -131,7 +133,23 @@ def version(body: Body) -> int:
     return int(body["metadata"].get("resourceVersion") or 0)
 
 
-def _trimmed(body: Body) -> Body:
-    """Without the field managers' records, which are most of an object's size."""
-    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
-    return {**body, "metadata": metadata}
+def _compact(body: Body) -> Body:
+    """What is read of an object, with texts that occur in many held once."""
+    kept = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "managedFields"}}
+    if body["kind"] == "Pod":
+        spec = body.get("spec", {})
+        containers = [
+            {key: c[key] for key in ("name", "env") if key in c} for c in spec.get("containers", ())
+        ]
+        kept["spec"] = {"volumes": spec.get("volumes", []), "containers": containers}
+    return dict(_interned(kept))
+
+
+def _interned(value: Any) -> Any:
+    if isinstance(value, str):
+        return sys.intern(str(value)) if len(value) <= _SHARED_LENGTH else value
+    if isinstance(value, Mapping):
+        return {_interned(key): _interned(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_interned(each) for each in value]
+    return value

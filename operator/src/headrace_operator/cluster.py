@@ -28,7 +28,7 @@ _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _TIMEOUT = 30.0  # seconds for one request; far above what a healthy API server needs
-_PAGE = 500
+_PAGE = 100  # objects; a page is held whole, with the field managers' records that are most of it
 
 
 class Cluster(Protocol):
@@ -216,6 +216,8 @@ async def connect(write_seconds: Callable[[], float] = lambda: _TIMEOUT) -> Asyn
     `write_seconds` is asked before each write for how long it may take; 0 or less refuses it.
     """
     settings = client.Configuration()
+    # As kopf's watches: no proxies, and no look at ~/.netrc, in a thread, for each request.
+    settings.client_session_kwargs = {"trust_env": False}
     try:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
             config.load_incluster_config(client_configuration=settings)

@@ -74,11 +74,26 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.inactivity_timeout = 70  # bookmarks come every minute; the API server keeps events 75 s
     settings.watching.reconnect_backoff = 1.0  # the default would relist ten times a second on a repeated 410
     settings.networking.error_backoffs = Patience()  # kopf gives up after eight tries, and ends the operator
+    settings.watching.chunk_size = 100  # objects; lists of a thousand, of all kinds at once, take 200 MiB
     settings.networking.request_timeout = 30  # of a list: five minutes would be lost on each that hangs
     settings.queueing.idle_timeout = 0.05  # a kopf worker has nothing to wait for after our handlers
+    settings.persistence.diffbase_storage = _NoDiffs()
     for resource in (*OWNED, POD):
         # The tuple form: a "group/plural" string is accepted and filters nothing.
         settings.watching.label_selectors[resource.group, resource.version, resource.plural] = _SELECTOR
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Kopf compares each event's object with what handlers of changes saw last; there are none of those."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -90,6 +105,7 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
     target = (resource.group, resource.version, resource.plural)
 
     async def fill(body: kopf.Body, **_: Any) -> None:
+        _lighten(body)
         cache.put(_typed(resource, body))
 
     async def event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
@@ -104,6 +120,12 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
 
     kopf.index(*target, id=f"fill-{resource.plural}", registry=registry)(fill)
     kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)
+
+
+def _lighten(body: kopf.Body) -> None:
+    """Drop the field managers' records in place: kopf keeps what was listed until all lists are complete."""
+    metadata: Any = body["metadata"]
+    metadata.pop("managedFields", None)
 
 
 def _typed(resource: Resource, body: kopf.Body) -> dict[str, Any]:

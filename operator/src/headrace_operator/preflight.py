@@ -22,10 +22,11 @@ _NO_SUCH_FIELD = (
 _NO_DRY_RUN = "does not support dry run"  # an admission webhook: only the write itself can tell
 
 
-async def check_deployment(manifest: Manifest, cluster: Cluster) -> None:
-    """Raise RefusedError that names the field and the fix, or ApiError; nothing is written."""
-    namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-    live = await cluster.read("Deployment", namespace, name)
+async def check_deployment(manifest: Manifest, live: Mapping[str, Any] | None, cluster: Cluster) -> None:
+    """Raise RefusedError that names the field and the fix, or ApiError; nothing is written.
+
+    `live`: the Deployment as it is now; None: there is none.
+    """
     if live is not None:
         await _check_claims(manifest, live, cluster)
     try:

@@ -20,6 +20,8 @@ from headrace_operator.workqueue import WorkQueue
 
 Body = dict[str, Any]
 
+_COMPARED = ("uid", "namespace", "name", "resourceVersion", "labels")
+
 
 async def resync(
     cache: Cache,
@@ -55,15 +57,22 @@ async def _look(body: Body, cache: Cache, cluster: ApiCluster, queue: WorkQueue[
 
 
 async def _listed(cluster: ApiCluster, settings: Settings) -> dict[str, Body]:
-    """Kind and metadata of every object that concerns a service, by uid."""
+    """References to every object that concerns a service, by uid."""
     selector = f"{names.MANAGED_BY}={names.MANAGER}"
     found: dict[str, Body] = {}
     for namespace in settings.watch_namespaces or (None,):
         for target in (SERVICE, *OWNED, POD):
             for body in await _of_kind(cluster, target, namespace, "" if target is SERVICE else selector):
                 if concerns(body) is not None:
-                    found[body["metadata"]["uid"]] = body
+                    found[body["metadata"]["uid"]] = _reference(body)
     return found
+
+
+def _reference(body: Body) -> Body:
+    """What is needed to compare an object and to look it up; the rest would double what is remembered."""
+    metadata = body["metadata"]
+    kept = {name: metadata[name] for name in _COMPARED if name in metadata}
+    return {"kind": body["kind"], "metadata": kept}
 
 
 async def _of_kind(cluster: ApiCluster, target: Resource, namespace: str | None, selector: str) -> list[Body]:

@@ -7,25 +7,24 @@ jittered pause; meanwhile the engine's report ages, and the fleet looks elsewher
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import fields
 from random import Random
 from typing import NamedTuple, get_type_hints
 
-import aiohttp
 import orjson
 
 from headrace_engine.contracts import ContractError, LoadReport, decode, encode
 from headrace_sidecar.gateway import metrics
-from headrace_sidecar.gateway.catalog import Catalog, ServiceKey, authority
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.endpoint import STALE_SECONDS
+from headrace_sidecar.gateway.load_stream import StreamError, read
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # seconds
 LONGEST_PAUSE = 2.0
-MAX_LINE_BYTES = 64 << 10
 
 Observe = Callable[[ServiceKey, str, LoadReport], None]
 
@@ -41,8 +40,7 @@ class Target(NamedTuple):
 class LoadClient:
     """Keeps one following task per target; used from one event loop."""
 
-    def __init__(self, session: aiohttp.ClientSession, observe: Observe, random: Random) -> None:
-        self._session = session
+    def __init__(self, observe: Observe, random: Random) -> None:
         self._observe = observe
         self._random = random
         self._tasks: dict[Target, asyncio.Task[None]] = {}
@@ -55,47 +53,39 @@ class LoadClient:
         for new in wanted - self._tasks.keys():
             self._tasks[new] = asyncio.create_task(self._follow(new), name=f"load of {new.address}")
 
+    async def stop(self) -> None:
+        """End all."""
+        tasks = list(self._tasks.values())
+        self.set_catalog(Catalog())
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _follow(self, target: Target) -> None:
         pause = FIRST_PAUSE
+
+        def on_line(line: bytes) -> None:
+            nonlocal pause
+            self._observe(target.key, target.address, parse(line))
+            pause = FIRST_PAUSE
+
         while True:
             try:
-                async with aclosing(self._newest(target)) as lines:
-                    async for line in lines:
-                        self._observe(target.key, target.address, parse(line))
-                        pause = FIRST_PAUSE
-            except (aiohttp.ClientError, TimeoutError, ContractError, ValueError) as error:
+                await read(target.address, target.port, on_line, metrics.REPORTS.inc, STALE_SECONDS)
+            except (OSError, StreamError, ContractError, ValueError) as error:
                 why = str(error) or type(error).__name__
                 log.info("load stream of %s at %s: %s", target.key, target.address, why)
             metrics.LOAD_RECONNECTS.inc()
             await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _newest(self, target: Target) -> AsyncGenerator[bytes, None]:
-        """The last line whenever some have come; raises ContractError for one that does not end."""
-        url = f"http://{authority(target.address, target.port)}/load/stream"
-        async with self._session.get(url) as response:
-            response.raise_for_status()
-            rest = b""
-            while chunk := await response.content.readany():
-                *lines, rest = (rest + chunk).split(b"\n")
-                metrics.REPORTS.inc(len(lines))
-                if lines:
-                    yield lines[-1]
-                if len(rest) > MAX_LINE_BYTES:
-                    raise ContractError(f"a line of more than {MAX_LINE_BYTES} bytes")
-
 
 @asynccontextmanager
 async def client(observe: Observe, random: Random) -> AsyncIterator[LoadClient]:
-    """A load client with its own connections; all end with the context."""
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=STALE_SECONDS, sock_read=STALE_SECONDS)
-    connector = aiohttp.TCPConnector(limit=0)  # one lasting connection per engine, however many there are
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-        follower = LoadClient(session, observe, random)
-        try:
-            yield follower
-        finally:
-            follower.set_catalog(Catalog())
+    """A load client; its streams end with the context."""
+    follower = LoadClient(observe, random)
+    try:
+        yield follower
+    finally:
+        await follower.stop()
 
 
 def targets(catalog: Catalog) -> Iterator[Target]:
