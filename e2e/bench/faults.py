@@ -127,7 +127,7 @@ class Campaign:
             self.steps.say(f"    lost: {record}")
         if new:
             for line in self.scene.kube(
-                "get", "pods,nodes", "-n", SYSTEM_NAMESPACE, "-o", "wide"
+                "get", "pods,nodes,endpointslices,leases", "-n", SYSTEM_NAMESPACE, "-o", "wide"
             ).splitlines():
                 self.steps.say(f"    {line}")
 

@@ -33,7 +33,7 @@ def main() -> int:
     """Measure and write the figures; the exit status says whether all went well."""
     parser = argparse.ArgumentParser(description="The real gateway's cost, and queue waits by balancer.")
     parser.add_argument("--rounds", type=int, default=6, help="of each cost (default %(default)s)")
-    parser.add_argument("--runs", type=int, default=4, help="of each load (default %(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="of each load (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=25, help="of a run (default %(default)s)")
     parser.add_argument(
         "--only", choices=["cost", "waits"], help="measure one part; the other's figures stay"

@@ -54,7 +54,7 @@ async def few(size: int, quiet: float) -> dict[str, float]:
             await asyncio.sleep(quiet)
             figures["fixpoint_writes"] = await operator.writes() - before
         async with Operator(world.plane, world.http) as operator:
-            await _settle(operator)
+            await _settle(operator, at_least=size)
             await asyncio.sleep(quiet)
             figures["fixpoint_writes_of_a_fresh_operator"] = await operator.writes()
     return figures
@@ -74,7 +74,7 @@ async def many(size: int, changes: int, events: int) -> dict[str, float]:
             figures |= await _soak(world, operator, size, events)
             figures["rss_mib"] = operator.memory("VmHWM")
         async with Operator(world.plane, world.http) as operator:
-            await _settle(operator)
+            await _settle(operator, at_least=size)
             figures["rss_mib_of_a_fresh_operator"] = operator.memory("VmHWM")
     return figures
 
@@ -118,11 +118,11 @@ async def _reconcile(api: Api, size: int) -> float:
     return time.monotonic() - began
 
 
-async def _settle(operator: Operator, seconds: float = 5.0) -> None:
-    """Until the operator has reconciled nothing for so long."""
+async def _settle(operator: Operator, seconds: float = 5.0, at_least: int = 0) -> None:
+    """Until the operator has reconciled so often, and then nothing for so long."""
     before, since = -1.0, time.monotonic()
     async with asyncio.timeout(_PATIENCE):
-        while time.monotonic() - since < seconds:
+        while time.monotonic() - since < seconds or before < at_least:
             done = await operator.total("headrace_operator_reconcile_seconds_count")
             if done != before:
                 before, since = done, time.monotonic()

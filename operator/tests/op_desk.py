@@ -123,13 +123,18 @@ class Desk:
         await self.catch_up()
         return self.operator
 
+    def remembered(self):
+        """What the operator knows of."""
+        kinds = [target.kind for target in (SERVICE, *OWNED, POD)]
+        return [body for kind in kinds for body in self.operator.cache.of_kind(kind)]
+
     async def catch_up(self):
         """The watches deliver everything, also what was deleted."""
         cache, there = self.operator.cache, set()
         async for body in self.everything():
             cache.put(body)
             there.add(body["metadata"]["uid"])
-        for body in cache.everything():
+        for body in self.remembered():
             if body["metadata"]["uid"] not in there:
                 cache.drop(body)
 

@@ -173,7 +173,7 @@ class _Player:
             self.seen.append(body)
             for _ in range(self.dice.choice([0, 0, 1, 2])):
                 cache.put(body)
-        for body in cache.everything():
+        for body in self.desk.remembered():
             if body["metadata"]["uid"] not in there and self.dice.random() < 0.5:
                 cache.drop(body)
         for body in self.dice.sample(self.seen, min(3, len(self.seen))):

@@ -36,7 +36,7 @@ async def test_an_operator_that_sees_nothing_deletes_and_changes_nothing(api, ku
     await desk.settle()
     before = lives(kube)
     await desk.start()
-    for body in desk.operator.cache.everything():  # as if every list had come back empty
+    for body in desk.remembered():  # as if every list had come back empty
         if body["kind"] != "LLMService":
             desk.operator.cache.drop(body)
     await desk.work()

@@ -21,14 +21,15 @@ def test_objects_are_found_under_their_service():
     assert cache.service(KEY)["kind"] == "LLMService"
     assert [item["metadata"]["name"] for item in cache.pods(KEY)] == ["a"]
     assert cache.owned(KEY) == []
-    assert len(cache.everything()) == 2
+    assert cache.of_kind("LLMService") == [cache.service(KEY)]
+    assert cache.of_kind("Pod") == cache.pods(KEY)
 
 
 def test_nobodys_object_is_not_kept():
     cache = Cache()
     stray = {"kind": "Pod", "metadata": {"name": "x", "namespace": "llm", "uid": "x"}}
     assert cache.put(stray) is None
-    assert cache.everything() == []
+    assert cache.of_kind("Pod") == []
 
 
 def test_an_older_version_never_replaces_a_newer_one():

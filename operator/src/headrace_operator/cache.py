@@ -104,10 +104,13 @@ class Cache:
         """Pods of a service."""
         return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind == "Pod"]
 
-    def everything(self) -> list[Body]:
-        """All that is remembered, for comparison with what exists."""
-        belongings = [body for group in self._belongings.values() for body in group.values()]
-        return [*self._services.values(), *belongings]
+    def of_kind(self, kind: str) -> list[Body]:
+        """All that is remembered of a kind, for comparison with what exists."""
+        if kind == KIND:
+            return list(self._services.values())
+        return [
+            body for group in self._belongings.values() for (each, _), body in group.items() if each == kind
+        ]
 
 
 def concerns(body: Body) -> Key | None:

@@ -32,13 +32,14 @@ async def resync(
     all_services: bool = False,
 ) -> None:
     """Correct what is remembered; have the services looked at that it concerns, or all. Raises ApiError."""
-    listed = await _listed(cluster, settings)
-    for body in cache.everything():
-        seen = listed.pop(body["metadata"]["uid"], None)
-        if seen is None or version(seen) > version(body):
+    for target in (SERVICE, *OWNED, POD):  # one by one: what is listed takes memory
+        listed = await _listed(target, cluster, settings)
+        for body in cache.of_kind(target.kind):
+            seen = listed.pop(body["metadata"]["uid"], None)
+            if seen is None or version(seen) > version(body):
+                await _look(body, cache, cluster, queue)
+        for body in listed.values():
             await _look(body, cache, cluster, queue)
-    for body in listed.values():
-        await _look(body, cache, cluster, queue)
     for body in list(cache.services()) if all_services else ():
         queue.add(key_of(body))
 
@@ -56,15 +57,18 @@ async def _look(body: Body, cache: Cache, cluster: ApiCluster, queue: WorkQueue[
         queue.add(key)
 
 
-async def _listed(cluster: ApiCluster, settings: Settings) -> dict[str, Body]:
-    """References to every object that concerns a service, by uid."""
-    selector = f"{names.MANAGED_BY}={names.MANAGER}"
+async def _listed(target: Resource, cluster: ApiCluster, settings: Settings) -> dict[str, Body]:
+    """References to every object of a kind that concerns a service, by uid."""
+    selector = "" if target is SERVICE else f"{names.MANAGED_BY}={names.MANAGER}"
     found: dict[str, Body] = {}
     for namespace in settings.watch_namespaces or (None,):
-        for target in (SERVICE, *OWNED, POD):
-            for body in await _of_kind(cluster, target, namespace, "" if target is SERVICE else selector):
+        try:
+            async for body in cluster.each(target, namespace, selector, metadata_only=True):
                 if concerns(body) is not None:
                     found[body["metadata"]["uid"]] = _reference(body)
+        except ApiError as error:
+            if error.code != 404:  # a kind that this API server does not have, such as claims for devices
+                raise
     return found
 
 
@@ -73,12 +77,3 @@ def _reference(body: Body) -> Body:
     metadata = body["metadata"]
     kept = {name: metadata[name] for name in _COMPARED if name in metadata}
     return {"kind": body["kind"], "metadata": kept}
-
-
-async def _of_kind(cluster: ApiCluster, target: Resource, namespace: str | None, selector: str) -> list[Body]:
-    try:
-        return [body async for body in cluster.each(target, namespace, selector, metadata_only=True)]
-    except ApiError as error:
-        if error.code == 404:
-            return []  # a kind that this API server does not have, such as claims for devices
-        raise
