@@ -77,7 +77,7 @@ def test_goodput_ratios_say_whether_they_are_bounds(found, stock, ours, bound):
 def test_loads_in_names_are_told_apart():
     names = [setting.at(load) for setting in runs.SETTINGS for load in setting.all_loads()]
     assert len({*names}) == len(names)
-    assert {"code_07", "code_002", "code_02", "code_11", "conv_095", "conv_10"} <= {*names}
+    assert {"code_07", "code_005", "code_02", "code_11", "conv_095", "conv_10"} <= {*names}
 
 
 def test_low_loads_are_compared_with_the_same_watermark(found):
