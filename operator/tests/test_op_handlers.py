@@ -39,17 +39,8 @@ class Registered:
         registry = kopf.OperatorRegistry()
         self.cache, self.queue = Cache(), WorkQueue(lambda: 0.0)
         handlers.register(registry, self.cache, self.queue)
-        kinds = {
-            h.id: h.fn for part in (registry._indexing, registry._watching) for h in part.get_all_handlers()
-        }
-        self.fill, self.event = kinds[f"fill-{resource.plural}"], kinds[f"on-{resource.plural}"]
-
-
-async def test_indexing_fills_the_cache_and_queues_nothing():
-    registered = Registered(SERVICE)
-    await registered.fill(body=body())
-    assert registered.cache.service(KEY)["kind"] == "LLMService"
-    assert registered.queue.depth == 0
+        handlers_of = {h.id: h.fn for h in registry._watching.get_all_handlers()}
+        self.event = handlers_of[f"on-{resource.plural}"]
 
 
 @pytest.mark.parametrize("event", ["MODIFIED", "DELETED"])
@@ -57,8 +48,8 @@ async def test_a_service_has_those_looked_at_that_claim_its_name(event):
     registered = Registered(SERVICE)
     model = {"source": "hf://a/b", "servedName": "m"}
     for name in ("chat", "rival"):
-        await registered.fill(body=body(name, model=model))
-    await registered.fill(body=body("other"))
+        registered.cache.put(body(name, model=model))
+    registered.cache.put(body("other"))
     await registered.event(event={"type": event}, body=body(model=model))
     assert {(await registered.queue.get()).name for _ in range(2)} == {"chat", "rival"}
     assert registered.queue.depth == 0

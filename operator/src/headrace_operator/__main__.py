@@ -22,12 +22,11 @@ from headrace_operator.cache import Cache
 from headrace_operator.cluster import ApiCluster, connect
 from headrace_operator.engines import Engines, HttpStatusClient
 from headrace_operator.errors import ApiError
-from headrace_operator.kinds import SERVICE
 from headrace_operator.lease import Lease, lead
 from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.reconcile import Reconciler
 from headrace_operator.recorder import Recorder
-from headrace_operator.resync import resync
+from headrace_operator.resync import fill, resync
 from headrace_operator.settings import Settings, from_environment
 from headrace_operator.workers import Workers
 from headrace_operator.workqueue import WorkQueue
@@ -61,7 +60,7 @@ async def operate(settings: Settings) -> None:
         )
         runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
-        await _check_installed(cluster, settings)
+        await _fill(cache, cluster, settings)
 
         async def stop() -> None:
             await workers.stop()
@@ -126,16 +125,14 @@ def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:
     return registry
 
 
-async def _check_installed(cluster: ApiCluster, settings: Settings) -> None:
-    """Fail at the start, where it shows, if the CRD is missing or may not be read; wait out an outage.
+async def _fill(cache: Cache, cluster: ApiCluster, settings: Settings) -> None:
+    """Fill the cache. Fails, where it shows, if the CRD is missing or may not be read; waits out an outage.
 
     To end for an outage would have the kubelet wait minutes before the next start.
     """
-    namespace = settings.watch_namespaces[0] if settings.watch_namespaces else None
     while True:
         try:
-            async for _ in cluster.each(SERVICE, namespace, ""):
-                break
+            await fill(cache, cluster, settings)
         except ApiError as error:
             if error.code not in _PASSING and error.code < 500:
                 raise

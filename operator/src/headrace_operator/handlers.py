@@ -1,8 +1,8 @@
 """What kopf does for us: it watches, fills the cache and puts keys on the queue. Nothing else happens here.
 
-Kopf fills its indices before it calls any other handler, so an index handler that stores each object gives
-a complete cache before the first key is worked on. Its high-level handlers are not used: they react to
-edges, write progress annotations and add finalizers; these watches only read.
+What there was before is in the cache already (`resync.fill`); kopf lists it once more, which puts every
+service on the queue. Its high-level handlers are not used: they react to edges, write progress annotations
+and add finalizers; these watches only read. Nor are its indices, which take minutes for ten thousand objects.
 """
 
 from __future__ import annotations
@@ -104,10 +104,6 @@ def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
 def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, queue: WorkQueue[Key]) -> None:
     target = (resource.group, resource.version, resource.plural)
 
-    async def fill(body: kopf.Body, **_: Any) -> None:
-        _lighten(body)
-        cache.put(_typed(resource, body))
-
     async def event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
         LAST_EVENT.labels(resource.kind).set(time.time())
         item = _typed(resource, body)
@@ -118,14 +114,7 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
             for rival in rivals(item, cache.claiming(served_name_of(item))):
                 queue.add(rival)
 
-    kopf.index(*target, id=f"fill-{resource.plural}", registry=registry)(fill)
     kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)
-
-
-def _lighten(body: kopf.Body) -> None:
-    """Drop the field managers' records in place: kopf keeps what was listed until all lists are complete."""
-    metadata: Any = body["metadata"]
-    metadata.pop("managedFields", None)
 
 
 def _typed(resource: Resource, body: kopf.Body) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Looks at everything again, for what the watches did not say.
+"""Looks at everything: at the start, so that nothing is judged by half of what there is, and then again and
+again for what the watches did not say.
 
 A watch that was interrupted never reports what was deleted meanwhile, and one that went silent reports
 nothing at all. The lists that are compared hold names and versions only. What differs is read once more
@@ -7,6 +8,7 @@ before it is believed: the cache may be newer than a list, and an empty list alo
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from headrace_operator import names
@@ -20,7 +22,18 @@ from headrace_operator.workqueue import WorkQueue
 
 Body = dict[str, Any]
 
+_KINDS = (SERVICE, *OWNED, POD)
 _COMPARED = ("uid", "namespace", "name", "resourceVersion", "labels")
+
+
+async def fill(cache: Cache, cluster: ApiCluster, settings: Settings) -> None:
+    """Remember all that there is. Raises ApiError.
+
+    Kopf's indices would do that too, with ten thousand objects in minutes: each wakes all before it.
+    """
+    for target in _KINDS:
+        async for body in _each(target, cluster, settings):
+            cache.put(body)
 
 
 async def resync(
@@ -32,8 +45,9 @@ async def resync(
     all_services: bool = False,
 ) -> None:
     """Correct what is remembered; have the services looked at that it concerns, or all. Raises ApiError."""
-    for target in (SERVICE, *OWNED, POD):  # one by one: what is listed takes memory
-        listed = await _listed(target, cluster, settings)
+    for target in _KINDS:  # one by one: what is listed takes memory
+        each = _each(target, cluster, settings, metadata_only=True)
+        listed = {body["metadata"]["uid"]: _reference(body) async for body in each}
         for body in cache.of_kind(target.kind):
             seen = listed.pop(body["metadata"]["uid"], None)
             if seen is None or version(seen) > version(body):
@@ -57,19 +71,19 @@ async def _look(body: Body, cache: Cache, cluster: ApiCluster, queue: WorkQueue[
         queue.add(key)
 
 
-async def _listed(target: Resource, cluster: ApiCluster, settings: Settings) -> dict[str, Body]:
-    """References to every object of a kind that concerns a service, by uid."""
+async def _each(
+    target: Resource, cluster: ApiCluster, settings: Settings, *, metadata_only: bool = False
+) -> AsyncIterator[Body]:
+    """Every object of a kind that concerns a service."""
     selector = "" if target is SERVICE else f"{names.MANAGED_BY}={names.MANAGER}"
-    found: dict[str, Body] = {}
     for namespace in settings.watch_namespaces or (None,):
         try:
-            async for body in cluster.each(target, namespace, selector, metadata_only=True):
+            async for body in cluster.each(target, namespace, selector, metadata_only=metadata_only):
                 if concerns(body) is not None:
-                    found[body["metadata"]["uid"]] = _reference(body)
+                    yield body
         except ApiError as error:
-            if error.code != 404:  # a kind that this API server does not have, such as claims for devices
-                raise
-    return found
+            if error.code != 404 or target is SERVICE:
+                raise  # other kinds may be missing, such as claims for devices
 
 
 def _reference(body: Body) -> Body:

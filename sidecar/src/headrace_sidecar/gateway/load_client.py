@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
+from operator import itemgetter
 from random import Random
 from typing import NamedTuple, get_type_hints
 
@@ -103,14 +104,14 @@ def parse(line: bytes) -> LoadReport:
     """
     data = orjson.loads(line)
     try:
-        values = [data[key] for key in _KEYS]
+        values = _values(data)
     except (KeyError, TypeError):
         return decode(LoadReport, data)
-    if [type(value) for value in values] == _TYPES and data["schema"] == _SCHEMA:
+    if tuple(map(type, values)) == _TYPES and data["schema"] == _SCHEMA:
         return LoadReport(*values)
     return decode(LoadReport, data)
 
 
-_TYPES = list(get_type_hints(LoadReport).values())
-_KEYS = tuple(encode(LoadReport(*(kind() for kind in _TYPES))))
+_TYPES = tuple(get_type_hints(LoadReport).values())
+_values = itemgetter(*encode(LoadReport(*(kind() for kind in _TYPES))))
 _SCHEMA = next(field.default for field in fields(LoadReport) if field.name == "schema")
