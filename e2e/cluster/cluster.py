@@ -78,6 +78,8 @@ class Cluster:
                     self._start()
                     self._wait()
             self.apply(*node_files.dns_objects())
+            # No pod can be made in a namespace that does not have it yet.
+            self.kubectl("wait", "--for=create", "serviceaccount/default", f"--timeout={_START_SECONDS:.0f}s")
 
     def down(self) -> None:
         """Remove every trace of the cluster but the cache."""

@@ -164,7 +164,6 @@ def run_pod(cluster, name):
     archive = next((cache() / "images").glob(f"{binaries.path('pause').name}.tar"), None) or images.build()[0]
     images.load([archive], cluster.state)
     container = {"name": "pause", "image": node_files.PAUSE_IMAGE, "imagePullPolicy": "Never"}
-    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=120s")
     cluster.apply(
         {
             "apiVersion": "v1",
