@@ -1,7 +1,7 @@
 """Which requests the demo sends: the same stretch of the trace once for each policy, one right after another.
 
     FCFS                     LARRY                     EconoServe
-    ├─ 5 s ─┼──── 25 s ────┼─ 5 s ─┼──── 25 s ────┼─ 5 s ─┼ ...
+    ├─ 5 s ─┼──── 15 s ────┼─ 5 s ─┼──── 15 s ────┼─ 5 s ─┼ ...
      lead     measured       lead     measured       lead
 
 The leads are the same requests too. A policy changes at the start of a lead, with requests in flight; those
@@ -21,7 +21,7 @@ from headrace_engine.sim.workloads.shape import Scale, thin, window
 
 POLICIES = registry.names()  # in this order; the sample services start with the first
 LEAD = 5.0  # seconds before each measured part
-MEASURED = 25.0  # seconds of each measured part
+MEASURED = 15.0  # seconds of each measured part
 PART = LEAD + MEASURED  # a policy's time, on the replay's clock
 
 TRACE_START = 1654.802052  # seconds into the hour; a busy stretch with bursts
