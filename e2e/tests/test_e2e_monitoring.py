@@ -29,7 +29,9 @@ MONITOR = {
 
 
 def asked():
-    return queries.asked("llm", "chat")
+    yield from queries.asked("llm", "chat")
+    for rule in queries.alerts():
+        yield queries.Query(rule["alert"], rule["expr"])
 
 
 def anchors(page):

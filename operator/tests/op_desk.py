@@ -13,14 +13,13 @@ from headrace_operator.cache import Cache
 from headrace_operator.claims import owned_models
 from headrace_operator.desired import desired
 from headrace_operator.errors import ApiError, RefusedError
-from headrace_operator.kinds import OWNED, POD, SERVICE
+from headrace_operator.kinds import SERVICE, WATCHED
 from headrace_operator.plan import contains
 from headrace_operator.reconcile import Reconciler
 from headrace_operator.recorder import Recorder
 from headrace_operator.resync import resync
 from headrace_operator.workqueue import WorkQueue
 
-SELECTOR = f"{names.MANAGED_BY}={names.MANAGER}"
 _STILL = 0.2  # seconds; controllers that have something to do take less for each step
 _MADE_BY_SERVER = {"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields"}
 _TOLD_BY_OTHERS = {names.APPLIED_HASH, "deployment.kubernetes.io/revision"}  # the hash covers the owner's uid
@@ -108,9 +107,9 @@ class Desk:
 
     async def everything(self):
         """All that the operator would list."""
-        for target in (SERVICE, *OWNED, POD):
+        for target in WATCHED:
             async for body in self.api.each(
-                target, self.key.namespace, "" if target is SERVICE else SELECTOR
+                target, self.key.namespace, "" if target is SERVICE else names.SELECTOR
             ):
                 yield body
 
@@ -125,7 +124,7 @@ class Desk:
 
     def remembered(self):
         """What the operator knows of."""
-        kinds = [target.kind for target in (SERVICE, *OWNED, POD)]
+        kinds = [target.kind for target in WATCHED]
         return [body for kind in kinds for body in self.operator.cache.of_kind(kind)]
 
     async def catch_up(self):

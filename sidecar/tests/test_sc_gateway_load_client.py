@@ -145,16 +145,23 @@ async def test_a_line_may_come_in_pieces_of_chunks_and_of_packets():
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([HEAD + chunk(b"one\n"), b""], "the connection ended"),
-        ([HEAD + chunk(b"one\n") + b"0\r\n\r\n"], "the answer ended"),
-        ([b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n"], "the answer has status 503"),
+        ([b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\none\n"], "the answer has status 503"),
         ([b"nonsense\r\n\r\n"], "it is not HTTP"),
         ([b"HTTP/1.1 200 OK\r\n" + b"x" * 40_000, b"x" * 40_000], "a head of more than 65536 bytes"),
         ([HEAD + chunk(b"x" * 40_000), chunk(b"x" * 40_000)], "a line of more than 65536 bytes"),
     ],
 )
-async def test_how_a_stream_ends_is_said(parts, why):
-    assert why in (await answered(*parts))[0]
+async def test_why_a_stream_is_given_up_is_said(parts, why):
+    told, lines = await answered(*parts)
+    assert why in told
+    assert lines == []
+
+
+@pytest.mark.parametrize(("end", "why"), [(b"", "the connection ended"), (b"0\r\n\r\n", "the answer ended")])
+async def test_what_comes_with_the_end_still_counts(end, why):
+    told, lines = await answered(HEAD + chunk(b"one\n") + end)
+    assert why in told
+    assert lines == [b"one"]
 
 
 async def test_a_silent_stream_is_given_up():

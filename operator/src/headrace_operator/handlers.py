@@ -19,12 +19,9 @@ from headrace_operator import names
 from headrace_operator.api import Key, served_name_of
 from headrace_operator.cache import Cache
 from headrace_operator.claims import rivals
-from headrace_operator.kinds import OWNED, POD, SERVICE, Resource
+from headrace_operator.kinds import OWNED, POD, SERVICE, WATCHED, Resource
 from headrace_operator.metrics import LAST_EVENT
 from headrace_operator.workqueue import WorkQueue
-
-_SELECTOR = f"{names.MANAGED_BY}={names.MANAGER}"
-
 
 _FIRST_PAUSE = 1.0  # seconds
 _LONGEST_PAUSE = 36.0  # two attempts in the 70 s after which kopf ends a watch and begins it anew
@@ -63,7 +60,7 @@ class Patience:
 def register(registry: kopf.OperatorRegistry, cache: Cache, queue: WorkQueue[Key]) -> None:
     """Handlers for every kind that the operator watches, and how kopf gets its credentials."""
     kopf.on.login(registry=registry)(_login)
-    for resource in (SERVICE, *OWNED, POD):
+    for resource in WATCHED:
         _watch(registry, resource, cache, queue)
 
 
@@ -80,7 +77,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.persistence.diffbase_storage = _NoDiffs()
     for resource in (*OWNED, POD):
         # The tuple form: a "group/plural" string is accepted and filters nothing.
-        settings.watching.label_selectors[resource.group, resource.version, resource.plural] = _SELECTOR
+        settings.watching.label_selectors[resource.group, resource.version, resource.plural] = names.SELECTOR
 
 
 class _NoDiffs(kopf.DiffBaseStorage):

@@ -41,6 +41,7 @@ OWNED = (
     Resource("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
     Resource("Deployment", "apps", "v1", "deployments"),
 )
+WATCHED = (SERVICE, *OWNED, POD)
 _BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, EVENT, LEASE, *OWNED)}
 
 

@@ -7,6 +7,7 @@ from headrace_operator.api import GROUP, Key
 FIELD_MANAGER = "headrace-operator"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "headrace"
+SELECTOR = f"{MANAGED_BY}={MANAGER}"  # of what the operator owns, and its pods
 SERVICE_LABEL = f"{GROUP}/service"
 GATEWAY_CONFIG_LABEL = f"{GROUP}/gateway-config"
 

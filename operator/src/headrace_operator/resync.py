@@ -16,13 +16,12 @@ from headrace_operator.api import Key, key_of
 from headrace_operator.cache import Cache, concerns, version
 from headrace_operator.cluster import ApiCluster
 from headrace_operator.errors import ApiError
-from headrace_operator.kinds import OWNED, POD, SERVICE, Resource
+from headrace_operator.kinds import SERVICE, WATCHED, Resource
 from headrace_operator.settings import Settings
 from headrace_operator.workqueue import WorkQueue
 
 Body = dict[str, Any]
 
-_KINDS = (SERVICE, *OWNED, POD)
 _COMPARED = ("uid", "namespace", "name", "resourceVersion", "labels")
 
 
@@ -31,7 +30,7 @@ async def fill(cache: Cache, cluster: ApiCluster, settings: Settings) -> None:
 
     Kopf's indices would do that too, with ten thousand objects in minutes: each wakes all before it.
     """
-    for target in _KINDS:
+    for target in WATCHED:
         async for body in _each(target, cluster, settings):
             cache.put(body)
 
@@ -45,7 +44,7 @@ async def resync(
     all_services: bool = False,
 ) -> None:
     """Correct what is remembered; have the services looked at that it concerns, or all. Raises ApiError."""
-    for target in _KINDS:  # one by one: what is listed takes memory
+    for target in WATCHED:  # one by one: what is listed takes memory
         each = _each(target, cluster, settings, metadata_only=True)
         listed = {body["metadata"]["uid"]: _reference(body) async for body in each}
         for body in cache.of_kind(target.kind):
@@ -75,7 +74,7 @@ async def _each(
     target: Resource, cluster: ApiCluster, settings: Settings, *, metadata_only: bool = False
 ) -> AsyncIterator[Body]:
     """Every object of a kind that concerns a service."""
-    selector = "" if target is SERVICE else f"{names.MANAGED_BY}={names.MANAGER}"
+    selector = "" if target is SERVICE else names.SELECTOR
     for namespace in settings.watch_namespaces or (None,):
         try:
             async for body in cluster.each(target, namespace, selector, metadata_only=metadata_only):

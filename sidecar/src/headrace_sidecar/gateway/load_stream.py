@@ -85,9 +85,9 @@ class _Stream(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
-        self._in_body = True
         status = self._parser.get_status_code()
-        if status != OK:
+        self._in_body = status == OK
+        if not self._in_body:
             self._end(StreamError(f"the answer has status {status}"))
 
     def on_body(self, body: bytes) -> None:
@@ -105,7 +105,7 @@ class _Stream(asyncio.Protocol):
 
     def _take_lines(self) -> None:
         *lines, self._rest = self._rest.split(b"\n")
-        if lines and not self.ended.done():
+        if lines:
             self._count(len(lines))
             self._on_line(lines[-1])
         if len(self._rest) > MAX_LINE_BYTES:
