@@ -266,14 +266,27 @@ def _choices(plain: Message) -> list[Attack]:
     bombs |= {"n twice": '"n":1,"n":1000000', "n escaped": '"\\u006e":1000000'}
     by_path = replace(plain, path=f"/{SERVICE}{CHAT}", body=raw_chat('"n":1000000'))
     by_header = replace(by_path, path=CHAT, headers=[("x-headrace-service", SERVICE)])
-    prompts = {"model": "chat", "prompt": ["a"] * 100_000}
-    many = replace(plain, path="/v1/completions", body=json.dumps(prompts).encode())
+    texts = ["a"] * 100_000
+    many: dict[str, tuple[str, dict[str, Any]]] = {
+        "100,000 prompts": ("/v1/completions", {"prompt": texts}),
+        "100,000 prompts beside a chat": ("/v1/completions", {"messages": [{}], "prompt": texts}),
+        "100,000 inputs beside a prompt": ("/v1/embeddings", {"prompt": "a", "input": texts}),
+        "20 prompts, n = 128.0": ("/v1/completions", {"prompt": texts[:20], "n": 128.0}),
+    }
     return [
         *(Attack(name, replace(plain, body=raw_chat(fields)), (400,)) for name, fields in bombs.items()),
         Attack("n by path", by_path, (400,)),
         Attack("n by header", by_header, (400,)),
         Attack("n as text", replace(by_path, content_type="text/plain"), (415,)),
-        Attack("100,000 prompts", many, (400,), needs_picker=True),
+        *(
+            Attack(
+                name,
+                replace(plain, path=path, body=json.dumps({"model": "chat", **body}).encode()),
+                (400,),
+                needs_picker=True,
+            )
+            for name, (path, body) in many.items()
+        ),
     ]
 
 

@@ -59,7 +59,8 @@ class Campaign:
         """What no engine may notice."""
         self._look()
         for number, step in enumerate(plan, 1):
-            time.sleep(step.pause)
+            killed = {kill.part: kill.at for kill in self.kills}
+            time.sleep(faults_plan.pause(step, killed, time.monotonic()))
             kill = self.scene.kill(step, self._next())
             self._note(kill, f"{number}/{len(plan)} {step.part}")
 

@@ -1,8 +1,9 @@
 """Which part is killed when: the plan of a campaign, from a seed."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 Part = Literal["kubelet", "kube-apiserver", "operator", "picker", "envoy", "sidecar", "engine"]
@@ -11,6 +12,10 @@ COMPONENTS: tuple[Part, ...] = ("kubelet", "kube-apiserver")
 """Programs of the node; the others are containers."""
 PARTS: tuple[Part, ...] = (*COMPONENTS, "operator", "picker", "envoy", "sidecar")
 """What no engine may notice."""
+APART: Mapping[Part, float] = {"kube-apiserver": 140.0}
+"""Seconds from one kill of a part to the next. Kubernetes' own controllers wait for longer each time that
+they miss the API server, up to a minute, and begin anew after two minutes without; till then no Service gets
+endpoints."""
 SERVICES = ("chat", "code")
 LONGEST_PAUSE = 2.0
 LONGEST_HEAD_START = 1.0
@@ -37,6 +42,11 @@ def kills(seed: int, rounds: int) -> list[Step]:
     """
     source = random.Random(seed)
     return [_step(source, part) for _ in range(rounds) for part in ("kubelet", *source.sample(PARTS[1:], 5))]
+
+
+def pause(step: Step, killed: Mapping[str, float], now: float) -> float:
+    """Seconds until `step` begins; `killed` says when each part was killed last."""
+    return max(step.pause, killed.get(step.part, -inf) + APART.get(step.part, 0.0) - now)
 
 
 def engines(seed: int, count: int) -> list[Step]:

@@ -1,15 +1,17 @@
 """What planning adds to vLLM's `schedule()`: `python -m e2e.bench.plan_cost`.
 
-Engines that differ only in their scheduler take turns, step by step, in one process: vLLM's own, and ours
-with each policy, with its files to a sidecar in a memory folder. Each has 256 requests running and a queue of
-the stated length. Requests finish, start and arrive between the steps, so that each step changes the queue;
-the model's tokens are made up, no step is computed.
+For each policy two engines that differ only in their scheduler take turns in one process: vLLM's own, and
+ours, with its files to a sidecar in a memory folder. A turn is some steps, so that the processor's caches
+hold what one engine uses, as where it has a process of its own. Each has 256 requests running, a queue of the
+stated length. Requests finish, start and arrive between the steps, so that each step changes the queue; the
+model's tokens are made up, no step is computed.
 
 Lengths come from the Azure 2023 conversation trace. Prompts are a quarter as long as recorded, and each goes
 with the output of another request: so all engines keep 256 places filled and start equally many requests,
 whatever their order. vLLM's own time grows with both and would hide ours. What a policy adds (`added`) is the
-median of the differences between its step and stock's beside it; with LARRY that includes what vLLM does
-otherwise because other requests run. `planning` is the time inside our own code during `schedule()` alone.
+median of the differences between the median step of its turn and of stock's beside it; that includes what
+vLLM does otherwise because other requests run. `planning` is the time inside our own code during `schedule()`
+alone.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import statistics
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,7 @@ SETTINGS = EngineSettings(num_blocks=27_648, block_size=16, max_num_seqs=256, ma
 SHORTER = Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_limit=2000)
 ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrived
 WARM_UP_STEPS = 150  # after which all places are filled
+TURN = 25  # steps
 SLO = Slo(ttft_ms=1000, tbt_ms=100, jct_scale_percent=500)  # so that deadlines have to be looked at
 POLICIES = {name.lower(): PolicyDocument(name, slo=SLO) for name in registry.names()}
 
@@ -83,25 +86,35 @@ def main() -> None:
 
 
 def measure(waiting: int, steps: int) -> dict[str, float]:
-    """Median microseconds at this queue length: stock, and what each policy adds."""
+    """Median microseconds at this queue length: stock, over all pairs, and what each policy adds."""
     print(f"{waiting} waiting, {SETTINGS.max_num_seqs} running, {steps} steps", flush=True)
+    figures: dict[str, float] = {}
+    stock_schedule: list[int] = []
+    stock_update: list[int] = []
+    for name, document in POLICIES.items():
+        stock, ours = pair(waiting, WARM_UP_STEPS + steps, document)
+        stock_schedule += stock.schedule_times[WARM_UP_STEPS:]
+        stock_update += stock.update_times[WARM_UP_STEPS:]
+        figures[f"{name}_added_us_{waiting}"] = median_us(added(ours.schedule_times, stock.schedule_times))
+        figures[f"{name}_planning_us_{waiting}"] = median_us(ours.planning_times[WARM_UP_STEPS:])
+        figures[f"{name}_update_added_us_{waiting}"] = median_us(added(ours.update_times, stock.update_times))
+    return {
+        f"stock_us_{waiting}": median_us(stock_schedule),
+        f"stock_update_us_{waiting}": median_us(stock_update),
+    } | figures
+
+
+def pair(waiting: int, steps: int, document: PolicyDocument) -> tuple[Contestant, Contestant]:
+    """Stock and the policy after that many steps."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        contestants = {"stock": contestant(waiting, lambda _: None)}
-        for name, document in POLICIES.items():
-            contestants[name] = contestant(waiting, partial(file_link, Path(folder, name), document))
-        take_turns(list(contestants.values()), WARM_UP_STEPS + steps)
-        for each in contestants.values():
+        contestants = (
+            contestant(waiting, lambda _: None),
+            contestant(waiting, partial(file_link, Path(folder), document)),
+        )
+        take_turns(list(contestants), steps)
+        for each in contestants:
             each.engine.scheduler.shutdown()
-    stock = contestants.pop("stock")
-    figures = {
-        f"stock_us_{waiting}": median_us(stock.schedule_times),
-        f"stock_update_us_{waiting}": median_us(stock.update_times),
-    }
-    for name, each in contestants.items():
-        figures[f"{name}_added_us_{waiting}"] = median_us(each.schedule_times, stock.schedule_times)
-        figures[f"{name}_planning_us_{waiting}"] = median_us(each.planning_times)
-        figures[f"{name}_update_added_us_{waiting}"] = median_us(each.update_times, stock.update_times)
-    return figures
+    return contestants
 
 
 def take_turns(contestants: list[Contestant], steps: int) -> None:
@@ -109,10 +122,11 @@ def take_turns(contestants: list[Contestant], steps: int) -> None:
     gc.collect()
     gc.freeze()
     order = deque(contestants)
-    for _ in range(steps):
+    for _ in range(steps // TURN):
         order.rotate(1)
         for each in order:
-            each.step()
+            for _ in range(TURN):
+                each.step()
     gc.unfreeze()
 
 
@@ -186,11 +200,15 @@ def timed(function: Callable[..., Any], times: list[int]) -> Callable[..., Any]:
     return call
 
 
-def median_us(times: list[int], besides: list[int] | None = None) -> float:
-    """Median of `times` after the warm-up, or of what each exceeds its neighbour in `besides` by."""
-    if besides is not None:
-        times = [ours - theirs for ours, theirs in zip(times, besides, strict=True)]
-    return round(statistics.median(times[WARM_UP_STEPS:]) / 1000, 1)
+def added(ours: list[int], stock: list[int]) -> list[float]:
+    """What the median step of each turn after the warm-up took beyond that of stock's turn beside it."""
+    turns = [slice(first, first + TURN) for first in range(WARM_UP_STEPS, len(ours), TURN)]
+    return [statistics.median(ours[turn]) - statistics.median(stock[turn]) for turn in turns]
+
+
+def median_us(times: Sequence[float]) -> float:
+    """Median of nanoseconds, in microseconds."""
+    return round(statistics.median(times) / 1000, 1)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """Where benchmarks leave their figures: `e2e/bench/results/NAME.json`.
 
 Each file says how its numbers came about, so that they can be measured again: the command, the commit of the
-tree (marked when the tree held changes beyond it), the machine, and whether the engine was simulated.
+tree (marked when the tree held changes beyond it), the machine, and whether the engine was simulated. The
+pages that show some of them are renewed at once.
 """
 
 import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+_PAGES = Path(__file__).parents[2] / "docs/generate.py"
 
 
 def write(
@@ -39,6 +42,8 @@ def write(
     }
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
+    if folder == RESULTS:
+        subprocess.run([sys.executable, str(_PAGES)], check=True, capture_output=True)
     return path
 
 
@@ -46,7 +51,8 @@ def commit() -> str:
     """The tree's commit, with `+changes` when tracked files differ from it, or `unknown` outside git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
-        places = (":/", ":(top,exclude)e2e/bench/results")
+        shown = ("e2e/bench/results", "docs", "README.md")  # no figure depends on them
+        places = (":/", *(f":(top,exclude){place}" for place in shown))
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", *places)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -61,7 +61,7 @@ def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> dict[s
         walk = " → ".join(workload.POLICIES)
         steps.say(f"  Azure 2023 conversation trace through the gateway, the same part under {walk}")
         pods = services.pod_lives(kube)
-        samples, changes = asyncio.run(_replay(url, kube, targets, steps))
+        samples, changes = asyncio.run(_replay(url, kube, targets, _share(url, steps), steps))
         restarts = services.restarted(pods, services.pod_lives(kube))
     wide = None if sys.stdout.isatty() else WIDTH
     Console(width=wide).print(table.comparison(workload.rows(samples, targets)))
@@ -73,8 +73,20 @@ def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> dict[s
     return _figures(samples, changes, restarts)
 
 
+def _share(url: str, steps: Steps) -> float:
+    """How much of the trace these engines are sent."""
+    samples = asyncio.run(replay(url, workload.probes(), Progress()))
+    failed = next((sample.error for sample in samples if sample.error), "")
+    if failed:
+        raise StageError(f"a request to see how fast the engines are failed: {failed}")
+    share = workload.share(samples)
+    if share < 1:
+        steps.say(f"  these engines are slow, or the machine is busy: {share:.0%} of its requests")
+    return share
+
+
 async def _replay(
-    url: str, kube: Kube, targets: Mapping[str, Targets], steps: Steps
+    url: str, kube: Kube, targets: Mapping[str, Targets], share: float, steps: Steps
 ) -> tuple[list[Sample], Changes]:
     """Replay the trace and walk all services through the policies; what clients saw, and the changes."""
     progress = Progress()
@@ -82,7 +94,7 @@ async def _replay(
     shown = asyncio.create_task(
         table.follow(progress, targets, lambda: workload.phase(time.monotonic() - start), steps)
     )
-    load = asyncio.create_task(replay(url, workload.calls(), progress))
+    load = asyncio.create_task(replay(url, workload.calls(share), progress))
     changes: Changes = {}
     try:
         for turn, policy in enumerate(workload.POLICIES[1:], 1):

@@ -7,6 +7,9 @@
 The leads are the same requests too. A policy changes at the start of a lead, with requests in flight; those
 count for the policy that they were sent under. What one policy leaves waiting, the next one has to serve, so
 rows are no fair comparison of policies: `e2e.bench` makes those.
+
+Engines on a slow or busy machine are sent fewer of the requests, by what they do with a few beforehand: else
+their queues would grow until clients give up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +28,10 @@ MEASURED = 15.0  # seconds of each measured part
 PART = LEAD + MEASURED  # a policy's time, on the replay's clock
 
 TRACE_START = 1654.802052  # seconds into the hour; a busy stretch with bursts
+PROBES = 8  # requests sent to each service at once, to see how fast it is
+PROBE_TOKENS = 32  # output of each
+ENOUGH = 200.0  # tokens a second, of both services, with which all of the trace is served in time
+LEAST_SHARE = 0.1
 SCALE = Scale(prompt_divisor=4, output_divisor=2, prompt_limit=1400, output_limit=300)
 
 
@@ -39,8 +46,26 @@ class Part:
 PARTS: Mapping[str, Part] = {"chat": Part(every=3, offset=0), "code": Part(every=7, offset=1)}
 
 
-def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
-    """All requests of the replay."""
+def probes() -> list[Call]:
+    """A few requests to each service, all at once."""
+    return [
+        Call(
+            at=0.0, service=service, prompt_tokens=64, output_tokens=PROBE_TOKENS, text_seed=f"{service}-{n}"
+        )
+        for service in PARTS
+        for n in range(PROBES)
+    ]
+
+
+def share(samples: Sequence[Sample]) -> float:
+    """The share of the trace's requests that engines can be sent which did the probes so fast."""
+    seconds = max(sample.jct for sample in samples)
+    tokens = sum(sample.output_tokens for sample in samples)
+    return min(1.0, max(LEAST_SHARE, tokens / seconds / ENOUGH))
+
+
+def calls(share: float = 1.0, parts: Mapping[str, Part] = PARTS) -> list[Call]:
+    """The requests of the replay: this share of the recorded ones, evenly thinned."""
     trace = recorded.azure_conversation()
     stretch = window(trace, TRACE_START, PART)
     return [
@@ -54,6 +79,7 @@ def calls(parts: Mapping[str, Part] = PARTS) -> list[Call]:
         for turn in range(len(POLICIES))
         for service, part in parts.items()
         for number, request in enumerate(_thinned(stretch, part))
+        if int((number + 1) * share) > int(number * share)
     ]
 
 

@@ -41,6 +41,13 @@ def test_a_plan_follows_from_its_seed_alone():
     assert faults_plan.kills(1, 3)[:6] == faults_plan.kills(1, 1)
 
 
+def test_the_api_server_is_left_alone_until_kubernetes_clients_have_forgotten_its_last_absence():
+    step = next(step for step in faults_plan.kills(0, 1) if step.part == "kube-apiserver")
+    assert faults_plan.pause(step, {}, 500.0) == step.pause
+    assert faults_plan.pause(step, {"kube-apiserver": 450.0, "kubelet": 499.0}, 500.0) == 90.0
+    assert faults_plan.pause(step, {"kube-apiserver": 300.0}, 500.0) == step.pause
+
+
 def test_engines_of_both_services_are_killed_in_turn():
     assert [step.service for step in faults_plan.engines(0, 3)] == ["chat", "code", "chat"]
 

@@ -184,7 +184,7 @@ async def test_the_walk_asks_each_service_for_each_next_policy_while_requests_ar
     monkeypatch.setattr(demo.workload, "phase", lambda _at: "")
     monkeypatch.setattr(demo.services, "schedule", schedule)
     monkeypatch.setattr(demo, "replay", replay)
-    samples, changes = await demo._replay("", None, {"chat": Targets(), "code": Targets()}, Steps())
+    samples, changes = await demo._replay("", None, {"chat": Targets(), "code": Targets()}, 1.0, Steps())
     assert len(samples) == 1
     walk = ["LARRY", "EconoServe", "AccelGen"]
     assert list(changes) == walk

@@ -20,6 +20,25 @@ def test_every_policy_gets_the_same_requests_with_other_texts():
     assert len({c.text_seed for c in calls}) == len(calls) == 4 * len(parts[0])
 
 
+def test_slow_engines_are_sent_an_even_part_of_the_requests():
+    probes = workload.probes()
+    assert {call.service for call in probes} == {"chat", "code"}
+    tokens = sum(call.output_tokens for call in probes)
+
+    def share(tokens_per_second):
+        jct = tokens / tokens_per_second
+        return workload.share(
+            [Sample(c.service, 0.0, jct=jct, output_tokens=c.output_tokens) for c in probes]
+        )
+
+    assert share(workload.ENOUGH / 4) == 0.25
+    assert share(2 * workload.ENOUGH) == 1.0
+    assert share(0.001) == workload.LEAST_SHARE
+    every, some = workload.calls(), workload.calls(0.25)
+    assert set(some) < set(every)
+    assert len(some) == len(every) // 4 // 4 * 4
+
+
 def test_every_request_fits_the_sample_services():
     assert max(c.prompt_tokens + c.output_tokens for c in workload.calls()) <= 2048
 

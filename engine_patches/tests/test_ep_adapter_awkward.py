@@ -161,3 +161,37 @@ def test_who_has_an_adapter_is_not_hidden():
     trial.force(lambda: Policy(yielder=hide_half))
     trial.run(requests)
     assert trial.link.board.fallback_steps == 0
+
+
+def windowed(monkeypatch, asynchronous, document):
+    """An engine whose layers are half of full attention, half of a sliding window of 128 tokens."""
+    import torch
+    from vllm.v1.kv_cache_interface import (
+        FullAttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        SlidingWindowSpec,
+    )
+
+    from headrace_engine.sim import scheduler
+
+    layer = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype": torch.bfloat16}
+    groups = [FullAttentionSpec(**layer), SlidingWindowSpec(**layer, sliding_window=128)]
+    config = KVCacheConfig(200, [], [KVCacheGroupSpec([str(n)], spec) for n, spec in enumerate(groups)])
+    monkeypatch.setattr(scheduler, "KVCacheConfig", lambda *_: config)
+    return Trial(asynchronous, document)
+
+
+@BASES
+@POLICIES
+def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
+    from headrace_engine.adapter.view import limits_of
+
+    trial = windowed(monkeypatch, asynchronous, document)
+    limits = limits_of(trial.scheduler)
+    most = -(-(128 - 1 + 512 * (2 if asynchronous else 1)) // 16) + 1  # the window, and the tokens in flight
+    assert (limits.block_size, limits.kv_groups, limits.other_groups) == (16, 1, ((16, most),))
+    assert limits.blocks(64) == 4 + 4
+    assert limits.blocks(1600) == 100 + most < 200
+    trial.run(awkward(30))
+    assert trial.link.board.error_code == ErrorCode.NONE

@@ -72,12 +72,15 @@ DOCUMENTS = {
         step_seconds=0.0125,
         mean_prompt_tokens=300.0,
         mean_output_tokens=87.5,
+        max_model_len=8192,
     ),
     "engine_status": EngineStatus(
         runtime_version="0.1.0",
         policies=("FCFS", "LARRY"),
         policy_schema=1,
-        engine=EngineInfo(state="Running", reason="", vllm_version="0.32.0", boot="00c0ffee00c0ffee"),
+        engine=EngineInfo(
+            state="Running", reason="", vllm_version="0.32.0", boot="00c0ffee00c0ffee", max_model_len=8192
+        ),
         policy=AppliedPolicy(
             name="LARRY",
             applied_hash="0123456789abcdef",

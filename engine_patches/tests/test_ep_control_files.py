@@ -121,7 +121,8 @@ def test_boot_info_comes_back(tmp_path):
     write_boot(tmp_path / "rank0.json", info)
     assert read_boot(tmp_path / "rank0.json") == info
     assert set(encode(info)) == {
-        *("boot", "pid", "vllmVersion", "pluginVersion", "mode", "reason", "asyncScheduling", "startedAt")
+        *("boot", "pid", "vllmVersion", "pluginVersion", "mode", "reason", "asyncScheduling", "startedAt"),
+        "maxModelLen",
     }
     assert decode(BootInfo, encode(info)) == info
 

@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -156,7 +155,7 @@ def test_a_machine_that_stalls_now_and_then_is_not_taken_for_slow():
     fit = StepFit()
     for number, sample in enumerate(full_workload(4000, 1, WHOLE)):
         stalled = number > 200 and number % 50 == 0
-        fit.add(replace(sample, seconds=sample.seconds + 2.0) if stalled else sample)
+        fit.add(sample._replace(seconds=sample.seconds + 2.0) if stalled else sample)
     batch = Batch(decodes=32, decode_context=32_000)
     assert fit.cost().step_seconds(batch) == pytest.approx(WHOLE.step_seconds(batch), rel=0.1)
 

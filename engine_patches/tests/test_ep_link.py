@@ -1,6 +1,5 @@
 """The engine's end of the shared folder: what is staged, what is refused, and what an idle engine beats."""
 
-import dataclasses
 import time
 
 import pytest
@@ -21,7 +20,7 @@ IDLE = BoardRecord(
     finishes=1, preemptions=0, fallback_steps=2, error_code=ErrorCode.RAISED, applied_hash=0, disabled=True,
     max_step_tokens=512,
 )  # fmt: skip
-BUSY = dataclasses.replace(IDLE, running=1)
+BUSY = IDLE._replace(running=1)
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def test_the_beat_goes_on_but_never_the_step(root, link):
     link.publish(BUSY)
     first = until(lambda: (r := board.read()) and r.time > 0 and r)
     second = until(lambda: (r := board.read()) and r.time > first.time and r)
-    assert dataclasses.replace(second, time=0.0) == BUSY
+    assert second._replace(time=0.0) == BUSY
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_a_refused_document_leaves_the_one_before(root, link, text, code):
     board = BoardReader(stats_paths(root).board)
     write_policy(policy_path(root), FCFS)
     link.start(LIMITS)
-    link.publish(dataclasses.replace(IDLE, error_code=ErrorCode.NONE))
+    link.publish(IDLE._replace(error_code=ErrorCode.NONE))
     policy_path(root).write_text(text)
     until(lambda: (r := board.read()) and r.error_code == code)
     assert link.staged.document == FCFS

@@ -12,6 +12,7 @@ from headrace_engine.cost.forms import Knee, Linear
 from headrace_engine.cost.model import Batch, Profile
 from headrace_engine.policies.pace import AIM, IN_TURN
 from headrace_engine.policies.slo_budget import CLOSE, FLOOR, SATURATED, most_tokens, saturation, slo_budget
+from headrace_engine.policies.step_budget import fixed_budget
 from headrace_engine.policies.view import Targets
 
 ME = Profile("m", "g", 1, "e", "made up")
@@ -75,6 +76,14 @@ def test_without_a_cost_model_it_is_the_engines_own():
 def test_without_targets_it_is_the_pivot_beside_the_decodes():
     view = FakeView(running=[decode(str(number)) for number in range(20)], cost=COST)
     assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 20
+
+
+def test_drafts_of_decodes_take_nothing_from_prefills_and_nobody_goes_without():
+    running = [decode(str(number)) for number in range(128)]
+    plain = FakeView(running=running, cost=COST, default_targets=Targets(tbt=0.001))
+    drafting = replace(plain, limits=replace(LIMITS, decode_tokens=4))
+    assert slo_budget()(drafting) - 4 * 128 == slo_budget()(plain) - 128 > 0
+    assert fixed_budget(64)(drafting) == 4 * 128
 
 
 def test_tightest_tbt_decides_and_looser_ones_do_not():

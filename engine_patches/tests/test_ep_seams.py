@@ -41,7 +41,11 @@ def boot(tmp_path):
 def vllm_config(**parallel):
     scheduler = SimpleNamespace(policy=parallel.pop("policy", "fcfs"))
     parallel = {"data_parallel_size": 1, "data_parallel_index": 0} | parallel
-    return SimpleNamespace(scheduler_config=scheduler, parallel_config=SimpleNamespace(**parallel))
+    return SimpleNamespace(
+        scheduler_config=scheduler,
+        parallel_config=SimpleNamespace(**parallel),
+        model_config=SimpleNamespace(max_model_len=8192),
+    )
 
 
 class Stock:
@@ -76,7 +80,7 @@ def test_refused_engines_run_stock_and_say_why(registered, tmp_path, config, rea
 
     scheduler = make_scheduler(Stock, tmp_path, vllm_config(**config), block_size=16)
     assert scheduler.kwargs["block_size"] == 16
-    assert boot(tmp_path).mode == "Stock"
+    assert (boot(tmp_path).mode, boot(tmp_path).max_model_len) == ("Stock", 8192)
     assert reason in boot(tmp_path).reason
 
 

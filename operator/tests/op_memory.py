@@ -26,6 +26,8 @@ class Memory:
         self.writes = []
         self.calls = 0
         self.failing = None
+        self.meanwhile = {}  # call number → what somebody else does before it
+        self.events = []  # what the watches would bring, oldest first
         self.down = False
         self.refusal = None  # what a dry run says
 
@@ -77,6 +79,7 @@ class Memory:
         item["metadata"]["resourceVersion"] = str(next(self.versions))
         self.writes.append(("write", kind, name))
         self.objects[kind, name] = item
+        self.events.append(copy.deepcopy(item))
         return copy.deepcopy(item)
 
     def owned(self):
@@ -95,6 +98,7 @@ class _Call:
     async def __aenter__(self):
         self.memory.calls += 1
         self.number = self.memory.calls
+        self.memory.meanwhile.pop(self.number, lambda: None)()
         if self.memory.down or self.memory.failing == (self.number, "before"):
             raise ApiError(503, "unavailable")
 

@@ -48,6 +48,18 @@ def test_a_late_deletion_of_the_old_does_not_hide_the_new():
     assert cache.service(KEY) is None
 
 
+def test_the_answer_to_a_status_that_shows_another_change_is_not_taken_for_known():
+    cache, told = Cache(), {"replicas": 1}
+    cache.put(version(body(), 10))
+    cache.put_status(version(body(), 11) | {"status": told})
+    assert cache.service(KEY)["status"] == told
+    assert cache.knows(version(body(), 11))
+    changed = version(body(replicas=5), 13)
+    cache.put_status(changed)
+    assert not cache.knows(version(body(replicas=5), 12))
+    assert not cache.knows(changed)
+
+
 def test_field_managers_are_not_kept():
     cache = Cache()
     cache.put(version(body(), 1, managedFields=[{"manager": "x"}]))

@@ -50,7 +50,9 @@ async def test_a_service_has_those_looked_at_that_claim_its_name(event):
     for name in ("chat", "rival"):
         registered.cache.put(body(name, model=model))
     registered.cache.put(body("other"))
-    await registered.event(event={"type": event}, body=body(model=model))
+    changed = body(model=model)
+    changed["metadata"]["resourceVersion"] = "1000"
+    await registered.event(event={"type": event}, body=changed)
     assert {(await registered.queue.get()).name for _ in range(2)} == {"chat", "rival"}
     assert registered.queue.depth == 0
 
@@ -62,6 +64,20 @@ async def test_events_queue_the_service_that_they_concern():
     assert len(registered.cache.pods(KEY)) == 1
     await registered.event(event={"type": "DELETED"}, body=pod("a"))
     assert registered.cache.pods(KEY) == []
+
+
+async def test_what_is_known_already_wakes_nobody():
+    """Mostly our own write; woken by it, a service that fails would be tried again without a pause."""
+    registered = Registered(SERVICE)
+    written = body()
+    written["metadata"]["resourceVersion"] = "7"
+    registered.cache.put(written)
+    await registered.event(event={"type": "MODIFIED"}, body=written)
+    assert registered.queue.depth == 0
+    newer = body()
+    newer["metadata"]["resourceVersion"] = "8"
+    await registered.event(event={"type": "MODIFIED"}, body=newer)
+    assert registered.queue.depth == 1
 
 
 class Watch:

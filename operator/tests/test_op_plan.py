@@ -96,6 +96,15 @@ def test_a_copy_with_our_labels_is_left_alone(owners):
     assert actions(body(), observed(body(), objects=[*applied(body()), copied])) == ()
 
 
+def test_a_copy_that_names_the_service_as_its_owner_is_left_alone():
+    gpu = body(accelerator={"type": "GPU", "allocation": "DRA"})
+    copies = [copy.deepcopy(applied(gpu)[-1]), copy.deepcopy(applied(gpu)[-2])]
+    for each in copies:
+        each["metadata"]["name"] = "chat-canary"
+    assert {each["kind"] for each in copies} == {"Deployment", "ResourceClaimTemplate"}
+    assert actions(body(), observed(body(), objects=[*applied(body()), *copies])) == ()
+
+
 def test_what_a_deleted_service_of_that_name_left_is_not_written_over():
     objects = applied(body())
     objects[-1]["metadata"]["ownerReferences"][0]["uid"] = "predecessor"

@@ -1,15 +1,18 @@
 """The loop under failure: whatever call fails, before or after it took effect, the end is the same."""
 
 import dataclasses
+from functools import partial
 
+import kopf
 import pytest
 from op_golden import SETTINGS
 from op_memory import operator, with_service
 from op_world import body, hash_of, pod, report
 
-from headrace_operator import names
+from headrace_operator import handlers, names
 from headrace_operator.api import Key
 from headrace_operator.errors import ApiError
+from headrace_operator.workqueue import WorkQueue
 
 KEY = Key("llm", "chat")
 
@@ -60,6 +63,31 @@ async def test_it_settles_and_writes_nothing_more():
     for _ in range(3):
         await running.reconcile(KEY)
     assert memory.writes == []
+
+
+async def follow_its_events(memory, running):
+    """Reconcile whenever an event of the service asks for it, until none is left; all others are lost."""
+    registry, queue = kopf.OperatorRegistry(), WorkQueue(lambda: 0.0)
+    handlers.register(registry, running.cache, queue)
+    event = next(h.fn for h in registry._watching.get_all_handlers() if h.id == "on-llmservices")
+    while memory.events:
+        item = memory.events.pop(0)
+        if item["kind"] == "LLMService":
+            await event(event={"type": "MODIFIED"}, body=item)
+        if queue.depth:
+            queue.done(await queue.get())
+            await running.reconcile(KEY)
+
+
+async def test_a_change_at_any_moment_of_a_pass_is_carried_out():
+    """Although the answer to the pass's own write of the status shows it already, before its event comes."""
+    for call in range(1, await count_calls() + 1):
+        memory = with_service()
+        memory.meanwhile[call] = partial(update, memory, replicas=5)
+        running = operator(memory)
+        await running.reconcile(KEY)
+        await follow_its_events(memory, running)
+        assert memory.objects["Deployment", "chat"]["spec"]["replicas"] == 5, f"after call {call}"
 
 
 async def test_who_begins_to_lead_writes_nothing_before_and_after_engines_are_asked():
@@ -216,6 +244,20 @@ async def test_a_deployment_that_the_api_server_refuses_changes_nothing(code):
     assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
 
 
+async def test_claims_for_devices_on_a_cluster_without_them_change_nothing():
+    memory = with_service()
+    await settle(memory)
+    before = memory.owned()
+    update(memory, accelerator={"type": "GPU", "allocation": "DRA"}, routing={"balancer": "Random"})
+    memory.refusal = ApiError(404, "404 page not found")
+    await settle(memory)
+    assert memory.owned() == before
+    found = memory.objects["LLMService", "chat"]["status"]["conditions"]
+    told = next(c["message"] for c in found if c["type"] == "Accepted")
+    assert "spec.accelerator.allocation: DRA needs resource.k8s.io/v1" in told
+    assert "use DevicePlugin" in told
+
+
 async def test_a_field_that_a_pod_does_not_have_is_the_specs_mistake():
     memory = with_service()
     memory.refusal = ApiError(
@@ -290,6 +332,24 @@ async def test_leftovers_of_a_deleted_namesake_are_waited_for():
     memory.writes.clear()
     assert await running.reconcile(KEY) == 2.0
     assert {kind for _, kind, _ in memory.writes} == {"LLMService"}
+
+
+async def test_orphans_of_a_deleted_namesake_are_gone_on_with():
+    """`kubectl delete --cascade=orphan`, then `kubectl apply`: engines run on, and follow the spec again."""
+    memory = with_service()
+    await settle(memory)
+    template = memory.objects["Deployment", "chat"]["spec"]["template"]
+    for item in memory.objects.values():
+        item["metadata"].pop("ownerReferences", None)
+    renewed = body(replicas=3)
+    renewed["metadata"]["uid"] = "another"
+    memory.store(renewed)
+    await settle(memory)
+    deployment = memory.objects["Deployment", "chat"]
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["template"] == template
+    owned = [item for (kind, _), item in memory.objects.items() if kind != "LLMService"]
+    assert {item["metadata"]["ownerReferences"][0]["uid"] for item in owned} == {"another"}
 
 
 async def test_a_deleted_service_is_left_to_the_garbage_collector():

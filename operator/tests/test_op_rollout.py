@@ -11,7 +11,7 @@ from headrace_operator.api import parse
 from headrace_operator.desired import desired
 from headrace_operator.desired.history import last_ready, rolled_back
 from headrace_operator.observe import observe
-from headrace_operator.rollout import rollout
+from headrace_operator.rollout import answering, rollout
 
 ENGINE = {"image": "example/vllm:2", "args": ["--no-such-option"]}
 
@@ -20,6 +20,9 @@ def live_of(objects, **status):
     [live] = [item for item in objects if item["kind"] == "Deployment"]
     live["status"] |= status
     return live
+
+
+GRACE = live_of(applied(body()))["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 
 
 def engine_pod(name, live, restarts=0, ready=False, **state):
@@ -139,18 +142,40 @@ def test_one_that_makes_no_progress_for_its_deadline_goes_back():
     waiting = engine_pod("new", live, state={"waiting": {"reason": "ImagePullBackOff"}})
     after = carry_on(changed, live, [waiting])
     told = rolled_back(after).message
-    assert "no new pod became ready within 800 s; new: container engine" in told
+    assert f"no new pod became ready within {800 + GRACE} s; new: container engine" in told
     assert rolled_back(carry_on(changed, {**live, "status": {"conditions": [timed_out]}})) is None  # stale
 
 
 def test_the_progress_deadline_follows_the_load_time_of_the_same_model():
-    assert live_of(applied(body()))["spec"]["progressDeadlineSeconds"] == 4200
+    assert live_of(applied(body()))["spec"]["progressDeadlineSeconds"] == 4200 + GRACE
     live = served(loaded=40)
-    assert live["spec"]["progressDeadlineSeconds"] == 800
+    assert live["spec"]["progressDeadlineSeconds"] == 800 + GRACE
     other_image = carry_on(body(engine=ENGINE), live)
-    assert other_image["spec"]["progressDeadlineSeconds"] == 800
+    assert other_image["spec"]["progressDeadlineSeconds"] == 800 + GRACE
     other_model = carry_on(body(model={"source": "hf://a/larger"}), live)
-    assert other_model["spec"]["progressDeadlineSeconds"] == 4200
+    assert other_model["spec"]["progressDeadlineSeconds"] == 4200 + GRACE
+
+
+def test_a_pod_may_wait_for_one_that_drains():
+    longest = {"disruption": {"drainTimeout": "30m"}}
+    loaded = served(body(**longest), loaded=40)
+    before = loaded["spec"]["progressDeadlineSeconds"]
+    assert before - 800 == loaded["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 1800
+    shorter = carry_on(body(disruption={"drainTimeout": "1m"}), loaded)
+    assert shorter["spec"]["progressDeadlineSeconds"] == before
+    endless = live_of(applied(body(disruption={"drainTimeout": "999999h"})))
+    assert endless["spec"]["progressDeadlineSeconds"] < 2**31
+
+
+def test_until_all_pods_answer_to_a_new_name_the_service_goes_by_the_old_one():
+    old, new = (body(model={"source": "hf://a/b", "servedName": name}) for name in ("old", "new"))
+    live = served(old)
+    assert answering(parse(new), live).served_name == "old"
+    rolling = carry_on(new, live)
+    assert answering(parse(new), rolling).served_name == "old"
+    done = served(new)
+    assert answering(parse(new), done).served_name == "new"
+    assert answering(parse(new), live_of(applied(new))).served_name == "new"
 
 
 def test_devices_go_back_with_the_template():

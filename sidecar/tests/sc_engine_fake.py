@@ -1,7 +1,6 @@
 """A fake engine: writes the shared files with the real writers, and schedules nothing."""
 
 import time
-from dataclasses import replace
 
 from headrace_engine.control.board import BoardWriter
 from headrace_engine.control.boot import BootInfo, write_boot
@@ -49,7 +48,7 @@ def finished(**changes):
         met=5,
         preemptions=1,
     )
-    return replace(request, **changes)
+    return request._replace(**changes)
 
 
 class FakeEngine:
@@ -62,7 +61,7 @@ class FakeEngine:
         self.board = BoardWriter(paths.board)
         self.steps = RingWriter(paths.steps, STEPS, 64)
         self.finished = RingWriter(paths.finished, FINISHED, 64)
-        self.record = replace(IDLE, time=started_at)
+        self.record = IDLE._replace(time=started_at)
         self.policy = PolicyFile(policy_path(root))
         write_boot(
             paths.boot, BootInfo(self.board.boot, 7, "0.32.0", "0.1.0", mode, reason, False, started_at)
@@ -70,7 +69,7 @@ class FakeEngine:
 
     def report(self, **changes):
         """Beat, with some fields of the board changed."""
-        self.record = replace(self.record, **({"time": self.record.time + 1} | changes))
+        self.record = self.record._replace(**({"time": self.record.time + 1} | changes))
         self.board.write(self.record)
 
     def apply(self):

@@ -17,7 +17,7 @@ from headrace_sidecar.engine.state import (
     remember,
 )
 
-BUSY = replace(IDLE, running=2, waiting=1)
+BUSY = IDLE._replace(running=2, waiting=1)
 INFO = BootInfo("a", 1, "0.32.0", "0.1.0", "Policy", started_at=900.0)
 STOCK = replace(INFO, mode="Stock", reason="vLLM 0.40 is not supported")
 
@@ -44,7 +44,7 @@ def beats(record, seconds, **progress):
     """Looks at an engine that beats once a second for `seconds`."""
     for n in range(int(seconds) + 1):
         changes = {name: getattr(record, name) + step * n for name, step in progress.items()}
-        yield Look(INFO, "a", replace(record, time=record.time + n, **changes))
+        yield Look(INFO, "a", record._replace(time=record.time + n, **changes))
 
 
 def test_an_engine_that_never_reported_is_starting(observer):
@@ -73,13 +73,13 @@ def test_requests_without_a_step_hang(observer):
 def test_a_request_after_a_long_idle_time_does_not_hang_at_once(observer):
     for look in beats(IDLE, 600):
         observer.see(look, after=1)
-    assert observer.see(Look(INFO, "a", replace(BUSY, time=2000.0)), after=1).state == "Running"
+    assert observer.see(Look(INFO, "a", BUSY._replace(time=2000.0)), after=1).state == "Running"
 
 
 def test_a_hung_engine_that_steps_again_runs(observer):
     for look in beats(BUSY, HUNG_AFTER + 5):
         observer.see(look, after=1)
-    assert observer.see(Look(INFO, "a", replace(BUSY, time=3000.0, step=1)), after=1).state == "Running"
+    assert observer.see(Look(INFO, "a", BUSY._replace(time=3000.0, step=1)), after=1).state == "Running"
 
 
 @pytest.mark.parametrize("record", [IDLE, BUSY])
@@ -93,7 +93,7 @@ def test_a_board_that_stands_still_is_gone(observer, record):
 
 def test_the_engines_clock_does_not_matter(observer):
     for time in (1e9, 5.0, 4e9, 4e9 - 1):
-        assert observer.see(Look(None, "a", replace(IDLE, time=time)), after=GONE_AFTER).state == "Idle"
+        assert observer.see(Look(None, "a", IDLE._replace(time=time)), after=GONE_AFTER).state == "Idle"
 
 
 def test_a_new_boot_is_starting_until_it_reports_and_then_itself(observer):
@@ -103,12 +103,12 @@ def test_a_new_boot_is_starting_until_it_reports_and_then_itself(observer):
     again = replace(INFO, boot="b", started_at=BUSY.time + 50)
     engine = observer.see(Look(again, "a", BUSY), after=1)
     assert (engine.state, engine.boot) == ("Starting", "b")
-    engine = observer.see(Look(again, "b", replace(IDLE, time=BUSY.time + 60)), after=1)
+    engine = observer.see(Look(again, "b", IDLE._replace(time=BUSY.time + 60)), after=1)
     assert (engine.state, engine.boot, engine.vllm_version) == ("Idle", "b", "0.32.0")
 
 
 def test_a_board_newer_than_the_boot_file_counts(observer):
-    engine = observer.see(Look(INFO, "b", replace(IDLE, time=INFO.started_at + 500)))
+    engine = observer.see(Look(INFO, "b", IDLE._replace(time=INFO.started_at + 500)))
     assert (engine.state, engine.boot, engine.vllm_version) == ("Idle", "b", "")
 
 

@@ -260,6 +260,7 @@ async def test_load_and_metrics_tell_what_the_engine_did(client):
     await asyncio.gather(*map(client.completion, at_once))
 
     load = await client.at_rest()
+    assert load.max_model_len == 1024
     assert load.finishes == before.finishes + len(PROMPTS)
     assert (load.running, load.waiting, load.free_kv_blocks) == (0, 0, load.total_kv_blocks)
     assert load.mean_output_tokens == pytest.approx(60)

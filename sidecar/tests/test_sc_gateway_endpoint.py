@@ -66,6 +66,14 @@ def test_a_prompt_that_no_engine_could_hold_is_booked_as_a_full_cache():
     assert endpoint.booked_tokens == 1600
 
 
+def test_prompts_beyond_the_models_length_are_booked_as_that_long():
+    endpoint = Endpoint("10.0.0.1")
+    endpoint.observe(replace(IDLE, max_model_len=400), now=0.0)
+    endpoint.book(Work(requests=2, tokens=1e6), now=0.0)
+    endpoint.book(Work(requests=2, tokens=700.0), now=0.0)
+    assert endpoint.booked_tokens == 800 + 700
+
+
 @pytest.mark.parametrize(
     ("report", "age", "fresh"),
     [

@@ -125,7 +125,7 @@ async def answered(*parts, hang=False):
     async with await asyncio.start_server(answer, "127.0.9.4", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises((StreamError, OSError)) as ended:
-            await read("127.0.9.4", port, lines.append, lambda _: None, 0.3)
+            await read("127.0.9.4", port, lines.append, lambda _: None, 0.3 if hang else 30.0)
         await done.wait()
     return str(ended.value), lines
 

@@ -57,6 +57,9 @@ def test_prompt_sizes(body, prompt):
         (orjson.dumps({"prompt": ["a"] * 2049}), "2048"),
         (b'{"prompt": "a", "kv_transfer_params": {"remote_host": "x"}}', "not for clients"),
         (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
+        (orjson.dumps({"prompt": ["a"] * 1025, "n": 2.0}), "2048"),
+        (orjson.dumps({"prompt": "a", "input": ["a"] * 2049}), "2048"),
+        (orjson.dumps({"messages": [{}], "prompt": ["a"] * 1025, "n": 2}), "2048"),
     ],
 )
 def test_bad_bodies_name_what_is_wrong(body, complaint):

@@ -11,7 +11,7 @@
 {{- define "headrace.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: headrace
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -38,7 +38,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ quote . }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:
@@ -102,7 +102,7 @@ kind: {{ $kind }}
 metadata:
   name: {{ $name }}
   {{- with $namespace }}
-  namespace: {{ . }}
+  namespace: {{ quote . }}
   {{- end }}
   labels:
     {{- $labels | nindent 4 }}
@@ -114,7 +114,7 @@ kind: {{ $kind }}Binding
 metadata:
   name: {{ $name }}
   {{- with $namespace }}
-  namespace: {{ . }}
+  namespace: {{ quote . }}
   {{- end }}
   labels:
     {{- $labels | nindent 4 }}
@@ -125,7 +125,7 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ $name }}
-    namespace: {{ $root.Release.Namespace }}
+    namespace: {{ $root.Release.Namespace | quote }}
 {{- end }}
 {{- end -}}
 
@@ -162,5 +162,5 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ $account }}
-    namespace: {{ $root.Release.Namespace }}
+    namespace: {{ $root.Release.Namespace | quote }}
 {{- end -}}

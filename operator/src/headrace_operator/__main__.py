@@ -60,13 +60,18 @@ async def operate(settings: Settings) -> None:
         )
         runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
-        await _fill(cache, cluster, settings)
+
+        def look_at_all() -> None:
+            for body in cache.services():
+                queue.add(key_of(body))
 
         async def stop() -> None:
             await workers.stop()
             await reconciler.stand_by()
-            for body in cache.services():  # all are looked at when this replica leads again
-                queue.add(key_of(body))
+            look_at_all()  # when this replica leads again
+
+        await _fill(cache, cluster, settings)
+        look_at_all()
 
         # Not `kopf.operator`: when a watch fails, that cancels our tasks too and waits for others for ever.
         watches = await kopf.spawn_tasks(

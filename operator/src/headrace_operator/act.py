@@ -14,7 +14,7 @@ from headrace_operator.desired import owner
 from headrace_operator.errors import ApiError, RefusedError, TransientError
 from headrace_operator.metrics import ACTIONS
 from headrace_operator.plan import Action, Apply, Delete, Nudge
-from headrace_operator.preflight import check_deployment
+from headrace_operator.preflight import check_claim_template, check_deployment
 
 _COLLECTED_AGAIN = 2.0  # seconds until the garbage collector is worth another look
 _SEEN_AGAIN = 1.0  # seconds; the watch is late, and its event will come earlier or not at all
@@ -56,13 +56,21 @@ async def _check(service: LLMService, action: Apply, cluster: Cluster) -> None:
         _check_free(service, kind, name, found)
     if kind == "Deployment":
         await check_deployment(action.manifest, found, cluster)
+    if kind == "ResourceClaimTemplate":
+        await check_claim_template(action.manifest, cluster)
 
 
 def _check_free(service: LLMService, kind: str, name: str, found: Mapping[str, Any] | None) -> None:
-    """Refuse to take an object of someone else's, as an apply would."""
+    """Refuse to take an object of someone else's, as an apply would.
+
+    What we made for a service that was deleted with `--cascade=orphan` is nobody's, and ours to go on with.
+    """
     if found is None or owner(found) == service.uid:
         return
-    if (found["metadata"].get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
+    metadata = found["metadata"]
+    if (metadata.get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
+        if not metadata.get("ownerReferences") and names.APPLIED_HASH in (metadata.get("annotations") or {}):
+            return
         raise TransientError(f"{kind} {name} of a deleted service is still there", _COLLECTED_AGAIN)
     raise RefusedError(
         Reason.OBJECT_NAME_TAKEN,

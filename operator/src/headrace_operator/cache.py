@@ -45,6 +45,22 @@ class Cache:
             self._belongings[key][_name(body)] = _compact(body)
         return key
 
+    def put_status(self, body: Body) -> None:
+        """Remember the answer to a write of the status, unless it shows something else that is new.
+
+        That is somebody's change of the spec, say, which this pass has not seen: its event must not be known.
+        """
+        known = self._services.get(key_of(body))
+        if known is not None and _but_status(known) == _but_status(_compact(body)):
+            self.put(body)
+
+    def knows(self, service: Body) -> bool:
+        """Whether a service is remembered as it is here, or as it was later."""
+        known = self._services.get(key_of(service))
+        if known is None or known["metadata"]["uid"] != service["metadata"]["uid"]:
+            return False
+        return 0 < version(service) <= version(known)
+
     def drop(self, body: Body) -> Key | None:
         """Forget an object that was deleted, unless a newer one has taken its name."""
         key = concerns(body)
@@ -129,6 +145,11 @@ def _name(body: Body) -> Name:
 def _newer(body: Body, known: Body | None) -> bool:
     """Also true without a version, which says nothing."""
     return known is None or version(body) > version(known) or not version(body)
+
+
+def _but_status(body: Body) -> Body:
+    metadata = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
+    return {**body, "metadata": metadata, "status": None}
 
 
 def version(body: Body) -> int:

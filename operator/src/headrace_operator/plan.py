@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace_operator import names
+from headrace_operator.cache import concerns
 from headrace_operator.desired import Manifest, owner
 from headrace_operator.observe import Observed, Pod
 from headrace_operator.quantity import same_quantity
@@ -95,11 +96,16 @@ def _applies(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Action]
 
 
 def _leftovers(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Delete]:
-    """What the service owns and no longer wants; a copy that someone made of an object is not its own."""
+    """What the service owns and no longer wants: its claims for devices, which alone may be unwanted.
+
+    A copy that someone made of an object is not its own, even if it has our labels and names an owner.
+    """
     owners = {owner(manifest) for manifest in wanted}
     kept = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
+    own = {names.claim_template(key) for manifest in wanted if (key := concerns(manifest))}
     for (kind, name), live in observed.objects.items():
-        if (kind, name) not in kept and owner(live) in owners:
+        ours = kind in _IMMUTABLE and name in own and owner(live) in owners
+        if ours and (kind, name) not in kept:
             yield Delete(kind, name, live["metadata"]["uid"])
 
 

@@ -43,6 +43,20 @@ async def check_deployment(manifest: Manifest, live: Mapping[str, Any] | None, c
         ) from error
 
 
+async def check_claim_template(manifest: Manifest, cluster: Cluster) -> None:
+    """Raise RefusedError if this cluster does not know such claims, or ApiError; nothing is written."""
+    try:
+        await cluster.apply(manifest, dry_run=True)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        raise RefusedError(
+            Reason.INVALID_SPEC,
+            f"spec.accelerator.allocation: DRA needs {manifest['apiVersion']}, which this cluster does not "
+            "have (it came with Kubernetes 1.34): use DevicePlugin",
+        ) from error
+
+
 async def _check_claims(manifest: Manifest, live: Mapping[str, Any], cluster: Cluster) -> None:
     namespace = manifest["metadata"]["namespace"]
     before = set(claims_of(live["spec"]["template"]).values())

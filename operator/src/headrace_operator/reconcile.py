@@ -28,7 +28,7 @@ from headrace_operator.observe import Observed, observe
 from headrace_operator.pace import Pace
 from headrace_operator.plan import Apply, Nudge, next_nudge, plan
 from headrace_operator.recorder import Recorder
-from headrace_operator.rollout import rollout
+from headrace_operator.rollout import answering, rollout
 from headrace_operator.settings import Settings
 from headrace_operator.status import Subject, policy_in_force, status
 
@@ -94,7 +94,8 @@ class Reconciler:
             return None
         live = await self._live_deployment(service, observed)
         carried, progress = rollout(service, live, observed)
-        models = self._models(carried, asked=carried is service)
+        serving = answering(carried, live)
+        models = self._models(serving, asked=serving is service)
         wanted = desired(carried, self.settings, models, live, progress)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
         policy = policy_document(service).hash
@@ -166,7 +167,7 @@ class Reconciler:
         wait = self._pace.wait(key, KIND, content, now)
         if wait > 0.0:
             return wait
-        self.cache.put(await self.cluster.apply_status(KIND, key.namespace, key.name, written))
+        self.cache.put_status(await self.cluster.apply_status(KIND, key.namespace, key.name, written))
         self._pace.wrote(key, KIND, content, now)
         for happening in transitions(previous, current):
             await self.recorder.record(body, happening)

@@ -43,6 +43,19 @@ def rollout(service: LLMService, live: Raw | None, observed: Observed) -> tuple[
     return (service, seen) if before is None else (before, replace(seen, rolled_back=given_up))
 
 
+def answering(service: LLMService, live: Raw | None) -> LLMService:
+    """The service as clients are to find it: while its pods are replaced, under the names that they had.
+
+    Engines answer to the names that they were started with.
+    """
+    ready = last_ready(live)
+    if live is None or ready is None or ready.inputs == inputs_hash(service):
+        return service
+    if complete(live) and recorded(live, names.INPUTS_HASH) == inputs_hash(service):
+        return service
+    return _restored(service, ready) or service
+
+
 def complete(live: Raw) -> bool:
     """Whether all replicas have the live template and are ready."""
     wanted, told = int(live["spec"]["replicas"]), live.get("status", {})

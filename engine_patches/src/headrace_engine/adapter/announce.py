@@ -17,7 +17,9 @@ from headrace_engine.control.paths import stats_paths
 log = logging.getLogger("vllm.headrace")
 
 
-def report(root: Path, rank: int, stock: type, reason: str = "", boot: str = "") -> None:
+def report(  # noqa: PLR0917
+    root: Path, rank: int, stock: type, reason: str = "", boot: str = "", max_model_len: int = 0
+) -> None:
     """Announce this engine: mode Policy, or Stock if there is a `reason`. Never raises."""
     info = BootInfo(
         boot=boot or secrets.token_hex(8),
@@ -28,6 +30,7 @@ def report(root: Path, rank: int, stock: type, reason: str = "", boot: str = "")
         reason=reason,
         async_scheduling=stock.__name__ == "AsyncScheduler",
         started_at=time.time(),
+        max_model_len=max_model_len,
     )
     if reason:
         log.warning("headrace: vLLM's own scheduler runs, no policy is applied: %s", reason)

@@ -23,19 +23,20 @@ def make_scheduler(stock: type, root: Path, vllm_config: Any, **rest: Any) -> An
 
     Takes the keyword arguments of vLLM's schedulers.
     """
-    rank = 0
+    rank = longest = 0
     try:
+        longest = vllm_config.model_config.max_model_len
         rank = vllm_config.parallel_config.data_parallel_index
         reason = refusal(vllm_config)
         if reason is None:
             link = FileLink(root, rank)
             scheduler = scheduler_class(stock, link)(vllm_config=vllm_config, **rest)
-            report(root, rank, stock, boot=link.boot)
+            report(root, rank, stock, boot=link.boot, max_model_len=longest)
             return scheduler
     except Exception as error:  # whatever it is, the engine serves without policies
         log.exception("headrace: the policy scheduler did not start")
         reason = f"the policy scheduler did not start: {error}"
-    report(root, rank, stock, reason)
+    report(root, rank, stock, reason, max_model_len=longest)
     return stock(vllm_config=vllm_config, **rest)
 
 

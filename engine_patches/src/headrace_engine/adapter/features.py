@@ -19,17 +19,15 @@ def step_features(output: Any) -> tuple[int, int, int, int, int]:
     """
     tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
     cached = output.scheduled_cached_reqs
+    if output.total_num_scheduled_tokens == len(cached.req_ids):  # one token each, and nobody new
+        return 0, 0, len(cached.req_ids), sum(cached.num_computed_tokens), 0
+    contexts = dict(zip(cached.req_ids, cached.num_computed_tokens))  # noqa: B905 of equal length
+    contexts |= {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
     prefill_tokens = prefill_work = prefills = 0
-    decodes, decode_context = len(cached.req_ids), sum(cached.num_computed_tokens)
-    if output.total_num_scheduled_tokens == decodes:  # one token each, and nobody new
-        return 0, 0, decodes, decode_context, 0
-    chunks = [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
-    decodes += len(chunks)
-    decode_context += sum(context for _, context in chunks)
-    chunks += zip(cached.req_ids, cached.num_computed_tokens)  # noqa: B905 of equal length
-    for request_id, context in chunks:
-        chunk = tokens[request_id]
+    decodes, decode_context = len(contexts), sum(contexts.values())
+    for request_id, chunk in tokens.items():
         if chunk != 1 and request_id not in drafted:
+            context = contexts[request_id]
             prefill_tokens += chunk
             prefill_work += chunk * context + chunk * (chunk + 1) // 2
             prefills += 1

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,7 +137,7 @@ class FileLink:
     def publish(self, record: BoardRecord) -> None:
         """Replace the board."""
         if self._refused:
-            record = replace(record, error_code=self._refused)
+            record = record._replace(error_code=self._refused)
         with self._lock:
             self._last = record
             self._board.write(record)
@@ -191,12 +191,12 @@ class FileLink:
         with self._lock:
             if self._last is None:
                 return
-            record = replace(self._last, time=self.clock())
+            record = self._last._replace(time=self.clock())
             if self._refused:
-                record = replace(record, error_code=self._refused)
+                record = record._replace(error_code=self._refused)
             if self.staged is not None and not (record.running or record.waiting):
                 applied = int(self.staged.document.hash, 16)
                 if applied != record.applied_hash:
                     error = self._refused or ErrorCode.NONE
-                    record = replace(record, applied_hash=applied, disabled=False, error_code=error)
+                    record = record._replace(applied_hash=applied, disabled=False, error_code=error)
             self._board.write(record)

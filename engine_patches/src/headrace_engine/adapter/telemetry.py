@@ -98,7 +98,8 @@ class Telemetry:
                 if item.new_token_ids:
                     if progress.first_token:
                         gap = now - progress.last_token
-                        progress.max_tbt = max(progress.max_tbt, gap)
+                        if gap > progress.max_tbt:  # noqa: PLR1730 max() takes longer, for each token
+                            progress.max_tbt = gap
                         target = progress.foreseen.targets.tbt
                         if target is not None and gap > target:
                             progress.tbt_violations += 1
@@ -126,7 +127,7 @@ class Telemetry:
             self._queue.blocks,
             self._view.free_blocks,
             limits.total_blocks,
-            limits.block_size,
+            max(limits.block_size // limits.kv_groups, 1),
             self._arrivals,
             self._arrived_tokens,
             self._finishes,

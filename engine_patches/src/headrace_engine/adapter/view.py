@@ -22,14 +22,29 @@ def limits_of(scheduler: Any) -> EngineLimits:
     """
     config = scheduler.scheduler_config
     whole_steps = not config.enable_chunked_prefill or config.disable_chunked_mm_input
+    total_blocks = scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1  # one is vLLM's null block
+    managers = scheduler.kv_cache_manager.coordinator.single_type_managers
+    groups = [(manager.block_size, _most_blocks(manager) or total_blocks) for manager in managers]
+    block_size, _ = plain = min(
+        groups, key=lambda group: (-group[1], group[0]), default=(scheduler.block_size, 0)
+    )
     return EngineLimits(
-        block_size=scheduler.block_size,
-        kv_groups=max(1, len(scheduler.kv_cache_config.kv_cache_groups)),
-        total_blocks=scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1,  # one is vLLM's null block
+        block_size=block_size,
+        kv_groups=max(1, groups.count(plain)),
+        total_blocks=total_blocks,
         max_step_tokens=scheduler.max_num_scheduled_tokens,
         max_running=scheduler.max_num_running_reqs,
         min_step_tokens=scheduler.max_num_scheduled_tokens if whole_steps else 1,
+        decode_tokens=1 + scheduler.num_spec_tokens,
+        other_groups=tuple(group for group in groups if group != plain),
     )
+
+
+def _most_blocks(manager: Any) -> int | None:
+    """Of one request, in the layers that `manager` looks after; None: as many as it has tokens for."""
+    public, private = "max_admission_blocks_per_request", "_max_admission_blocks_per_request"  # until 0.30
+    most: int | None = getattr(manager, public if hasattr(manager, public) else private)
+    return most
 
 
 class SchedulerView:

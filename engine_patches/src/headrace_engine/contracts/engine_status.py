@@ -19,6 +19,7 @@ class EngineInfo:
     reason: str = ""  # one sentence for people
     vllm_version: str = ""
     boot: str = ""
+    max_model_len: int = 0  # tokens of prompt and output together; 0: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class LoadReport:
     waiting_kv_blocks: int  # KV blocks that the waiting requests' prompts will need
     free_kv_blocks: int
     total_kv_blocks: int
-    block_size: int  # tokens per KV block
+    block_size: int  # tokens per KV block, of one request's blocks in all groups of layers
     arrivals: int  # requests that reached the scheduler
     arrived_tokens: int  # their prompt tokens
     finishes: int  # requests that left it
@@ -31,4 +31,5 @@ class LoadReport:
     step_seconds: float  # mean duration of a step, recent; 0 while unknown
     mean_prompt_tokens: float  # of recently finished requests; 0 while unknown
     mean_output_tokens: float  # likewise
+    max_model_len: int = 0  # tokens of prompt and output together; 0: not known
     schema: int = 1

@@ -27,6 +27,7 @@ class BootInfo:
     reason: str = ""  # of Stock, one sentence for people
     async_scheduling: bool = False
     started_at: float = 0.0  # unix seconds
+    max_model_len: int = 0  # tokens of prompt and output together; 0: not said
 
 
 def write_boot(path: Path, info: BootInfo) -> None:

@@ -11,15 +11,12 @@ order, and neither side ever waits.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 from struct import Struct
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
-T = TypeVar("T")
+T = TypeVar("T", bound=tuple[Any, ...])
 
 HEAD = Struct("<8sIIQQ")
 SEQUENCE = Struct("<Q")
@@ -35,7 +32,6 @@ class Layout(Generic[T]):
     magic: bytes
     version: int
     record: type[T]
-    values: Callable[[T], tuple[Any, ...]]
     slot: Struct
 
     def head(self, capacity: int, boot: int) -> bytes:
@@ -69,7 +65,6 @@ class SlotWriter(Generic[T]):
 
     def __init__(self, layout: Layout[T]) -> None:
         self._pack = layout.slot.pack_into
-        self._values = layout.values
         self._aside = bytearray(layout.slot.size)
         self._checksum_at = layout.slot.size - TAIL_SIZE
         view = memoryview(self._aside)
@@ -80,7 +75,7 @@ class SlotWriter(Generic[T]):
 
     def write(self, target: memoryview, sequence: int, record: T) -> None:
         """Write `record` with `sequence` into the slot `target`."""
-        self._pack(self._aside, 0, sequence, *self._values(record), 0, sequence)
+        self._pack(self._aside, 0, sequence, *record, 0, sequence)
         CHECKSUM.pack_into(self._aside, self._checksum_at, crc32(self._covered))
         target[: SEQUENCE.size] = self._first
         target[SEQUENCE.size : -SEQUENCE.size] = self._body
@@ -88,6 +83,5 @@ class SlotWriter(Generic[T]):
 
 
 def layout(magic: bytes, version: int, record: type[T], fields: str) -> Layout[T]:
-    """The layout of the dataclass `record`, whose fields have the struct codes `fields`."""
-    names = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
-    return Layout(magic, version, record, attrgetter(*names), Struct(f"<Q{fields}IQ"))
+    """The layout of the named tuple `record`, whose fields have the struct codes `fields`."""
+    return Layout(magic, version, record, Struct(f"<Q{fields}IQ"))

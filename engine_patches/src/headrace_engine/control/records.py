@@ -1,13 +1,14 @@
 """What the engine tells: its state now, one sample per step, one record per finished request.
 
 Times are unix seconds, durations seconds. A record's fields and their order are its wire format: adding one
-means a new version of its layout, and a reader treats another version like an absent file.
+means a new version of its layout, and a reader treats another version like an absent file. They are tuples
+since the engine makes them within its steps.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace_engine.control.layout import Layout, layout
 
@@ -40,8 +41,7 @@ class Target(enum.IntFlag):
     JCT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class BoardRecord:
+class BoardRecord(NamedTuple):
     """An engine's state at `time`, written after each step, and once a second when there is none."""
 
     time: float
@@ -53,7 +53,7 @@ class BoardRecord:
     waiting_kv_blocks: int  # KV blocks that the waiting requests' prompts will need
     free_kv_blocks: int
     total_kv_blocks: int
-    block_size: int  # tokens per KV block
+    block_size: int  # tokens per KV block, of one request's blocks in all groups of layers
     arrivals: int  # requests since boot
     arrived_tokens: int  # their prompt tokens
     finishes: int  # since boot, aborted ones included
@@ -82,8 +82,7 @@ class BoardRecord:
         return (self.gauge_1, self.gauge_2, self.gauge_3, self.gauge_4, self.gauge_5, self.gauge_6)
 
 
-@dataclass(frozen=True, slots=True)
-class StepSample:
+class StepSample(NamedTuple):
     """One model step: what was computed and how long it took."""
 
     prefill_tokens: int
@@ -93,8 +92,7 @@ class StepSample:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRequest:
+class FinishedRequest(NamedTuple):
     """One request that ran to its end."""
 
     time: float  # when it finished

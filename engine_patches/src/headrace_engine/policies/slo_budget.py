@@ -63,14 +63,14 @@ class SloBudget:
             prefill = self._most(cost, view) if self.hidden else prefill
         self._prefill = prefill
         pace.planned = self._seconds(cost)(prefill if busy else 0)
-        tokens = prefill + pace.decodes - len(self.hidden)
-        return min(max(tokens, len(view.running), 1), limits.max_step_tokens)
+        tokens = prefill + (pace.decodes - len(self.hidden)) * limits.decode_tokens
+        return min(max(tokens, len(view.running) * limits.decode_tokens, 1), limits.max_step_tokens)
 
     def _most(self, cost: CostModel, view: EngineView) -> int:
         """Prefill tokens for which the step has time beside the decodes that are not hidden."""
         limits, limit = view.limits, self.pace.limit
-        decodes = self.pace.decodes - len(self.hidden)
-        most = limits.max_step_tokens - decodes
+        decodes = (self.pace.decodes - len(self.hidden)) * limits.decode_tokens
+        most = max(limits.max_step_tokens - decodes, 0)
         floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
         if limit is None:
             return max(min(self._pivot, most), floor)

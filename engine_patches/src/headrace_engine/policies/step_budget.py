@@ -19,14 +19,15 @@ def engine_budget(view: EngineView) -> int:
 
 
 def fixed_budget(tokens: int) -> StepBudget:
-    """`tokens`, but within the engine's limits and never below one for each running request.
+    """`tokens`, but within the engine's limits and never below what each running request needs for a token.
 
-    With less than one token each, the last of the running requests would hold their KV for nothing; vLLM
-    refuses the like in its own arguments.
+    With less, the last of the running requests would hold their KV for nothing; vLLM refuses the like in its
+    own arguments.
     """
 
     def budget(view: EngineView) -> int:
-        least = max(len(view.running), view.limits.min_step_tokens)
-        return min(max(tokens, least), view.limits.max_step_tokens)
+        limits = view.limits
+        least = max(len(view.running) * limits.decode_tokens, limits.min_step_tokens)
+        return min(max(tokens, least), limits.max_step_tokens)
 
     return budget

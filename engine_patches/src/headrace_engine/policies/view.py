@@ -61,15 +61,25 @@ class EngineLimits:
     """What does not change while the engine lives."""
 
     block_size: int  # tokens per KV block
-    kv_groups: int  # KV blocks that one `block_size` of tokens takes, one for each group of layers
+    kv_groups: (
+        int  # KV blocks that one `block_size` of tokens takes, one for each group of layers that keep all
+    )
     total_blocks: int  # that requests can hold
     max_step_tokens: int  # vLLM's --max-num-batched-tokens
     max_running: int  # vLLM's --max-num-seqs
     min_step_tokens: int = 1  # below it, an engine that can't split a prompt would never start it
+    decode_tokens: int = 1  # of one request that generates, in a step: the next one and its drafts
+    other_groups: tuple[tuple[int, int], ...] = ()  # tokens per block, and most blocks of one request
 
     def blocks(self, tokens: int) -> int:
-        """KV blocks that hold `tokens` tokens of one request."""
-        return -(-tokens // self.block_size) * self.kv_groups
+        """KV blocks that hold `tokens` tokens of one request.
+
+        Layers with a sliding window, or with a state, need no more than some number of blocks.
+        """
+        blocks = -(-tokens // self.block_size) * self.kv_groups
+        for size, most in self.other_groups:
+            blocks += min(-(-tokens // size), most)
+        return blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from headrace_operator.settings import Settings
 
 # Seconds in which pods are scheduled and images pulled, and which come on top of what loading may take.
 _ARRIVAL_SECONDS = 600
+_LONGEST_SECONDS = 2**31 - 1
 _LOADING_FACTOR = 5  # of what the model took to load last: disks, networks and neighbours differ
 
 
@@ -63,7 +64,7 @@ def deployment(
                     "maxUnavailable": disruption.max_unavailable,
                 },
             },
-            "progressDeadlineSeconds": _deadline(spec, ready),
+            "progressDeadlineSeconds": _deadline(spec, ready, template),
             "revisionHistoryLimit": 3,
             "template": template,
         },
@@ -87,15 +88,18 @@ def _recorded_identity(live: Mapping[str, Any] | None) -> tuple[str | None, ...]
     return tuple(recorded(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME))
 
 
-def _deadline(spec: Mapping[str, Any], ready: LastReady | None) -> int:
+def _deadline(spec: Mapping[str, Any], ready: LastReady | None, template: Mapping[str, Any]) -> int:
     """Seconds without a pod becoming ready after which a rollout has failed.
 
-    A start that its probe still allows is still progress, unless this model was seen to load sooner.
+    A start that its probe still allows is still progress, unless this model was seen to load sooner. And a
+    pod may have to wait for the accelerator of one that drains.
     """
     loading = START_SECONDS
     if ready is not None and ready.load_seconds and ready.spec["model"] == spec["model"]:
         loading = min(loading, _LOADING_FACTOR * ready.load_seconds)
-    return _ARRIVAL_SECONDS + loading
+    templates = [template] if ready is None else [template, ready.template]
+    leaving: int = max(each["spec"]["terminationGracePeriodSeconds"] for each in templates)
+    return min(_ARRIVAL_SECONDS + loading + leaving, _LONGEST_SECONDS)
 
 
 def _template(

@@ -71,6 +71,7 @@ def load_report(engine: EngineInfo, record: BoardRecord, rates: Rates, *, servin
         step_seconds=_rounded(rates.step_seconds),
         mean_prompt_tokens=_rounded(rates.mean_prompt_tokens),
         mean_output_tokens=_rounded(rates.mean_output_tokens),
+        max_model_len=engine.max_model_len,
     )
 
 

@@ -78,7 +78,7 @@ def judge(history: History, look: Look, now: float) -> EngineInfo:
     state, reason = _state(history, look, life, now)
     if life is None:
         return EngineInfo(state, reason, boot=look.boot)
-    return EngineInfo(state, reason, vllm_version=life.vllm_version, boot=life.boot)
+    return EngineInfo(state, reason, life.vllm_version, life.boot, life.max_model_len)
 
 
 def _life(look: Look) -> BootInfo | None:

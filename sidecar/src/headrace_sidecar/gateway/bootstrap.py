@@ -42,7 +42,6 @@ ACCESS_LOG = {
 """A line for each request, in JSON, on standard output; what was asked and answered is not in it."""
 
 HEAP = "envoy.resource_monitors.fixed_heap"
-IDLE_TIMEOUT = "600s"  # longest silence within one stream: a long prompt's prefill behind a long queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         },
         # Each stream may hold a whole body until the picker has seen it.
         http2_protocol_options={"max_concurrent_streams": 100},
-        stream_idle_timeout=IDLE_TIMEOUT,
+        stream_idle_timeout=f"{names.IDLE_SECONDS}s",
         request_headers_timeout="10s",
         request_timeout="60s",  # to receive the request; an answer may take as long as it streams
         server_name="headrace",

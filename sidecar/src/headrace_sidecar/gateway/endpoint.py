@@ -97,11 +97,13 @@ class Endpoint:
         return self.booked_requests + self.requests
 
     def book(self, work: Work, now: float) -> None:
-        """Remember that `work` is on its way; vLLM refuses prompts that its KV cache could never hold."""
+        """Remember that `work` is on its way; vLLM refuses what its model or cache can't hold."""
         tokens, step = work.tokens, 0.0
         if self.report is not None:
             step = self.report.step_seconds
             tokens = min(tokens, self.report.total_kv_blocks * self.report.block_size)
+            if self.report.max_model_len:
+                tokens = min(tokens, self.report.max_model_len * work.requests)
         uncached = min(work.uncached(self.address), tokens)
         deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
         self.bookings.append(

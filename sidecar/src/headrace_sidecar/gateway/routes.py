@@ -31,7 +31,6 @@ WISH_HEADERS = [wishes.header(wish) for wish in wishes.WISHES]
 MOST_CHOICES = 128  # per prompt; OpenAI's own limit
 FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
 WISH_BYTES = 16  # of one value; more is no number that anybody means
-IDLE_TIMEOUT = {"seconds": 600}  # silence on a stream: a long prompt behind a long queue
 
 
 def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
@@ -93,7 +92,7 @@ def _engine_route(cluster: str, match: Match, asking: bool, **action: object) ->
         name=cluster,
         match=match,
         # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
-        route={"cluster": cluster, "timeout": {}, "idle_timeout": IDLE_TIMEOUT, **action},
+        route={"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}, **action},
         request_headers_to_remove=[names.SERVICE_HEADER],
         request_headers_to_add=[_WISHES_IN_ID] if asking else [],
     )

@@ -82,6 +82,7 @@ def read_prompt(body: bytes) -> Prompt:
         raise BadRequestError("the request body is not a JSON object")
     if request.get(INNER) is not None:
         raise BadRequestError(f"`{INNER}` is not for clients")
+    _refuse_many(request)
     if "messages" in request:
         return _chat(request, "messages")
     if "prompt" in request:
@@ -91,6 +92,19 @@ def read_prompt(body: bytes) -> Prompt:
     if "input" in request:
         return _prompts(request, "input")
     raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
+
+
+def _refuse_many(request: dict[str, Any]) -> None:
+    """Of all that an engine could take for its list of prompts: which one it does depends on the path."""
+    choices = _choices(request)
+    for key in ("prompt", "input"):
+        given = request.get(key)
+        if (
+            isinstance(given, list)
+            and len(given) * choices > MOST_PROMPTS
+            and not (_are(int, given) or _are(dict, given))  # one prompt
+        ):
+            raise BadRequestError(f"`{key}` asks for over {MOST_PROMPTS} answers: send fewer prompts at once")
 
 
 def _chat(request: dict[str, Any], key: str) -> Prompt:
@@ -151,8 +165,6 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
     if not isinstance(given, list) or not given:
         raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
     choices = _choices(request)
-    if len(given) * choices > MOST_PROMPTS:
-        raise BadRequestError(f"`{key}` asks for over {MOST_PROMPTS} answers: send fewer prompts at once")
     text_bytes = counted = 0
     text = b""
     for prompt in given:
@@ -177,8 +189,8 @@ def _ids(prompt: list[int]) -> bytes:
 
 
 def _choices(request: dict[str, Any]) -> int:
-    choices = request.get("n")
-    return min(choices, MAX_REQUESTS) if isinstance(choices, int) and choices > 0 else 1
+    choices = request.get("n")  # vLLM takes 2.0 for 2
+    return int(min(choices, MAX_REQUESTS)) if isinstance(choices, int | float) and choices >= 1 else 1
 
 
 def _are(kind: type, items: list[Any]) -> bool:

@@ -18,12 +18,14 @@ class Steps:
             self._slo.skipping = skipping
         self.pace: Pace = self._slo.pace if self._slo else Pace()
         self.tokens = 0
+        self._decode_tokens = 1
 
     def __call__(self, view: EngineView) -> int:
         """Tokens of the step."""
         if self._slo is None:
             self.pace.look(view)
         self.tokens = self._budget(view)
+        self._decode_tokens = view.limits.decode_tokens
         return self.tokens
 
     @property
@@ -34,7 +36,7 @@ class Steps:
     @property
     def prefill_tokens(self) -> int:
         """Tokens of the step that decodes leave."""
-        return max(self.tokens - self.pace.decodes + len(self.hidden), 1)
+        return max(self.tokens - (self.pace.decodes - len(self.hidden)) * self._decode_tokens, 1)
 
     @property
     def seconds(self) -> float:
