@@ -163,22 +163,28 @@ def test_who_has_an_adapter_is_not_hidden():
     assert trial.link.board.fallback_steps == 0
 
 
-def windowed(monkeypatch, asynchronous, document):
-    """An engine whose layers are half of full attention, half of a sliding window of 128 tokens."""
+def layered(monkeypatch, asynchronous, document, *kinds, blocks=200):
+    """An engine with a group of layers of each kind: full attention, a sliding window of 128, a state."""
     import torch
     from vllm.v1.kv_cache_interface import (
         FullAttentionSpec,
         KVCacheConfig,
         KVCacheGroupSpec,
+        MambaSpec,
         SlidingWindowSpec,
     )
 
     from headrace_engine.sim import scheduler
 
     layer = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype": torch.bfloat16}
-    groups = [FullAttentionSpec(**layer), SlidingWindowSpec(**layer, sliding_window=128)]
-    config = KVCacheConfig(200, [], [KVCacheGroupSpec([str(n)], spec) for n, spec in enumerate(groups)])
-    monkeypatch.setattr(scheduler, "KVCacheConfig", lambda *_: config)
+    state = {"block_size": 16, "shapes": ((16384,),), "dtypes": (torch.float32,), "mamba_cache_mode": "align"}
+    specs = {
+        "full": FullAttentionSpec(**layer),
+        "window": SlidingWindowSpec(**layer, sliding_window=128),
+        "state": MambaSpec(**state),
+    }
+    groups = [KVCacheGroupSpec([str(n)], specs[kind]) for n, kind in enumerate(kinds)]
+    monkeypatch.setattr(scheduler, "KVCacheConfig", lambda *_: KVCacheConfig(blocks, [], groups))
     return Trial(asynchronous, document)
 
 
@@ -187,7 +193,7 @@ def windowed(monkeypatch, asynchronous, document):
 def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
     from headrace_engine.adapter.view import limits_of
 
-    trial = windowed(monkeypatch, asynchronous, document)
+    trial = layered(monkeypatch, asynchronous, document, "full", "window")
     limits = limits_of(trial.scheduler)
     most = -(-(128 - 1 + 512 * (2 if asynchronous else 1)) // 16) + 1  # the window, and the tokens in flight
     assert (limits.block_size, limits.kv_groups, limits.other_groups) == (16, 1, ((16, most),))
@@ -195,3 +201,30 @@ def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, mo
     assert limits.blocks(1600) == 100 + most < 200
     trial.run(awkward(30))
     assert trial.link.board.error_code == ErrorCode.NONE
+    assert trial.link.board.block_size == 7  # tokens in each of 2 x 18 blocks, for a mean prompt of 283
+
+
+@BASES
+@POLICIES
+def test_a_state_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
+    from headrace_engine.adapter.view import limits_of
+
+    trial = layered(monkeypatch, asynchronous, document, "full", "state", "state")
+    limits = limits_of(trial.scheduler)
+    assert (limits.block_size, limits.kv_groups, limits.other_groups) == (16, 1, ((16, 2), (16, 2)))
+    assert limits.blocks(1600) == 100 + 2 + 2
+
+
+@POLICIES
+def test_an_encoder_that_keeps_nothing_never_waits_for_room(document, monkeypatch):
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.scheduler import make_request
+
+    trial = layered(monkeypatch, False, document, blocks=1)
+    for number in range(40):
+        trial.scheduler.add_request(make_request(str(number), 16, 1, START))
+    trial.scheduler.schedule()
+    board = trial.link.board
+    assert (board.running, board.waiting) == (32, 8)  # the step is full
+    assert board.free_kv_blocks == board.total_kv_blocks > board.waiting_kv_blocks
+    assert board.error_code == ErrorCode.NONE

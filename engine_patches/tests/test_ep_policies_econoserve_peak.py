@@ -10,6 +10,7 @@ from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
 
 SMALL = dataclasses.replace(LIMITS, total_blocks=50)
+WINDOWED = dataclasses.replace(SMALL, other_groups=((16, 4),))
 WASTE = (SMALL.block_size - 1) / 2
 
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 60))
@@ -20,31 +21,34 @@ def holding(tokens, left):
     return FakeRequest("r", 0.0, tokens, num_computed_tokens=tokens - 1, max_tokens=left)
 
 
-def counted(running, candidate):
+def counted(running, candidate, limits):
     """Most tokens in use, as predicted, at any step until the candidate ends."""
-    everyone = [*running, candidate]
+    everyone = [
+        (tokens, left, 16 * limits.other_blocks(tokens + left)) for tokens, left in [*running, candidate]
+    ]
     return max(
-        sum(tokens + step + WASTE for tokens, left in everyone if left >= step)
+        sum(tokens + step + others + WASTE for tokens, left, others in everyone if left >= step)
         for step in range(candidate[1] + 1)
     )
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(sizes, max_size=8), sizes, st.sampled_from([0, 10]))
-def test_fits_is_use_counted_out(running, candidate, reserved):
-    peak = FuturePeak(SMALL, reserved, Lengths(0, 0))
-    peak.follow(FakeView(running=[holding(*each) for each in running], limits=SMALL))
+@given(st.lists(sizes, max_size=8), sizes, st.sampled_from([0, 10]), st.sampled_from([SMALL, WINDOWED]))
+def test_fits_is_use_counted_out(running, candidate, reserved, limits):
+    peak = FuturePeak(limits, reserved, Lengths(0, 0))
+    peak.follow(FakeView(running=[holding(*each) for each in running], limits=limits))
     capacity = SMALL.total_blocks * SMALL.block_size * (100 - reserved) / 100
-    assert peak.fits(*candidate) == (counted(running, candidate) <= capacity)
+    assert peak.fits(*candidate) == (counted(running, candidate, limits) <= capacity)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(sizes, min_size=1, max_size=8), sizes, st.integers(1, 40), st.data())
 def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, data):
     """Following from the start and beginning afresh give the same answers, also after misses and ends."""
+    limits = data.draw(st.sampled_from([SMALL, WINDOWED]))
     requests = [holding(*each) for each in running]
-    view = FakeView(running=requests, limits=SMALL)
-    peak = FuturePeak(SMALL, 0, Lengths(0, 0))
+    view = FakeView(running=requests, limits=limits)
+    peak = FuturePeak(limits, 0, Lengths(0, 0))
     peak.follow(view)
     for _ in range(steps):
         for request in list(requests):
@@ -55,7 +59,7 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
         if requests and data.draw(st.integers(0, 9)) == 0:
             requests.pop(data.draw(st.integers(0, len(requests) - 1)))
         peak.follow(view)
-    afresh = FuturePeak(SMALL, 0, Lengths(0, 0))
+    afresh = FuturePeak(limits, 0, Lengths(0, 0))
     afresh.follow(view)
     assert peak.fits(*candidate) == afresh.fits(*candidate)
     assert peak._entries.keys() == set(requests)

@@ -115,6 +115,15 @@ def test_sal_waits_for_memory():
     assert sal.pick([full, queued], Work(tokens=100), context()) is queued
 
 
+def test_an_engine_that_tells_of_no_memory_is_not_waited_for_because_of_it():
+    unknown = replace(IDLE, total_kv_blocks=0, free_kv_blocks=0, waiting_kv_blocks=500)
+    known = replace(IDLE, free_kv_blocks=1000)
+    work = Work(tokens=100)
+    assert sal.wait_seconds(engine(1, unknown), work, context()) == sal.wait_seconds(
+        engine(2, known), work, context()
+    )
+
+
 def test_sal_without_queues_prefers_the_engine_with_fewer_decodes():
     busy = engine(1, replace(IDLE, running=40))
     calm = engine(2, replace(IDLE, running=3, prefill_tokens_per_second=9_950.0))

@@ -64,6 +64,8 @@ def test_a_prompt_that_no_engine_could_hold_is_booked_as_a_full_cache():
     endpoint.observe(replace(IDLE, total_kv_blocks=100, block_size=16), now=0.0)
     endpoint.book(Work(tokens=1e6), now=0.0)
     assert endpoint.booked_tokens == 1600
+    endpoint.book(Work(requests=3, tokens=4000.0), now=0.0)  # one after the other
+    assert endpoint.booked_tokens == 5600
 
 
 def test_prompts_beyond_the_models_length_are_booked_as_that_long():

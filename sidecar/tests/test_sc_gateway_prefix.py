@@ -101,6 +101,24 @@ def text_of(content, **extra):
     return read_prompt(orjson.dumps({"messages": [{"role": "user", "content": content}], **extra})).text
 
 
+@pytest.mark.parametrize(
+    "results",
+    [
+        [{"type": "function_call_output", "output": "x" * 9000 + end} for end in "ab"],
+        [{"type": "function_call", "name": "f", "arguments": end} for end in "ab"],
+        [
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": end}}]}
+            for end in "ab"
+        ],
+    ],
+)
+def test_what_tools_get_and_say_is_part_of_the_prompt(results):
+    begun = {"role": "user", "content": "y"}
+    one, other = (read_prompt(orjson.dumps({"input": [begun, result]})).text for result in results)
+    assert one != other
+    assert len(one) == len(other)
+
+
 def test_nothing_after_a_picture_is_taken_for_the_same_beginning():
     words = {"type": "text", "text": "What is this? " * 50}
     first, second = (text_of([{"type": "image_url", "image_url": {"url": f"data:{n}"}}, words]) for n in "ab")

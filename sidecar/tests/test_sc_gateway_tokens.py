@@ -10,6 +10,9 @@ from headrace_sidecar.gateway.tokens import FIRST_GUESS, BadRequestError, Prompt
 
 USER = {"role": "user", "content": "héllo"}  # six bytes in UTF-8
 
+CALLED = {"name": "sum", "arguments": '{"a": 1}'}  # eleven bytes
+CALL = {"type": "function", "function": CALLED}
+
 
 @pytest.mark.parametrize(
     ("body", "prompt"),
@@ -32,6 +35,12 @@ USER = {"role": "user", "content": "héllo"}  # six bytes in UTF-8
         ({"prompt": [[1, 2], [3]]}, Prompt(2, 0, 3)),
         ({"input": "abc", "instructions": "x"}, Prompt(1, 3, 0)),
         ({"input": [USER], "instructions": "x"}, Prompt(1, 7, 0)),
+        ({"input": "abc", "prompt": None, "messages": None}, Prompt(1, 3, 0)),
+        ({"prompt_embeds": "AAAA", "n": 2}, Prompt(2, 0, 0)),
+        ({"prompt_embeds": ["AAAA", "AAAA"], "prompt": None}, Prompt(2, 0, 0)),
+        ({"input": ["ab"] * 2048}, Prompt(2048, 4096, 0)),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL, CALL]}]}, Prompt(1, 22, 0)),
+        ({"input": [USER, CALLED, {"type": "function_call_output", "output": "12"}]}, Prompt(1, 19, 0)),
     ],
 )
 def test_prompt_sizes(body, prompt):
@@ -58,6 +67,8 @@ def test_prompt_sizes(body, prompt):
         (b'{"prompt": "a", "kv_transfer_params": {"remote_host": "x"}}', "not for clients"),
         (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
         (orjson.dumps({"prompt": ["a"] * 1025, "n": 2.0}), "2048"),
+        (orjson.dumps({"prompt_embeds": ["a"] * 1025, "n": 2}), "2048"),
+        (b'{"prompt": "a", "n": "128"}', "`n`"),
         (orjson.dumps({"prompt": "a", "input": ["a"] * 2049}), "2048"),
         (orjson.dumps({"messages": [{}], "prompt": ["a"] * 1025, "n": 2}), "2048"),
     ],
@@ -67,12 +78,26 @@ def test_bad_bodies_name_what_is_wrong(body, complaint):
         read_prompt(body)
 
 
+KEYS = [
+    "messages",
+    "prompt",
+    "input",
+    "prompt_embeds",
+    "content",
+    "text",
+    "n",
+    "tools",
+    "tool_calls",
+    "function",
+    "arguments",
+    "output",
+]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["messages", "prompt", "input", "content", "text", "n", "tools", "instructions"]),
+            st.sampled_from(KEYS),
             inner,
         )
     ),

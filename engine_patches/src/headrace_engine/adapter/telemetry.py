@@ -127,7 +127,7 @@ class Telemetry:
             self._queue.blocks,
             self._view.free_blocks,
             limits.total_blocks,
-            max(limits.block_size // limits.kv_groups, 1),
+            self._tokens_per_block(),
             self._arrivals,
             self._arrived_tokens,
             self._finishes,
@@ -145,6 +145,14 @@ class Telemetry:
             guard.hidden,
             *guard.gauges(),
         )
+
+    def _tokens_per_block(self) -> int:
+        """Of a prompt of mean length; the same for all where every layer keeps all tokens."""
+        limits = self._view.limits
+        if not limits.other_groups:
+            return max(limits.block_size // max(limits.kv_groups, 1), 1)
+        mean = max(self._arrived_tokens // max(self._arrivals, 1), 1)
+        return max(mean // limits.blocks(mean), 1)
 
 
 def finished_request(progress: Progress, now: float, forecast: Forecast) -> FinishedRequest:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headrace_engine.adapter.pace import Pace
     from headrace_engine.adapter.queue import PlanQueue
 
+ENDLESS = 1 << 40  # blocks
+
 
 def limits_of(scheduler: Any) -> EngineLimits:
     """The constants of an engine whose scheduler has been set up.
@@ -22,29 +24,52 @@ def limits_of(scheduler: Any) -> EngineLimits:
     """
     config = scheduler.scheduler_config
     whole_steps = not config.enable_chunked_prefill or config.disable_chunked_mm_input
-    total_blocks = scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1  # one is vLLM's null block
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
-    groups = [(manager.block_size, _most_blocks(manager) or total_blocks) for manager in managers]
-    block_size, _ = plain = min(
-        groups, key=lambda group: (-group[1], group[0]), default=(scheduler.block_size, 0)
-    )
+    groups = [(manager.block_size, _most_blocks(manager)) for manager in managers]
+    whole = [size for size, most in groups if most is None]
+    block_size = min(whole, default=scheduler.block_size)
     return EngineLimits(
         block_size=block_size,
-        kv_groups=max(1, groups.count(plain)),
-        total_blocks=total_blocks,
+        kv_groups=whole.count(block_size),
+        total_blocks=_usable_blocks(scheduler),
         max_step_tokens=scheduler.max_num_scheduled_tokens,
         max_running=scheduler.max_num_running_reqs,
         min_step_tokens=scheduler.max_num_scheduled_tokens if whole_steps else 1,
         decode_tokens=1 + scheduler.num_spec_tokens,
-        other_groups=tuple(group for group in groups if group != plain),
+        other_groups=tuple(
+            (size, ENDLESS if most is None else most)
+            for size, most in groups
+            if most is not None or size != block_size
+        ),
     )
 
 
+def _usable_blocks(scheduler: Any) -> int:
+    """KV blocks for requests; a model without attention over the past (an encoder) keeps nothing."""
+    if not scheduler.kv_cache_manager.coordinator.single_type_managers:
+        return ENDLESS
+    blocks: int = scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1  # one is vLLM's null block
+    return blocks
+
+
 def _most_blocks(manager: Any) -> int | None:
-    """Of one request, in the layers that `manager` looks after; None: as many as it has tokens for."""
+    """Of one request, in the layers that `manager` looks after; None: as many as it has tokens for.
+
+    vLLM says so itself of windows, but of states only in what it reserves for them (`MambaSpec`).
+    """
     public, private = "max_admission_blocks_per_request", "_max_admission_blocks_per_request"  # until 0.30
     most: int | None = getattr(manager, public if hasattr(manager, public) else private)
+    mode = getattr(manager, "mamba_cache_mode", "")
+    if mode == "align":  # the last two states, what drafts write, and where a prompt can be gone on with
+        return 2 + _drafts(manager) + getattr(manager.kv_cache_spec, "num_prefill_checkpoint_blocks", 0)
+    if mode == "none":
+        return 1 + _drafts(manager)
     return most
+
+
+def _drafts(manager: Any) -> int:
+    drafts: int = manager.num_speculative_blocks
+    return drafts
 
 
 class SchedulerView:
@@ -77,6 +102,8 @@ class SchedulerView:
     @property
     def free_blocks(self) -> int:
         """KV blocks that no request holds."""
+        if self.limits.total_blocks == ENDLESS:
+            return ENDLESS
         free: int = self._pool.get_num_free_blocks()
         return free
 

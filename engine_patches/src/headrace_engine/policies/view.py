@@ -6,11 +6,14 @@ one, so an admission that reads `free_blocks` at each request needs no ledger of
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from headrace_engine.cost.model import CostModel
+
+LONGEST = 1 << 24  # tokens; no model has a longer context
 
 
 class RequestView(Protocol):
@@ -61,9 +64,7 @@ class EngineLimits:
     """What does not change while the engine lives."""
 
     block_size: int  # tokens per KV block
-    kv_groups: (
-        int  # KV blocks that one `block_size` of tokens takes, one for each group of layers that keep all
-    )
+    kv_groups: int  # of layers that keep all tokens: each takes a KV block for `block_size` of them
     total_blocks: int  # that requests can hold
     max_step_tokens: int  # vLLM's --max-num-batched-tokens
     max_running: int  # vLLM's --max-num-seqs
@@ -72,14 +73,18 @@ class EngineLimits:
     other_groups: tuple[tuple[int, int], ...] = ()  # tokens per block, and most blocks of one request
 
     def blocks(self, tokens: int) -> int:
-        """KV blocks that hold `tokens` tokens of one request.
+        """KV blocks that hold `tokens` tokens of one request."""
+        return -(-tokens // self.block_size) * self.kv_groups + self.other_blocks(tokens)
 
-        Layers with a sliding window, or with a state, need no more than some number of blocks.
-        """
-        blocks = -(-tokens // self.block_size) * self.kv_groups
-        for size, most in self.other_groups:
-            blocks += min(-(-tokens // size), most)
-        return blocks
+    def other_blocks(self, tokens: int) -> int:
+        """Those of them that layers take which have a sliding window or a state: not more than so many."""
+        return sum(min(-(-tokens // size), most) for size, most in self.other_groups)
+
+    def tokens(self, blocks: int) -> int:
+        """Most tokens of one request that `blocks` KV blocks hold."""
+        if not self.other_groups:
+            return blocks // self.kv_groups * self.block_size
+        return bisect_right(range(LONGEST), blocks, key=self.blocks) - 1
 
 
 @dataclass(frozen=True, slots=True)

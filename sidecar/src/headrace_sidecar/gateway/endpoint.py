@@ -101,9 +101,9 @@ class Endpoint:
         tokens, step = work.tokens, 0.0
         if self.report is not None:
             step = self.report.step_seconds
-            tokens = min(tokens, self.report.total_kv_blocks * self.report.block_size)
-            if self.report.max_model_len:
-                tokens = min(tokens, self.report.max_model_len * work.requests)
+            room = self.report.total_kv_blocks * self.report.block_size
+            known = [most for most in (room, self.report.max_model_len) if most]
+            tokens = min([tokens, *(most * work.requests for most in known)])
         uncached = min(work.uncached(self.address), tokens)
         deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
         self.bookings.append(

@@ -15,12 +15,13 @@ import orjson
 from headrace_sidecar.gateway.endpoint import Landed, Work
 
 INNER = "kv_transfer_params"  # engines say it to each other: where to fetch KV from
+EMBEDDED = "prompt_embeds"  # prompts as vectors, whose lengths cannot be seen
 FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
 FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
 TEMPLATE_TOKENS = 1024  # of a chat template, or of a picture, come on top
 MOST_PROMPTS = 2048  # of one request, times choices; OpenAI's own limit for embeddings
-MAX_REQUESTS = 256  # prompts x choices that are booked; an engine runs about as many at once
+_SPOKEN = ("content", "name", "arguments", "output")  # of a message, a tool's call, and its result
 
 
 class BadRequestError(ValueError):
@@ -83,21 +84,25 @@ def read_prompt(body: bytes) -> Prompt:
     if request.get(INNER) is not None:
         raise BadRequestError(f"`{INNER}` is not for clients")
     _refuse_many(request)
-    if "messages" in request:
+    given = request.get
+    if given("messages") is not None:
         return _chat(request, "messages")
-    if "prompt" in request:
+    if given("prompt") is not None:
         return _prompts(request, "prompt")
-    if isinstance(request.get("input"), list) and _are(dict, request["input"]):
+    if isinstance(given("input"), list) and _are(dict, request["input"]):
         return _chat(request, "input")
-    if "input" in request:
+    if given("input") is not None:
         return _prompts(request, "input")
+    if given(EMBEDDED) is not None:
+        prompts = len(request[EMBEDDED]) if isinstance(request[EMBEDDED], list) else 1
+        return Prompt(max(prompts, 1) * _choices(request), 0, 0)
     raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
 
 
 def _refuse_many(request: dict[str, Any]) -> None:
     """Of all that an engine could take for its list of prompts: which one it does depends on the path."""
     choices = _choices(request)
-    for key in ("prompt", "input"):
+    for key in ("prompt", "input", EMBEDDED):
         given = request.get(key)
         if (
             isinstance(given, list)
@@ -115,14 +120,25 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
     text = [_salt(request), tools, texts[0]]
     known = True  # what came before is text, all of it in `text`
     for message in messages:
-        content = message.get("content")
-        texts.append(_text(content))
-        known = known and _only_text(content)
+        texts.append(_said(message))
+        known = known and all(_only_text(message.get(key)) for key in _SPOKEN)
         if known:
             text += (_bytes(message.get("role")), texts[-1])
     size = len(tools) + sum(map(len, texts))
     choices = _choices(request)
     return Prompt(choices, size * choices, 0, b"\0".join(text))
+
+
+def _said(message: dict[str, Any]) -> bytes:
+    """Its texts, and the tools that it calls."""
+    parts, calls = [message], message.get("tool_calls")
+    if isinstance(calls, list):
+        parts += [call["function"] for call in calls if isinstance(call, dict) and _is_call(call)]
+    return b"".join(_text(part.get(key)) for part in parts for key in _SPOKEN)
+
+
+def _is_call(call: dict[str, Any]) -> bool:
+    return isinstance(call.get("function"), dict)
 
 
 def _text(content: Any) -> bytes:
@@ -176,9 +192,8 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
             text = _ids(prompt) if len(given) == 1 else b""
         else:
             raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
-    requests = min(len(given) * choices, MAX_REQUESTS)
     beginning = b"\0".join((_salt(request), text)) if len(given) == 1 and text else b""
-    return Prompt(requests, text_bytes * choices, counted * choices, beginning)
+    return Prompt(len(given) * choices, text_bytes * choices, counted * choices, beginning)
 
 
 def _ids(prompt: list[int]) -> bytes:
@@ -189,8 +204,10 @@ def _ids(prompt: list[int]) -> bytes:
 
 
 def _choices(request: dict[str, Any]) -> int:
-    choices = request.get("n")  # vLLM takes 2.0 for 2
-    return int(min(choices, MAX_REQUESTS)) if isinstance(choices, int | float) and choices >= 1 else 1
+    choices = request.get("n")  # vLLM takes 2.0 for 2, and "2"
+    if isinstance(choices, str):
+        raise BadRequestError("`n` is a text: give a number")
+    return int(min(choices, MOST_PROMPTS)) if isinstance(choices, int | float) and choices >= 1 else 1
 
 
 def _are(kind: type, items: list[Any]) -> bool:

@@ -87,7 +87,7 @@ class Ledger:
             return False
         self.reserve -= max(needed, 0)
         task.reserve += max(needed, 0)
-        task.limit = (task.main + task.reserve) // self._limits.kv_groups * self._limits.block_size
+        task.limit = self._limits.tokens(task.main + task.reserve)
         self._leave_group(task, 0)
         self._leave_host(task)
         return True

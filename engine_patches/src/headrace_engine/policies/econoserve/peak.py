@@ -20,12 +20,16 @@ from itertools import accumulate, count
 from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.pace import changes
 from headrace_engine.policies.plan import NOTHING, Yielding
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.view import LONGEST, EngineLimits, EngineView, RequestView
 
 LOOKED_AT = 32  # steps in which each running request is looked at once
 
 Entry = tuple[int, int, int, RequestView]
-"""(step of its end, number, tokens held less the step count, request)."""
+"""(step of its end, number, tokens held less the step count, request).
+
+What layers with a window or a state hold soon grows no more: as much as at its end counts from the start, in
+tokens of the others.
+"""
 
 
 class FuturePeak:
@@ -33,7 +37,9 @@ class FuturePeak:
 
     def __init__(self, limits: EngineLimits, reserved_percent: int, lengths: Lengths) -> None:
         size = limits.block_size
-        self._whole = limits.total_blocks // limits.kv_groups * size  # tokens
+        per_block = size / limits.kv_groups if limits.kv_groups else LONGEST
+        self._limits, self._per_block = limits, per_block
+        self._whole = int(limits.total_blocks * per_block)  # tokens
         self._capacity = self._whole * (100 - reserved_percent) / 100
         self._waste = (size - 1) / 2  # of a request's last block, on average
         self._lengths = lengths
@@ -84,6 +90,7 @@ class FuturePeak:
 
     def fits(self, tokens: int, left: int) -> bool:
         """Whether a request may start that holds `tokens` at once and `left` more at its end."""
+        tokens += self._besides(tokens + left)
         if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= self._capacity:
             return True  # even if all ended at once
         if self._ends is None:
@@ -102,7 +109,7 @@ class FuturePeak:
     def enter(self, request: RequestView, view: EngineView) -> None:
         """`request` starts; if it does not after all, the next step finds out."""
         end = self._step + self._lengths.left(request, view)
-        entry = (end, next(self._numbers), request.num_tokens - self._step, request)
+        entry = (end, next(self._numbers), self._held_at(request, end) - self._step, request)
         self._entries[request] = entry
         insort(self._sorted, entry)
         self._finals += entry[0] + entry[2]
@@ -132,13 +139,22 @@ class FuturePeak:
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
-        as_foreseen = entry[2] + self._step == request.num_tokens
+        as_foreseen = entry[2] + self._step == self._held_at(request, entry[0])
         if as_foreseen and entry[0] > self._step and self._lengths.steady:
             return
         end = self._step + self._lengths.left(request, view)
         if not as_foreseen or entry[0] != end:
             self._strike(request)
             self.enter(request, view)
+
+    def _held_at(self, request: RequestView, end: int) -> int:
+        """Tokens that it holds now, if it ends in step `end`."""
+        tokens = request.num_tokens
+        return tokens + self._besides(tokens + end - self._step)
+
+    def _besides(self, tokens: int) -> int:
+        """What other layers hold when the request has `tokens`, in tokens of those that keep all."""
+        return int(self._limits.other_blocks(tokens) * self._per_block) if self._limits.other_groups else 0
 
     def _measure(self) -> None:
         ends = [entry[0] for entry in self._sorted]

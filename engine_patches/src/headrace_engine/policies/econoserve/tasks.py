@@ -75,8 +75,7 @@ class Tasks:
         if not self.methods.searched or request in self.queue.overdue:
             return
         room = min(self.ledger.reserve, view.free_blocks - view.promised_blocks)
-        tokens = room // self.limits.kv_groups * self.limits.block_size
-        for smaller in self.queue.longest_within(tokens):
+        for smaller in self.queue.longest_within(self.limits.tokens(room)):
             if smaller not in started and not self._start(smaller, view):
                 return
             if smaller not in started:

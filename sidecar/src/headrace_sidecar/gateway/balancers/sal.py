@@ -64,7 +64,7 @@ def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Eq. 2: how long `work` would wait on `endpoint`, its own prefill included; finite, 0 or more."""
     wait = prefill_seconds(endpoint, work, context)
     report = endpoint.report
-    if report is None:
+    if report is None or not report.total_kv_blocks:
         return wait
     tokens = endpoint.booked_tokens + work.tokens
     missing = endpoint.missing_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
