@@ -8,7 +8,7 @@ from op_world import body
 
 from headrace_operator.accept import check
 from headrace_operator.api import parse
-from headrace_operator.claims import Claimants, check_claim, owned_models, stronger_claim
+from headrace_operator.claims import Claimants, check_claim, owned_models, rivals, stronger_claim
 from headrace_operator.errors import RefusedError
 
 
@@ -30,6 +30,30 @@ def test_a_services_own_qualified_name_beats_an_older_claim():
     check_claim(victim, [squatter])
     with pytest.raises(RefusedError, match="llm/victim"):
         check_claim(squatter, [victim])
+
+
+def test_a_name_that_is_not_asked_for_any_more_goes_to_whoever_asks_for_it():
+    old, new = service("old", "other", 1), service("new", "m", 2)
+    assert stronger_claim("m", old, [new]) is None
+    assert stronger_claim("m", old, [new], asked=False) is new
+    assert stronger_claim("m", new, [old]) is None
+
+
+def test_rivals_serve_a_model_of_one_of_its_names():
+    model = {"source": "hf://a/b"}
+    bodies = [
+        body(name, model={**model, "servedName": served})
+        for name, served in (("a", "m"), ("b", "llm/victim"))
+    ]
+    asked = []
+
+    def claiming(name):
+        asked.append(name)
+        return bodies
+
+    victim = body("victim", model={**model, "servedName": "m"})
+    assert {key.name for key in rivals(victim, claiming)} == {"a", "b"}
+    assert set(asked) == {"m", "llm/victim"}
 
 
 def test_names_at_the_gateway():

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, PredictionState
 from headrace_operator import engines
 from headrace_operator.api import Key
 from headrace_operator.engines import Engines
@@ -19,15 +19,19 @@ class FakeClient:
     def __init__(self, **answers):
         self.answers = answers
         self.asked = []
+        self.asked_often = asyncio.Event()
 
     async def status(self, ip):
         self.asked.append(ip)
+        if len(self.asked) > 5:
+            self.asked_often.set()
         answer = self.answers[ip]
         if isinstance(answer, asyncio.Event):
             await answer.wait()
         if isinstance(answer, Exception):
             raise answer
-        return EngineStatus("0.1.0", ("FCFS",), 1, EngineInfo("Idle"), AppliedPolicy("FCFS", answer))
+        learned = PredictionState("Quantile", learned=len(self.asked))
+        return EngineStatus("0.1.0", ("FCFS",), 1, EngineInfo("Idle"), AppliedPolicy("FCFS", answer), learned)
 
 
 def pod(name):
@@ -77,6 +81,16 @@ async def test_reports_arrive_and_a_change_is_told():
         client.answers["a"] = "new"
         await follow.until(lambda reports: applied(reports, "a") == "new")
         assert follow.changes == [KEY, KEY]
+
+
+async def test_what_requests_change_is_no_change():
+    client = FakeClient(a="old")
+    async with Follow(client) as follow:
+        follow.engines.follow(KEY, [pod("a")], "new")
+        async with asyncio.timeout(30):
+            await client.asked_often.wait()
+        assert follow.engines.reports(KEY)["uid-a"].status.prediction.learned > 1
+        assert follow.changes == [KEY]
 
 
 async def test_one_that_hangs_delays_no_other():

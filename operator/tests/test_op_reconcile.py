@@ -352,6 +352,20 @@ async def test_orphans_of_a_deleted_namesake_are_gone_on_with():
     assert {item["metadata"]["ownerReferences"][0]["uid"] for item in owned} == {"another"}
 
 
+async def test_nothing_is_made_for_a_service_that_is_being_deleted():
+    """Its watch may be behind that of its objects, which have lost their owner (`--cascade=orphan`)."""
+    memory = with_service()
+    running = await settle(memory)
+    for item in memory.objects.values():
+        if item["metadata"].pop("ownerReferences", None):
+            running.cache.put(memory.store(item))
+    memory.objects["LLMService", "chat"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    memory.writes.clear()
+    await running.reconcile(KEY)
+    assert {kind for _, kind, _ in memory.writes} <= {"LLMService"}
+    assert all("ownerReferences" not in item["metadata"] for item in memory.objects.values())
+
+
 async def test_a_deleted_service_is_left_to_the_garbage_collector():
     memory = with_service()
     running = await settle(memory)

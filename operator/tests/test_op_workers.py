@@ -23,6 +23,7 @@ class Loop:
         self.queue = WorkQueue(jitter=lambda: 0.0)
         self.workers = Workers(self.queue, self.reconcile, self.resync)
         self.resyncs = 0
+        self.outage = 0  # resyncs that fail at the start; later those that do not look at all
 
     async def reconcile(self, key):
         self.seen.append(key)
@@ -38,7 +39,8 @@ class Loop:
     async def resync(self, all_services):
         self.resyncs += 1
         self.changed.set()
-        raise ApiError(503, "down")
+        if self.resyncs <= self.outage or not all_services:
+            raise ApiError(503, "down")
 
     async def until(self, check):
         async with asyncio.timeout(30):
@@ -62,6 +64,18 @@ async def test_a_failure_is_retried_and_stops_nobody(error):
         await loop.until(lambda: loop.seen.count(A) == 3)
         assert loop.seen.count(B) == 1
         assert loop.workers.alive
+
+
+async def test_nothing_is_worked_on_before_what_a_standby_missed_is_known(monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_AGAIN", 0.001)
+    loop = Loop({A: []})
+    loop.outage = 3
+    loop.queue.add(A)
+    async with loop:
+        await loop.until(lambda: loop.resyncs == 3)
+        assert loop.seen == []
+        await loop.until(lambda: loop.seen == [A])
+        assert loop.resyncs == 4
 
 
 async def test_a_reconcile_may_ask_to_come_again():

@@ -113,6 +113,21 @@ async def test_waiting_workers_wake_for_new_keys():
     assert set(await asyncio.gather(*waiting)) == {"a", "b"}
 
 
+async def test_a_worker_that_is_cancelled_as_it_wakes_ends():
+    """`asyncio.wait_for` of Python 3.11 takes one for the other, and a stop then waits for ever."""
+    queue = WorkQueue()
+    queue.add("later", delay=60.0)
+    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    done, pending = await asyncio.wait(waiting, timeout=5)
+    assert len(done) == 2
+    assert not pending
+
+
 async def test_a_retry_waits_as_long_as_it_is_told_to(queue, clock):
     queue.add("a")
     await next_key(queue)

@@ -17,7 +17,7 @@ from typing import Any
 import kopf
 
 from headrace_operator import handlers, health
-from headrace_operator.api import Key, key_of
+from headrace_operator.api import Key
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import ApiCluster, connect
 from headrace_operator.engines import Engines, HttpStatusClient
@@ -60,18 +60,11 @@ async def operate(settings: Settings) -> None:
         )
         runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
-
-        def look_at_all() -> None:
-            for body in cache.services():
-                queue.add(key_of(body))
+        await _fill(cache, cluster, settings)
 
         async def stop() -> None:
             await workers.stop()
             await reconciler.stand_by()
-            look_at_all()  # when this replica leads again
-
-        await _fill(cache, cluster, settings)
-        look_at_all()
 
         # Not `kopf.operator`: when a watch fails, that cancels our tasks too and waits for others for ever.
         watches = await kopf.spawn_tasks(

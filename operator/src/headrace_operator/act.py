@@ -29,7 +29,9 @@ async def carry_out(service: LLMService, actions: Iterable[Action], cluster: Clu
     for action in actions:
         if isinstance(action, Apply):
             await _check(service, action, cluster)
-    if any(isinstance(action, Delete) for action in actions):
+    if any(
+        isinstance(action, Delete) or (isinstance(action, Apply) and action.creates) for action in actions
+    ):
         await _check_current(service, cluster)
     nudges = []
     for action in actions:
@@ -79,7 +81,11 @@ def _check_free(service: LLMService, kind: str, name: str, found: Mapping[str, A
 
 
 async def _check_current(service: LLMService, cluster: Cluster) -> None:
-    """A deletion cannot be taken back: it must follow from the service as it is now, not as it was seen."""
+    """What cannot be taken back must follow from the service as it is now, not as it was seen.
+
+    That is a deletion, and what is made for a service that is being deleted: it goes, too, as soon as it is
+    owned, also if it was there before (`--cascade=orphan`).
+    """
     live = await cluster.read(KIND, service.key.namespace, service.key.name)
     metadata = live["metadata"] if live else {}
     seen = (service.uid, service.generation)
@@ -94,4 +100,5 @@ async def _nudge(service: LLMService, nudge: Nudge, cluster: Cluster, cache: Cac
     except ApiError as error:
         if error.code != 404:  # the pod is gone, and with it the need
             raise
+        cache.discard(service.key, "Pod", nudge.pod.name)
     ACTIONS.labels("nudge", "Pod").inc()

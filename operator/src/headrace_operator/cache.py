@@ -78,6 +78,17 @@ class Cache:
             del self._belongings[key]
         return key
 
+    def go_back(self, known: Body, live: Body) -> None:
+        """The API server itself has an older version than is `known`: its etcd was restored from a backup."""
+        key = concerns(known)
+        if key is None:
+            return
+        place: Mapping[Any, Body] = self._services if known["kind"] == KIND else self._belongings[key]
+        if place.get(key if known["kind"] == KIND else _name(known)) is known:
+            self.drop(known)
+            del self._deleted[known["metadata"]["uid"]]
+            self.put(live)
+
     def _forget_name(self, key: Key) -> None:
         known = self._services.get(key)
         if known is not None:

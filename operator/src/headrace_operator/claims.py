@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace_operator import names
@@ -32,25 +32,30 @@ def check_claim(service: LLMService, others: Iterable[LLMService]) -> None:
         )
 
 
-def stronger_claim(name: str, service: LLMService, others: Iterable[LLMService]) -> LLMService | None:
-    """The other service to which `name` belongs, if it is not this one's."""
+def stronger_claim(
+    name: str, service: LLMService, others: Iterable[LLMService], *, asked: bool = True
+) -> LLMService | None:
+    """The other service to which `name` belongs, if it is not this one's.
+
+    A name that its own spec does not ask for any more (not `asked`) is whoever's asks for it.
+    """
     if name == names.qualified(service.key):
         return None
     for other in others:
         if names.qualified(other.key) == name:
             return other
-        if other.served_name == name and _seniority(other) < _seniority(service):
+        if other.served_name == name and (not asked or _seniority(other) < _seniority(service)):
             return other
     return None
 
 
-def rivals(body: Mapping[str, Any], bodies: Iterable[Mapping[str, Any]]) -> Iterator[Key]:
-    """Other services with the same served name: what this one does decides whether they have it."""
-    name = served_name_of(body)
-    for other in bodies:
-        key = key_of(other)
-        if key != key_of(body) and served_name_of(other) == name:
-            yield key
+def rivals(body: Mapping[str, Any], claiming: Callable[[str], Iterable[Mapping[str, Any]]]) -> Iterator[Key]:
+    """Other services that serve a model of this one's names: what this one does decides whether they may."""
+    own = key_of(body)
+    for name in {served_name_of(body), names.qualified(own)}:
+        for other in claiming(name):
+            if key_of(other) != own and served_name_of(other) == name:
+                yield key_of(other)
 
 
 class Claimants:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import aiohttp
@@ -121,11 +121,12 @@ class Engines:
         follower = self._followers[key][uid]
         while True:
             before, follower.report = follower.report, await self._ask(follower)
-            if follower.report != before:
+            if _steady(follower.report) != _steady(before):
                 self._on_change(key)
             follower.wake.clear()
             try:
-                await asyncio.wait_for(follower.wake.wait(), _pause(follower))
+                async with asyncio.timeout(_pause(follower)):
+                    await follower.wake.wait()
             except TimeoutError:
                 continue
 
@@ -140,6 +141,21 @@ class Engines:
             return Report(error=f"its sidecar cannot be asked: {error}")
         follower.failures = 0
         return Report(status)
+
+
+def _steady(report: Report) -> Report:
+    """Without what changes with every request, which no reconcile asks for."""
+    if report.status is None:
+        return report
+    engine, policy, prediction = report.status.engine, report.status.policy, report.status.prediction
+    state = "Running" if engine.state == "Idle" else engine.state
+    status = replace(
+        report.status,
+        engine=replace(engine, state=state),
+        policy=replace(policy, fallback_steps=0),
+        prediction=replace(prediction, learned=0, failures=0),
+    )
+    return replace(report, status=status)
 
 
 def _pause(follower: _Follower) -> float:

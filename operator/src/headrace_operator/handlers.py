@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import kopf
 
 from headrace_operator import names
-from headrace_operator.api import Key, served_name_of
+from headrace_operator.api import Key
 from headrace_operator.cache import Cache
 from headrace_operator.claims import rivals
 from headrace_operator.kinds import OWNED, POD, SERVICE, WATCHED, Resource
@@ -110,7 +110,7 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
         if key is not None:
             queue.add(key)
         if resource is SERVICE:
-            for rival in rivals(item, cache.claiming(served_name_of(item))):
+            for rival in rivals(item, cache.claiming):
                 queue.add(rival)
 
     kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)

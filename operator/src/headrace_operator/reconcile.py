@@ -8,7 +8,7 @@ there is none. A spec that cannot be accepted changes nothing but the status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -95,7 +95,7 @@ class Reconciler:
         live = await self._live_deployment(service, observed)
         carried, progress = rollout(service, live, observed)
         serving = answering(carried, live)
-        models = self._models(serving, asked=serving is service)
+        models = [model for model in owned_models(serving) if not self._lost(model, service)]
         wanted = desired(carried, self.settings, models, live, progress)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
         policy = policy_document(service).hash
@@ -107,14 +107,8 @@ class Reconciler:
         present = {pod.uid for pod in observed.pods}
         self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
         due = next_nudge(self._observe(service.key), policy, nudged)
-        return _earlier(held_back, None if due is None else max(0.0, due - now))
-
-    def _models(self, service: LLMService, *, asked: bool) -> Sequence[str]:
-        """Names that the gateway routes to it; those it had before (not `asked`) may be others' by now."""
-        models = owned_models(service)
-        if asked:
-            return models
-        return [model for model in models if not self._lost(model, service)]
+        disputable = None if serving is service else _REFUSED_AGAIN
+        return _earlier(held_back, disputable, None if due is None else max(0.0, due - now))
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
@@ -177,8 +171,9 @@ class Reconciler:
         return observe(self.cache.owned(key), self.cache.pods(key), self.engines.reports(key))
 
     def _lost(self, model: str, service: LLMService) -> bool:
-        """Whether a name is another's."""
-        return stronger_claim(model, service, self._others(service.key, model)) is not None
+        """Whether a name is another's, who may have asked for it since the service asks for another."""
+        asked = model in owned_models(service)
+        return stronger_claim(model, service, self._others(service.key, model), asked=asked) is not None
 
     def _others(self, key: Key, model: str) -> Iterator[LLMService]:
         """Services but this one that may claim a name."""

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import Key, key_of
+from headrace_operator.api import KIND, Key, key_of
 from headrace_operator.cache import Cache, concerns, version
+from headrace_operator.claims import rivals
 from headrace_operator.cluster import ApiCluster
 from headrace_operator.errors import ApiError
 from headrace_operator.kinds import SERVICE, WATCHED, Resource
@@ -45,11 +46,13 @@ async def resync(
 ) -> None:
     """Correct what is remembered; have the services looked at that it concerns, or all. Raises ApiError."""
     for target in WATCHED:  # one by one: what is listed takes memory
+        before = {body["metadata"]["uid"]: version(body) for body in cache.of_kind(target.kind)}
         each = _each(target, cluster, settings, metadata_only=True)
         listed = {body["metadata"]["uid"]: _reference(body) async for body in each}
         for body in cache.of_kind(target.kind):
-            seen = listed.pop(body["metadata"]["uid"], None)
-            if seen is None or version(seen) > version(body):
+            uid = body["metadata"]["uid"]
+            seen = listed.pop(uid, None)
+            if seen is None or not before.get(uid, 0) <= version(seen) <= version(body):
                 await _look(body, cache, cluster, queue)
         for body in listed.values():
             await _look(body, cache, cluster, queue)
@@ -58,15 +61,20 @@ async def resync(
 
 
 async def _look(body: Body, cache: Cache, cluster: ApiCluster, queue: WorkQueue[Key]) -> None:
-    """Remember the object as it is now, or forget it."""
+    """Remember the object as it is now, or forget it; have looked at whom that concerns."""
     metadata = body["metadata"]
     live = await cluster.read(body["kind"], metadata["namespace"], metadata["name"])
-    if live is None or live["metadata"]["uid"] != metadata["uid"] or concerns(live) is None:
+    changed = [live, cache.service(key_of(body))] if body["kind"] == KIND else []
+    if live is None or live["metadata"]["uid"] != metadata["uid"] or concerns(live) != concerns(body):
         cache.drop(body)
+    elif version(live) < version(body):
+        cache.go_back(body, live)
     if live is not None:
         cache.put(live)
-    key = concerns(body)
-    if key is not None:
+    keys = {key for item in (body, live) if item and (key := concerns(item))}
+    for service in changed:
+        keys.update(rivals(service, cache.claiming) if service else ())
+    for key in keys:
         queue.add(key)
 
 

@@ -1,7 +1,8 @@
 """The worker tasks: take keys from the queue, reconcile, and come back when asked or when it failed.
 
-Failures back off per key; nothing that one service does can stop the others. Every RESYNC seconds what the
-watches missed is looked for, and from time to time all keys are looked at again.
+Failures back off per key; nothing that one service does can stop the others. Before the first, and every
+RESYNC seconds, what the watches missed is looked for, and from time to time all keys are looked at again: who
+begins to lead must not act on what a standby has missed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _WORKERS = 8  # each waits for the API server most of the time
 # Seconds. With the next two, what was missed is noticed within a minute of the API server's return.
 _RESYNC = 45.0
 _RESYNC_AGAIN = 15.0  # after one that failed
+_FIRST_AGAIN = 2.0  # after the first, for which all wait
 _ALL_EVERY = 13  # resyncs
 _LONGEST = 100.0  # seconds for one reconcile; a slow API server must not make it look stuck
 _STUCK = 120.0  # seconds; only a reconcile that blocks takes longer
@@ -40,9 +42,11 @@ class Workers:
         self._resync = resync
         self._tasks: list[asyncio.Task[None]] = []
         self._started: dict[Key, float] = {}
+        self._current = asyncio.Event()  # what the watches missed is known
 
     def start(self) -> None:
         """Start the tasks, also again after a stop."""
+        self._current.clear()
         self._tasks = [asyncio.create_task(self._work(), name=f"worker {i}") for i in range(_WORKERS)]
         self._tasks.append(asyncio.create_task(self._resync_for_ever(), name="resync"))
 
@@ -62,6 +66,7 @@ class Workers:
         )
 
     async def _work(self) -> None:
+        await self._current.wait()
         while True:
             key = await self._queue.get()
             QUEUE_DEPTH.set(self._queue.depth)
@@ -98,12 +103,12 @@ class Workers:
         return "ok"
 
     async def _resync_for_ever(self) -> None:
-        wait = _RESYNC
-        for number in itertools.count(1):
-            await asyncio.sleep(wait)
+        for number in itertools.count():
             try:
-                await self._resync(number % _ALL_EVERY == 0)
+                await self._resync(not self._current.is_set() or number % _ALL_EVERY == 0)
+                self._current.set()
                 wait = _RESYNC
             except ApiError as error:
                 logger.warning("resync: %s", error)
-                wait = max(_RESYNC_AGAIN, error.retry_after)
+                wait = max(_RESYNC_AGAIN if self._current.is_set() else _FIRST_AGAIN, error.retry_after)
+            await asyncio.sleep(wait)

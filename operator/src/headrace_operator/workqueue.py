@@ -68,7 +68,8 @@ class WorkQueue(Generic[K]):
                 return key
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), wait)
+                async with asyncio.timeout(wait):  # Python 3.11's `wait_for` may swallow a cancellation
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 
