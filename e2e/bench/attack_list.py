@@ -272,6 +272,7 @@ def _choices(plain: Message) -> list[Attack]:
         "100,000 prompts beside a chat": ("/v1/completions", {"messages": [{}], "prompt": texts}),
         "100,000 inputs beside a prompt": ("/v1/embeddings", {"prompt": "a", "input": texts}),
         "20 prompts, n = 128.0": ("/v1/completions", {"prompt": texts[:20], "n": 128.0}),
+        'n = "128"': ("/v1/completions", {"prompt": "a", "n": "128"}),
     }
     return [
         *(Attack(name, replace(plain, body=raw_chat(fields)), (400,)) for name, fields in bombs.items()),
