@@ -145,7 +145,8 @@ def test_pods_with_another_policy_are_nudged_and_others_are_not():
 
 
 @pytest.mark.parametrize(
-    ("suffix", "wait", "following"), [("", 0.4, "-1"), ("-1", 0.8, "-2"), ("-9", 30.0, "-10")]
+    ("suffix", "wait", "following"),
+    [("", 0.4, "-1"), ("-1", 0.8, "-2"), ("-9", 5.0, "-10"), ("-20", 30.0, "-21")],
 )
 def test_a_nudge_repeats_with_a_nonce_after_a_growing_wait(suffix, wait, following):
     ours = hash_of(body())

@@ -14,7 +14,7 @@ from sc_gateway_rig import Engine, free_ports, until
 from headrace_engine.contracts import ContractError, GatewayConfig, encode
 from headrace_sidecar.gateway import load_client
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
-from headrace_sidecar.gateway.load_stream import StreamError, read
+from headrace_sidecar.gateway.load_stream import Sockets, StreamError, read
 
 KEY = ServiceKey("llm", "chat")
 
@@ -124,8 +124,10 @@ async def answered(*parts, hang=False):
 
     async with await asyncio.start_server(answer, "127.0.9.4", 0) as server:
         port = server.sockets[0].getsockname()[1]
+        sockets = Sockets()
         with pytest.raises((StreamError, OSError)) as ended:
-            await read("127.0.9.4", port, lines.append, lambda _: None, 0.3 if hang else 30.0)
+            await read("127.0.9.4", port, lines.append, lambda _: None, 0.3 if hang else 30.0, sockets)
+        sockets.close()
         await done.wait()
     return str(ended.value), lines
 

@@ -18,9 +18,12 @@ from headrace_operator.observe import Observed, Pod
 from headrace_operator.quantity import same_quantity
 
 # Seconds until a nudge that brought no confirmation is repeated: the ConfigMap and the pod reach the
-# kubelet on separate watches, so a nudge can be too early. Doubles with each repetition.
+# kubelet on separate watches, so a nudge can be too early. Doubles with each repetition. After an outage of the
+# API server the kubelet's watches may be late by a minute: so long, repetitions stay close.
 _FIRST_REPEAT = 0.4
+_CLOSE_REPEAT = 5.0
 _LAST_REPEAT = 30.0
+_CLOSE_REPEATS = 20  # a minute and a half
 _IMMUTABLE = {"ResourceClaimTemplate"}
 
 
@@ -147,7 +150,9 @@ def _due(pod: Pod, policy_hash: str, nudged: Mapping[str, float]) -> float:
     repeats = _repeats(pod, policy_hash)
     if repeats is None or pod.uid not in nudged:
         return float("-inf")
-    return nudged[pod.uid] + min(_FIRST_REPEAT * 2.0 ** min(repeats, 20), _LAST_REPEAT)
+    if repeats >= _CLOSE_REPEATS:
+        return nudged[pod.uid] + _LAST_REPEAT
+    return nudged[pod.uid] + min(_FIRST_REPEAT * 2.0**repeats, _CLOSE_REPEAT)
 
 
 def _next_value(pod: Pod, policy_hash: str) -> str:

@@ -20,7 +20,7 @@ from headrace_engine.contracts import ContractError, LoadReport, decode, encode
 from headrace_sidecar.gateway import metrics
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.endpoint import STALE_SECONDS
-from headrace_sidecar.gateway.load_stream import StreamError, read
+from headrace_sidecar.gateway.load_stream import Sockets, StreamError, read
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class LoadClient:
         self._observe = observe
         self._random = random
         self._tasks: dict[Target, asyncio.Task[None]] = {}
+        self._sockets = Sockets()
 
     def set_catalog(self, catalog: Catalog) -> None:
         """Follow exactly the catalog's engines."""
@@ -59,6 +60,7 @@ class LoadClient:
         tasks = list(self._tasks.values())
         self.set_catalog(Catalog())
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._sockets.close()
 
     async def _follow(self, target: Target) -> None:
         pause = FIRST_PAUSE
@@ -70,7 +72,9 @@ class LoadClient:
 
         while True:
             try:
-                await read(target.address, target.port, on_line, metrics.REPORTS.inc, STALE_SECONDS)
+                await read(
+                    target.address, target.port, on_line, metrics.REPORTS.inc, STALE_SECONDS, self._sockets
+                )
             except (OSError, StreamError, ContractError, ValueError) as error:
                 why = str(error) or type(error).__name__
                 log.info("load stream of %s at %s: %s", target.key, target.address, why)

@@ -1,20 +1,25 @@
 """One sidecar's `/load/stream`: an HTTP response without an end, one JSON line per change.
 
-    socket ── data ──► httptools ── body ──► last whole line ──► on_line
+    socket ── every TICK seconds ──► httptools ── body ──► last whole line ──► on_line
 
-The lines are handled where they arrive, with no task to wake: thousands come in a second.
+Thousands of lines come in a second. To wake the event loop takes several times as long as a line, so the
+streams' sockets are none of its own: they are looked at together, every few milliseconds.
 """
 
 import asyncio
+import select
+import socket
 from collections.abc import Callable
 from http.client import OK
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from httptools import HttpParserError, HttpResponseParser
 
 from headrace_sidecar.gateway.catalog import authority
 
+TICK = 0.005  # seconds; a step of an engine takes longer
 MAX_LINE_BYTES = 64 << 10  # of the response's head, too
+_READ_BYTES = 64 << 10  # at once
 _PATH = "/load/stream"
 
 
@@ -22,8 +27,46 @@ class StreamError(Exception):
     """Why a stream ended."""
 
 
-async def read(
-    address: str, port: int, on_line: Callable[[bytes], None], count: Callable[[int], None], patience: float
+class Sockets:
+    """Has those of its sockets read that have something, every TICK seconds. For one event loop."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], None]] = {}  # by file descriptor
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: socket.socket, reader: Callable[[], None]) -> None:
+        """Call `reader`, which must not raise, whenever `connection` has something or has ended."""
+        self._readers[connection.fileno()] = reader
+        self._epoll.register(connection, select.EPOLLIN)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def remove(self, connection: socket.socket) -> None:
+        """Look at it no more."""
+        self._epoll.unregister(connection)
+        del self._readers[connection.fileno()]
+
+    def _tick(self) -> None:
+        for descriptor, _ in self._epoll.poll(0, len(self._readers) or 1):
+            self._readers[descriptor]()
+        running = asyncio.get_running_loop()
+        self._timer = running.call_later(TICK, self._tick) if self._readers else None
+
+    def close(self) -> None:
+        """Look at none any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._epoll.close()
+
+
+async def read(  # noqa: PLR0917 a stream, and whom to tell
+    address: str,
+    port: int,
+    on_line: Callable[[bytes], None],
+    count: Callable[[int], None],
+    patience: float,
+    sockets: Sockets,
 ) -> NoReturn:
     """Hand over the last line whenever some have come; `count` is told how many.
 
@@ -31,29 +74,35 @@ async def read(
     byte, or what `on_line` raises.
     """
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(patience):
-        transport, stream = await loop.create_connection(
-            lambda: _Stream(authority(address, port), on_line, count), address, port
-        )
-    try:
-        while not stream.ended.done():
-            silent = loop.time() - stream.heard
-            if silent >= patience:
-                raise TimeoutError(f"nothing came for {patience:g} s")
-            await asyncio.wait([stream.ended], timeout=patience - silent)
-        raise stream.ended.result()
-    finally:
-        transport.abort()
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as connection:
+        connection.setblocking(False)
+        async with asyncio.timeout(patience):
+            await loop.sock_connect(connection, (address, port))
+            request = f"GET {_PATH} HTTP/1.1\r\nHost: {authority(address, port)}\r\n\r\n"
+            await loop.sock_sendall(connection, request.encode())
+        stream = _Stream(connection, on_line, count)
+        sockets.add(connection, stream.read)
+        try:
+            while not stream.ended.done():
+                silent = loop.time() - stream.heard
+                if silent >= patience:
+                    raise TimeoutError(f"nothing came for {patience:g} s")
+                await asyncio.wait([stream.ended], timeout=patience - silent)
+            raise stream.ended.result()
+        finally:
+            sockets.remove(connection)
 
 
-class _Stream(asyncio.Protocol):
-    """The connection. `heard`: when something came last, on the loop's clock; `ended`: what ended it."""
+class _Stream:
+    """The response. `heard`: when something came last, on the loop's clock; `ended`: what ended it."""
 
-    def __init__(self, host: str, on_line: Callable[[bytes], None], count: Callable[[int], None]) -> None:
+    def __init__(
+        self, connection: socket.socket, on_line: Callable[[bytes], None], count: Callable[[int], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.heard = self._loop.time()
         self.ended: asyncio.Future[Exception] = self._loop.create_future()
-        self._host = host
+        self._connection = connection
         self._on_line = on_line
         self._count = count
         self._parser = HttpResponseParser(self)
@@ -61,27 +110,26 @@ class _Stream(asyncio.Protocol):
         self._in_body = False
         self._rest = b""  # of the body, since the last whole line
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        request = f"GET {_PATH} HTTP/1.1\r\nHost: {self._host}\r\n\r\n"
-        cast("asyncio.Transport", transport).write(request.encode())
-
-    def data_received(self, data: bytes) -> None:
+    def read(self) -> None:
+        """Take in what has come."""
         if self.ended.done():
             return
-        self.heard = self._loop.time()
         try:
-            self._parser.feed_data(data)
-            if self._in_body:
-                self._take_lines()
-            else:
-                self._check_head(len(data))
+            self._take(self._connection.recv(_READ_BYTES))
         except HttpParserError as error:
             self._end(StreamError(f"it is not HTTP: {error}"))
-        except Exception as error:  # our caller is the event loop; `read` raises it to its own
+        except Exception as error:  # our caller reads other streams, too; `read` raises it to its own
             self._end(error)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end(StreamError("the connection ended" + (f": {exc}" if exc else "")))
+    def _take(self, data: bytes) -> None:
+        if not data:
+            raise StreamError("the connection ended")
+        self.heard = self._loop.time()
+        self._parser.feed_data(data)
+        if self._in_body:
+            self._take_lines()
+        else:
+            self._check_head(len(data))
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
