@@ -18,8 +18,8 @@ from headrace_operator.observe import Observed, Pod
 from headrace_operator.quantity import same_quantity
 
 # Seconds until a nudge that brought no confirmation is repeated: the ConfigMap and the pod reach the
-# kubelet on separate watches, so a nudge can be too early. Doubles with each repetition. After an outage of the
-# API server the kubelet's watches may be late by a minute: so long, repetitions stay close.
+# kubelet on separate watches, so a nudge can be too early. Doubles with each repetition. After an outage of
+# the API server the kubelet's watches may be late by a minute: so long, repetitions stay close.
 _FIRST_REPEAT = 0.4
 _CLOSE_REPEAT = 5.0
 _LAST_REPEAT = 30.0
