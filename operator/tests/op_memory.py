@@ -135,3 +135,11 @@ def with_service(**spec):
     memory.store(body(**spec))
     memory.writes.clear()
     return memory
+
+
+def update(memory, **spec):
+    """The user changes the spec."""
+    old = memory.objects["LLMService", "chat"]
+    new = body(**spec) | {"status": old.get("status", {})}
+    new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+    memory.store(new)

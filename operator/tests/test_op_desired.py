@@ -171,6 +171,26 @@ def test_pods_hold_no_token_and_the_sidecar_no_privilege():
         assert security["capabilities"] == {"drop": ["ALL"]}
 
 
+@pytest.mark.parametrize(
+    ("security", "extra", "home"),
+    [
+        ({}, {}, None),
+        ({"runAsNonRoot": True}, {}, None),
+        ({"runAsUser": 1000}, {}, "/tmp"),
+        ({"readOnlyRootFilesystem": True}, {}, "/tmp"),
+        ({"runAsUser": 1000}, {"env": [{"name": "HOME", "value": "/scratch"}]}, "/scratch"),
+    ],
+)
+def test_who_may_not_write_where_the_image_says_has_a_home(security, extra, home):
+    raw = body(podTemplate={"securityContext": security}, engine={"image": "example/vllm:1", **extra})
+    container, volumes = engine(raw), template(raw)["spec"]["volumes"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment.get("HOME") == home
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert ("headrace-home" in mounted) == (home is not None)
+    assert mounted <= {volume["name"] for volume in volumes}
+
+
 def test_a_lost_name_leaves_the_live_gateway_config_otherwise_alone():
     service = parse(body())
     live = objects(body(routing={"balancer": "Random"}))["ConfigMap", "chat-gateway"]

@@ -1,18 +1,15 @@
 """The loop under failure: whatever call fails, before or after it took effect, the end is the same."""
 
 import dataclasses
-from functools import partial
 
-import kopf
 import pytest
 from op_golden import SETTINGS
-from op_memory import operator, with_service
+from op_memory import operator, update, with_service
 from op_world import body, hash_of, pod, report
 
-from headrace_operator import handlers, names
+from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.errors import ApiError
-from headrace_operator.workqueue import WorkQueue
 
 KEY = Key("llm", "chat")
 
@@ -30,14 +27,6 @@ async def settle(memory, settings=SETTINGS):
         if len(memory.writes) == before:
             return running
     raise AssertionError("it does not settle")
-
-
-def update(memory, **spec):
-    """The user changes the spec."""
-    old = memory.objects["LLMService", "chat"]
-    new = body(**spec) | {"status": old.get("status", {})}
-    new["metadata"]["generation"] = old["metadata"]["generation"] + 1
-    memory.store(new)
 
 
 def conditions(memory):
@@ -63,31 +52,6 @@ async def test_it_settles_and_writes_nothing_more():
     for _ in range(3):
         await running.reconcile(KEY)
     assert memory.writes == []
-
-
-async def follow_its_events(memory, running):
-    """Reconcile whenever an event of the service asks for it, until none is left; all others are lost."""
-    registry, queue = kopf.OperatorRegistry(), WorkQueue(lambda: 0.0)
-    handlers.register(registry, running.cache, queue)
-    event = next(h.fn for h in registry._watching.get_all_handlers() if h.id == "on-llmservices")
-    while memory.events:
-        item = memory.events.pop(0)
-        if item["kind"] == "LLMService":
-            await event(event={"type": "MODIFIED"}, body=item)
-        if queue.depth:
-            queue.done(await queue.get())
-            await running.reconcile(KEY)
-
-
-async def test_a_change_at_any_moment_of_a_pass_is_carried_out():
-    """Although the answer to the pass's own write of the status shows it already, before its event comes."""
-    for call in range(1, await count_calls() + 1):
-        memory = with_service()
-        memory.meanwhile[call] = partial(update, memory, replicas=5)
-        running = operator(memory)
-        await running.reconcile(KEY)
-        await follow_its_events(memory, running)
-        assert memory.objects["Deployment", "chat"]["spec"]["replicas"] == 5, f"after call {call}"
 
 
 async def test_who_begins_to_lead_writes_nothing_before_and_after_engines_are_asked():

@@ -146,6 +146,35 @@ def test_one_that_makes_no_progress_for_its_deadline_goes_back():
     assert rolled_back(carry_on(changed, {**live, "status": {"conditions": [timed_out]}})) is None  # stale
 
 
+TIMED_OUT = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+NO_NODE = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes: Insufficient nvidia.com/gpu"}
+
+
+def homeless(name, live):
+    made = engine_pod(name, live)
+    made["status"]["conditions"][0] = NO_NODE
+    return made
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "back"),
+    [
+        ({"engine": ENGINE}, lambda live: [homeless("a", live)], False),
+        ({"engine": ENGINE}, lambda live: [homeless("a", live), engine_pod("b", live)], True),
+        ({"engine": ENGINE}, lambda live: [engine_pod("a", live), engine_pod("b", live, ready=True)], False),
+        ({"engine": ENGINE}, lambda _: [], True),
+        ({"podTemplate": {"nodeSelector": {"gpu": "b200"}}}, lambda live: [homeless("a", live)], True),
+        ({"accelerator": {"type": "GPU"}}, lambda live: [homeless("a", live)], True),
+    ],
+    ids=["no node", "one has a node", "one serves", "no pod", "other nodes", "other devices"],
+)
+def test_a_spec_is_not_given_up_for_want_of_a_node_that_it_did_not_ask_for(spec, pods, back):
+    changed = body(**spec)
+    live = carry_on(changed, served())
+    live["status"]["conditions"] = [TIMED_OUT]
+    assert bool(rolled_back(carry_on(changed, live, pods(live)))) == back
+
+
 def test_the_progress_deadline_follows_the_load_time_of_the_same_model():
     assert live_of(applied(body()))["spec"]["progressDeadlineSeconds"] == 4200 + GRACE
     live = served(loaded=40)

@@ -7,6 +7,7 @@ from op_world import RUNNING, applied, body, hash_of, observed, pod, report
 
 from headrace_engine.contracts import PredictionState
 from headrace_operator.api import Condition, Key, Reason
+from headrace_operator.desired.history import RolledBack, as_annotations
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.observe import Report
 from headrace_operator.status import Subject, status
@@ -107,6 +108,13 @@ SITUATIONS = {
         Reason.CONFIGURATION_NOT_FOUND,
         "spec.engine.env",
     ),
+    "a user that the image refuses": (
+        container(
+            **waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
+        ),
+        Reason.CONTAINER_NOT_CREATED,
+        "check spec.podTemplate.securityContext",
+    ),
     "no image": (
         container(**waiting("ImagePullBackOff", "not found")),
         Reason.IMAGE_PULL_FAILED,
@@ -164,6 +172,44 @@ def test_the_gravest_problem_is_told():
     loading = pod("a", ready=False, **container(state=RUNNING))
     crashing = pod("b", ready=False, **SITUATIONS["crash loop"][0])
     assert conditions(observed(body(), [loading, crashing]))[Condition.READY].reason == Reason.CRASHING
+
+
+def test_a_pod_that_its_node_gave_up_is_told_of_while_replicas_are_missing():
+    evicted = pod("old", ready=False, phase="Failed", reason="Evicted", message="low on ephemeral-storage")
+    older = pod("older", ready=False, phase="Failed", reason="Evicted", message="another time")
+    evicted["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z"
+    older["metadata"]["creationTimestamp"] = "2026-01-01T09:00:00Z"
+    alone = conditions(observed(body(), [older, evicted]))[Condition.READY]
+    assert alone.reason == Reason.STARTING
+    assert alone.message.endswith("old, made 2026-01-01T10:00:00Z, failed: Evicted: low on ephemeral-storage")
+    loading = pod("new", ready=False, **container(state=RUNNING))
+    again = conditions(observed(body(), [evicted, loading, older]))[Condition.READY]
+    assert again.reason == Reason.LOADING
+    assert "low on ephemeral-storage" in again.message
+
+
+def test_what_was_gone_back_to_is_not_what_the_spec_asks():
+    objects = applied(body())
+    given_up = as_annotations(None, RolledBack("0" * 16, "correct spec.engine"))
+    objects[-1]["metadata"]["annotations"] |= given_up
+    found = conditions(observed(body(), [pod("a"), pod("b")], {}, objects))
+    assert found[Condition.READY].status == "True"
+    assert (found[Condition.PROGRESSING].status, found[Condition.PROGRESSING].reason) == (
+        "False",
+        "RolledBack",
+    )
+
+
+def test_a_rollout_that_waits_for_a_node_says_what_lets_it_go_on():
+    objects = applied(body())
+    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    objects[-1]["status"]["conditions"] = [late]
+    waiting = pod("new", ready=False, **unscheduled("Insufficient nvidia.com/gpu"))
+    found = conditions(observed(body(), [waiting, pod("old")], {}, objects))
+    for kind in (Condition.PROGRESSING, Condition.DEGRADED):
+        assert found[kind].reason == Reason.PROGRESS_DEADLINE_EXCEEDED
+        assert "new: Insufficient nvidia.com/gpu: add nodes" in found[kind].message
+        assert "spec.disruption.maxUnavailable" in found[kind].message
 
 
 def test_scaled_to_zero():

@@ -107,6 +107,24 @@ async def test_only_the_chosen_namespaces_are_seen(api, namespace):
         assert elsewhere[-1].services == {}
 
 
+async def test_what_no_watch_told_is_found_by_a_new_list_now_and_then(api, namespace, monkeypatch):
+    monkeypatch.setattr(watch, "WATCH_SECONDS", 1)
+    genuine, lists = watch._list, []
+
+    async def listed(store, call, selection):
+        lists.append(await genuine(store, call, selection))
+        return lists[-1]
+
+    monkeypatch.setattr(watch, "_list", listed)
+    store = watch.Store("ConfigMap", lambda: None)
+    core = client.CoreV1Api(api)
+    task = asyncio.create_task(watch.follow(store, core.list_namespaced_config_map, namespace=namespace))
+    try:
+        await until(lambda: len(lists) >= 2, "it lists again after a watch")
+    finally:
+        task.cancel()
+
+
 async def test_a_version_that_is_gone_leads_to_a_new_list(api, namespace, monkeypatch):
     """The watch is made to start from a version that the server has not kept."""
     core = client.CoreV1Api(api)

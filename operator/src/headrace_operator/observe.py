@@ -27,6 +27,7 @@ _PULL_FAILURES = {
     "ErrImageNeverPull",
     "ImageInspectError",
 }
+_NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 _MESSAGE_LIMIT = 600
 
 
@@ -68,6 +69,7 @@ class Observed:
     objects: Mapping[tuple[str, str], Raw] = field(default_factory=dict)  # (kind, name) → object
     pods: tuple[Pod, ...] = ()
     reports: Mapping[str, Report] = field(default_factory=dict)  # pod uid → report
+    failed: str = ""  # what became of the pod that was evicted or refused by its node last
 
     @property
     def ready(self) -> tuple[Pod, ...]:
@@ -85,12 +87,25 @@ class Observed:
 
 def observe(owned: Iterable[Raw], pods: Iterable[Raw], reports: Mapping[str, Report]) -> Observed:
     """Sort what the cluster holds; pods by name, terminating and finished ones left out."""
+    pods = tuple(pods)
     staying = [pod for pod in pods if not _leaving(pod)]
     return Observed(
         objects={(item["kind"], item["metadata"]["name"]): item for item in owned},
         pods=tuple(sorted(map(_pod, staying), key=lambda pod: pod.name)),
         reports=reports,
+        failed=_failed(pods),
     )
+
+
+def _failed(pods: Iterable[Raw]) -> str:
+    """Of the newest pod that its node gave up, with a reason of the node's own; empty if there is none."""
+    failed = [pod for pod in pods if pod.get("status", {}).get("phase") == "Failed"]
+    told = [pod for pod in failed if pod["status"].get("reason")]
+    if not told:
+        return ""
+    pod = max(told, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+    why = f"{pod['status']['reason']}: {_short(pod['status'].get('message', ''))}"
+    return f"{pod['metadata']['name']}, made {pod['metadata'].get('creationTimestamp', '')}, failed: {why}"
 
 
 def _leaving(pod: Raw) -> bool:
@@ -187,8 +202,11 @@ def missing_claim(volume: str, claim: str, namespace: str) -> Problem:
 def _container_problem(raw: Raw, container: Raw) -> Problem | None:
     name, waiting = container["name"], container.get("state", {}).get("waiting", {})
     message = _short(waiting.get("message", ""))
-    if waiting.get("reason") == "CreateContainerConfigError":
+    if waiting.get("reason") == "CreateContainerConfigError" and _MISSING_OBJECT.search(message):
         return _not_configured(raw, message)
+    if waiting.get("reason") in _NOT_CREATED:
+        fix = "check spec.podTemplate.securityContext and spec.podTemplate.volumeMounts against the image"
+        return Problem(Reason.CONTAINER_NOT_CREATED, f"container {name}: {message}; {fix}")
     if waiting.get("reason") in _PULL_FAILURES:
         fix = "check spec.engine.image and spec.podTemplate.imagePullSecrets"
         return Problem(Reason.IMAGE_PULL_FAILED, f"container {name}: {message or waiting['reason']}; {fix}")
@@ -202,7 +220,7 @@ def _container_problem(raw: Raw, container: Raw) -> Problem | None:
 def _not_configured(raw: Raw, message: str) -> Problem:
     token = next((e for e in _engine_env(raw) if e["name"] == "HF_TOKEN"), {})
     secret = token.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
-    if secret and _MISSING_OBJECT.search(message) and secret in message:
+    if secret and secret in message:
         advice = "create the Secret with that key, or change the field"
         return Problem(Reason.TOKEN_SECRET_NOT_FOUND, f"spec.model.tokenSecretRef: {message}: {advice}")
     return Problem(Reason.CONFIGURATION_NOT_FOUND, f"spec.engine.env: {message}")

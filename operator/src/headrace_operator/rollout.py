@@ -1,13 +1,16 @@
 """How a rollout goes, and what to do when it cannot succeed: back to the template that was ready last. Pure.
 
-A rollout has failed when its pods crash again and again and none of them serves, or when the progress
-deadline has passed. Its inputs are then given up for good: only other inputs are tried again, so nothing
-loops. What of the spec does not shape pods (replicas, policy, targets, routing) goes on being carried out.
+A rollout has failed when none of its pods serves and they crash again and again, or the progress deadline has
+passed, unless all that they lack is a node of the kind that they had. Its inputs are then given up for good:
+only other inputs are tried again, so nothing loops. What of the spec does not shape pods (replicas, policy,
+targets, routing) goes on being carried out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from headrace_operator import names
 from headrace_operator.api import LLMService, Reason
@@ -31,8 +34,11 @@ def rollout(service: LLMService, live: Raw | None, observed: Observed) -> tuple[
     """The service as it is to be carried out, which is not as asked where that failed, and how it goes."""
     if live is None:
         return service, NOTHING_NEW
-    seen = Rollout(load_seconds=_load_seconds(live, observed), failure=_failure(live, observed))
     asked, ready, given_up = inputs_hash(service), last_ready(live), rolled_back(live)
+    failure = _failure(
+        live, observed, as_before=ready is not None and _placing(ready.spec) == _placing(blocks(service))
+    )
+    seen = Rollout(load_seconds=_load_seconds(live, observed), failure=failure)
     if ready is None or ready.inputs == asked:
         return service, seen
     if given_up is None or given_up.inputs != asked:
@@ -85,8 +91,19 @@ def _load_seconds(live: Raw, observed: Observed) -> int | None:
     return max((pod.load_seconds for pod in observed.ready), default=0) if complete(live) else None
 
 
-def _failure(live: Raw, observed: Observed) -> str:
-    """Why the rollout of the live template cannot succeed; empty: it still may, or has."""
+def _placing(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of the blocks decides where pods can run."""
+    model = spec.get("model", {})
+    claim = model.get("source", "") if model.get("source", "").startswith("pvc://") else ""
+    size = spec.get("engine", {}).get("tensorParallelSize")
+    return spec.get("accelerator"), spec.get("podTemplate"), size, model.get("cache"), claim
+
+
+def _failure(live: Raw, observed: Observed, *, as_before: bool) -> str:
+    """Why the rollout of the live template cannot succeed; empty: it still may, or has.
+
+    `as_before`: its pods run wherever the last ones did, so that for want of a node the spec is not to blame.
+    """
     if complete(live):
         return ""
     inputs = recorded(live, names.INPUTS_HASH)
@@ -95,7 +112,8 @@ def _failure(live: Raw, observed: Observed) -> str:
         crashes = pod.problem is not None and pod.problem.reason == Reason.CRASHING
         if pod.problem and crashes and pod.restarts >= _CRASHES and not any(p.ready for p in new):
             return f"{pod.name}: {pod.problem.message}"
-    if stuck(live):
+    homeless = [pod for pod in new if pod.problem and pod.problem.reason == Reason.UNSCHEDULABLE]
+    if stuck(live) and not any(pod.ready for pod in new) and not (as_before and new and homeless == new):
         why = next((f"; {pod.name}: {pod.problem.message}" for pod in new if pod.problem), "")
         return f"no new pod became ready within {live['spec']['progressDeadlineSeconds']} s{why}"
     return ""

@@ -30,6 +30,7 @@ _GRAVEST_FIRST = (
     Reason.VOLUME_CLAIM_NOT_FOUND,
     Reason.TOKEN_SECRET_NOT_FOUND,
     Reason.CONFIGURATION_NOT_FOUND,
+    Reason.CONTAINER_NOT_CREATED,
     Reason.IMAGE_PULL_FAILED,
     Reason.CRASHING,
     Reason.UNSCHEDULABLE,
@@ -135,10 +136,11 @@ def _missing(live: Raw, observed: Observed) -> tuple[Reason, str]:
     if refusal.get("status") == "True":
         return Reason.PODS_NOT_CREATED, refusal.get("message", "")
     problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
+    failed = f"; {observed.failed}" if observed.failed else ""
     if not problems:
-        return Reason.STARTING, "pods are being created"
+        return Reason.STARTING, f"pods are being created{failed}"
     name, worst = min(problems, key=lambda item: (_GRAVEST_FIRST.index(item[1].reason), item[0]))
-    return worst.reason, f"{name}: {worst.message}"
+    return worst.reason, f"{name}: {worst.message}{failed}"
 
 
 def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdict:
@@ -147,9 +149,21 @@ def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdi
     if live is None:
         return Verdict(False, Reason.SETTLED, "nothing runs")
     if stuck(live):
-        return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time")
+        return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, _late(observed))
     under_way = _rolling_out(live) or _filling_up(live, observed)
+    if under_way is None and rolled_back(live):
+        return Verdict(False, Reason.ROLLED_BACK, "all replicas are as before the spec was changed")
     return under_way or Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
+
+
+def _late(observed: Observed) -> str:
+    """Why a rollout came to a halt, and what lets it go on."""
+    late = "a new pod did not become ready in time"
+    for pod in observed.pods:
+        if pod.problem and pod.problem.reason == Reason.UNSCHEDULABLE:
+            fix = "add nodes, or let more replicas be away at a time: spec.disruption.maxUnavailable"
+            return f"{late}: {pod.name}: {pod.problem.message}: {fix}"
+    return late
 
 
 def _rolling_out(live: Raw) -> Verdict | None:
@@ -230,7 +244,7 @@ def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason,
     if given_up:
         yield Reason.ROLLED_BACK, given_up.message
     if live is not None and stuck(live):
-        yield Reason.PROGRESS_DEADLINE_EXCEEDED, "a new pod did not become ready in time"
+        yield Reason.PROGRESS_DEADLINE_EXCEEDED, _late(observed)
     for pod in observed.pods:
         if pod.problem and pod.problem.reason in {Reason.CRASHING, Reason.NOT_RESPONDING}:
             yield pod.problem.reason, f"{pod.name}: {pod.problem.message}"

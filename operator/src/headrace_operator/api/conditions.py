@@ -36,6 +36,7 @@ class Reason(StrEnum):
     VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
     TOKEN_SECRET_NOT_FOUND = "TokenSecretNotFound"  # noqa: S105 the name of a reason
     CONFIGURATION_NOT_FOUND = "ConfigurationNotFound"  # a Secret or ConfigMap of env
+    CONTAINER_NOT_CREATED = "ContainerNotCreated"  # the security context or a mount does not suit the image
     IMAGE_PULL_FAILED = "ImagePullFailed"
     STARTING = "Starting"  # scheduled, volumes mounted, containers made
     LOADING = "Loading"  # vLLM runs and loads the model

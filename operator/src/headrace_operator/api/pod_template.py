@@ -12,7 +12,7 @@ from pydantic import StringConstraints, model_validator
 
 from headrace_operator.api.base import Block, ObjectName, Quantity, Text, Verbatim, Word, rolls, rule, ruled
 
-RESERVED_VOLUMES = ("headrace", "policy", "shm", "model", "cache")
+RESERVED_VOLUMES = ("headrace", "headrace-home", "policy", "shm", "model", "cache")
 _RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
 # Annotations by which container runtimes loosen a container's isolation or give it devices of the node.
 _PRIVILEGES = (
@@ -200,7 +200,10 @@ class PodTemplate(Block):
         max_length=32,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
     )
-    security_context: SecurityContext = rolls("User and groups of the engine.", SecurityContext())
+    security_context: SecurityContext = rolls(
+        "User and groups of the engine. With `runAsUser`, or a root that cannot be written, its HOME is /tmp, in a volume of its own.",
+        SecurityContext(),
+    )
 
     model_config = ruled(
         rule(

@@ -15,6 +15,8 @@ from headrace_operator.desired.resource_claim_template import REQUEST
 
 MODELS_FOLDER = "/models"
 CACHE_FOLDER = "/cache"
+# Where vLLM compiles, and binds the sockets of its processes.
+HOME_FOLDER = "/tmp"  # noqa: S108
 
 # The plugin goes ahead of the image's own PYTHONPATH without replacing it.
 _START = (
@@ -60,6 +62,15 @@ def drain_seconds(service: LLMService) -> int:
     return math.ceil(milliseconds(service.spec.disruption.drain_timeout) / 1000)
 
 
+def needs_home(service: LLMService) -> bool:
+    """Whether the image's own home and /tmp may not be writable: its user, or its root, is another."""
+    asked = service.spec.pod_template.security_context
+    mounted = {mount.mount_path.rstrip("/") for mount in service.spec.pod_template.volume_mounts}
+    return HOME_FOLDER not in mounted and (
+        asked.run_as_user is not None or bool(asked.read_only_root_filesystem)
+    )
+
+
 def claim_and_path(source: str) -> tuple[str, str]:
     """Claim name and path of a pvc:// source."""
     claim, _, path = source.removeprefix("pvc://").partition("/")
@@ -97,6 +108,10 @@ def _fraction(percent: int | None) -> str | None:
 def _environment(service: LLMService) -> list[dict[str, Any]]:
     variables = [v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.engine.env]
     variables.append({"name": "HF_HOME", "value": CACHE_FOLDER})
+    if needs_home(service):
+        given = {variable["name"] for variable in variables}
+        home = {"HOME": HOME_FOLDER, "USER": "vllm"}  # a user without an entry in /etc/passwd has neither
+        variables += [{"name": name, "value": value} for name, value in home.items() if name not in given]
     token = service.spec.model.token_secret_ref
     if token:
         reference = {"secretKeyRef": {"name": token.name, "key": token.key}}
@@ -139,5 +154,7 @@ def _mounts(service: LLMService) -> list[dict[str, Any]]:
     if service.spec.model.source.startswith("pvc://"):
         claim, _ = claim_and_path(service.spec.model.source)
         mounts.append({"name": "model", "mountPath": f"{MODELS_FOLDER}/{claim}", "readOnly": True})
+    if needs_home(service):
+        mounts.append({"name": "headrace-home", "mountPath": HOME_FOLDER})
     asked = service.spec.pod_template.volume_mounts
     return mounts + [mount.model_dump(by_alias=True, exclude_defaults=True) for mount in asked]

@@ -82,6 +82,8 @@ def _volumes(service: LLMService) -> list[dict[str, Any]]:
     if model.source.startswith("pvc://"):
         claim, _ = engine.claim_and_path(model.source)
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
+    if engine.needs_home(service):
+        volumes.append({"name": "headrace-home", **_EMPTY})
     return volumes + [
         v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.pod_template.volumes
     ]

@@ -204,6 +204,8 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
         "address": _address(settings.address, settings.ready_port),
         "filter_chains": [{"filters": [manager]}],
         "ignore_global_conn_limit": True,
+        # Under overload, too: a gateway that refuses requests says so itself, and stays in its Service.
+        "bypass_overload_manager": True,
     }
 
 

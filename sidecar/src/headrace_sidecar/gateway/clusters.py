@@ -95,5 +95,6 @@ _OUTLIERS = outlier_detection_pb2.OutlierDetection(
     enforcing_success_rate={"value": 0},
     interval={"seconds": 1},
     base_ejection_time={"seconds": 5},
+    max_ejection_time={"seconds": 5},  # Envoy would make each longer than the one before
     max_ejection_percent={"value": 75},
 )

@@ -51,12 +51,17 @@ async def serve(settings: Settings, source: Source, elect: Elect = alone) -> Non
     leads = False
     server = _ads_server(settings, snapshots)
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
+        published: Catalog | None = None
 
         def publish(catalog: Catalog) -> None:
+            nonlocal published
+            if catalog == published:
+                return  # most events change nothing that counts here
             snapshot = xds.snapshot(catalog)  # first: if it can't be built, the last catalog stays whole
             picker.set_catalog(catalog)
             loads.set_catalog(catalog)
             snapshots.publish(snapshot)
+            published = catalog
             metrics.SERVICES.set(len(catalog.services))
             metrics.SYNCED.set(1)
             synced.set()

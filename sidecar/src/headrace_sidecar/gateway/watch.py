@@ -1,8 +1,9 @@
 """List and watch one kind of Kubernetes object for ever, into a store.
 
-List first, then watch from the list's version. A watch ends by the server's wish, by an error, or because
-it was mute for longer than a bookmark takes; then it goes on from the last version seen, or from a new list
-if that version is gone (410). While the API server is away the store keeps what it had.
+List first, then watch from the list's version. A watch ends by the server's wish, every five minutes; then
+comes a new list. If it ends by an error, or was mute for longer than a bookmark takes, it goes on from the
+last version seen, or from a new list if that version is gone (410). While the API server is away the store
+keeps what it had.
 """
 
 import asyncio
@@ -54,10 +55,12 @@ async def follow(store: Store, call: MethodType, **selection: Any) -> None:
     """Keep `store` equal to what `call`, a list method of a Kubernetes API, gives; never returns."""
     pause = FIRST_PAUSE
     version: str | None = None
+    clock = asyncio.get_running_loop().time
     while True:
         try:
             if version is None:
                 version = await _list(store, call, selection)
+            began = clock()
             async for event in _watch(call, selection, version):
                 each = event["raw_object"]
                 version = each["metadata"]["resourceVersion"]
@@ -72,8 +75,10 @@ async def follow(store: Store, call: MethodType, **selection: Any) -> None:
             log.warning("watch of %s was mute for %.0f s", store.kind, MUTE_SECONDS)
         except Exception as error:  # a proxy's page instead of events fails in many ways, in the client too
             log.warning("watch of %s: %s", store.kind, str(error) or type(error).__name__)
-        else:
-            await asyncio.sleep(FIRST_PAUSE)  # the server ended the watch in good order, maybe at once
+        else:  # the server ended the watch in good order
+            if clock() - began >= WATCH_SECONDS / 2:
+                version = None  # what no watch tells, such as a restored etcd, is found in a list
+            await asyncio.sleep(FIRST_PAUSE)
             continue
         metrics.WATCH_RESTARTS.labels(store.kind).inc()
         await asyncio.sleep(pause)
