@@ -291,6 +291,11 @@ def _choices(plain: Message) -> list[Attack]:
     ]
 
 
+def _token_ids(limit: int) -> bytes:
+    fields = b'{"model":"chat","prompt":['
+    return fields + b",".join([b"0"] * ((limit - len(fields)) // 2 - 1)) + b"]}"
+
+
 def _bodies(plain: Message, limit: int) -> list[Attack]:
     deep = raw_chat('"x":' + "[" * 100_000 + "]" * 100_000)
     objects = raw_chat('"x":' + '{"a":' * 20_000 + "1" + "}" * 20_000)
@@ -316,6 +321,12 @@ def _bodies(plain: Message, limit: int) -> list[Attack]:
         *(
             Attack(f"content type {kind}", replace(plain, content_type=kind), (415,))
             for kind in (None, "text/plain", "application/jsonx", "multipart/form-data")
+        ),
+        # Envoy takes 80 times as much to read it.
+        Attack(
+            "token ids up to the limit",
+            replace(plain, path="/v1/completions", body=_token_ids(limit)),
+            (200,),
         ),
         Attack("a byte too large", replace(plain, body=chat(user="x" * limit)), (413,)),
         Attack("four times too large", replace(plain, body=chat(user="x" * 4 * limit)), (413,)),

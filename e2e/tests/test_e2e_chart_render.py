@@ -231,6 +231,25 @@ def test_a_limit_that_is_no_quantity_is_refused():
         helm.render({"gateway": {"resources": {"limits": {"memory": "lots"}}}})
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"gateway": {"resources": {"limits": {"memory": "512Mi"}}}},
+            "gateway.resources.limits.memory: set it to 976Mi",
+        ),
+        ({"gateway": {"concurrency": 8}}, "gateway.resources.limits.memory: set it to 3136Mi"),
+        (
+            {"gateway": {"maxBodyBytes": 16 << 20, "resources": {"limits": {"memory": "8Gi"}}}},
+            "picker.resources.limits.memory: set it to 656Mi",
+        ),
+    ],
+)
+def test_a_limit_that_bodies_can_use_up_is_refused(values, told):
+    with pytest.raises(helm.HelmError, match=re.escape(told)):
+        helm.render(values)
+
+
 @pytest.mark.envoy
 def test_envoy_accepts_the_bootstrap(defaults, tmp_path):
     bootstrap = tmp_path / "envoy.yaml"

@@ -86,6 +86,16 @@ capabilities:
 {{ mulf (trimSuffix $unit $quantity | float64) (get $units $unit) | int64 }}
 {{- end -}}
 
+{{/* Refuse a limit below what reading JSON bodies may take: include with (dict "component" "gateway" "resources"
+     RESOURCES "default" "2Gi" "readers" NUMBER "factor" NUMBER "body" BYTES). 256 MiB are for all the rest. */}}
+{{- define "headrace.enoughMemory" -}}
+{{- $limit := include "headrace.bytes" (dig "limits" "memory" .default .resources) | int64 -}}
+{{- $least := add 268435456 (mul .readers .factor (int64 .body)) -}}
+{{- if lt $limit $least -}}
+{{- fail (printf "%s.resources.limits.memory: set it to %dMi or more for gateway.maxBodyBytes of %d, or bodies can use it up: one that is read as JSON takes %d times its size" .component (div (add $least 1048575) 1048576) (int64 .body) (int64 .factor)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* RBAC of one component: include with (dict "root" $ "component" "operator" "rules" RULES-AS-YAML).
      A ClusterRole, or one Role in each watched namespace. */}}
 {{- define "headrace.rbac" -}}

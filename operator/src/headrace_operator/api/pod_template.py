@@ -201,7 +201,8 @@ class PodTemplate(Block):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
     )
     security_context: SecurityContext = rolls(
-        "User and groups of the engine. With `runAsUser`, or a root that cannot be written, its HOME is /tmp, in a volume of its own.",
+        "User and groups of the engine. With `runAsUser`, or a root that cannot be written, its HOME is "
+        "/tmp, in a volume of its own.",
         SecurityContext(),
     )
 
