@@ -1,13 +1,14 @@
 """ADS on a real gRPC connection: what is sent, when, and what a refusal leads to."""
 
 import asyncio
+import math
 
 import grpc
 import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from headrace_engine.contracts import GatewayConfig
-from headrace_sidecar.gateway import xds
+from headrace_sidecar.gateway import ads, xds
 from headrace_sidecar.gateway.ads import DiscoveryServer, Snapshots
 from headrace_sidecar.gateway.catalog import Catalog, Service
 
@@ -25,8 +26,10 @@ class Client:
     def __init__(self, call):
         self.call = call
 
-    async def ask(self, kind, *names, nonce="", error=""):
-        request = discovery_pb2.DiscoveryRequest(type_url=kind, resource_names=names, response_nonce=nonce)
+    async def ask(self, kind, *names, nonce="", error="", version=""):
+        request = discovery_pb2.DiscoveryRequest(
+            type_url=kind, resource_names=names, response_nonce=nonce, version_info=version
+        )
         if error:
             request.error_detail.message = error
         await self.call.write(request)
@@ -43,11 +46,12 @@ class Client:
         return kind == xds.ROUTES
 
 
-@pytest.fixture
-async def discovery():
+@pytest.fixture(params=[math.inf])
+async def discovery(request):
     snapshots = Snapshots()
     server = grpc.aio.server()
-    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(DiscoveryServer(snapshots), server)
+    service = DiscoveryServer(snapshots, patience=request.param)
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -103,3 +107,24 @@ async def test_a_refused_configuration_is_not_repeated_but_the_next_is_tried(dis
     assert "bad cluster" in caplog.text
     snapshots.publish(snapshot(("a", ())))
     assert (await envoy.next())[0] == xds.CLUSTERS
+
+
+@pytest.mark.parametrize("discovery", [-1.0], indirect=True)
+async def test_an_outdated_picker_gives_a_new_envoy_what_it_has_and_sends_it_on(discovery, monkeypatch):
+    monkeypatch.setattr(ads, "LOOK_SECONDS", 0.05)
+    snapshots, envoy = discovery
+    snapshots.publish(snapshot(("a", ("10.0.0.1",))))
+    await envoy.ask(xds.CLUSTERS)
+    assert (await envoy.next())[0] == xds.CLUSTERS
+    async with asyncio.timeout(30):
+        assert await envoy.call.read() is grpc.aio.EOF
+
+
+@pytest.mark.parametrize("discovery", [-1.0], indirect=True)
+async def test_an_outdated_picker_says_nothing_to_an_envoy_that_has_a_configuration(discovery, monkeypatch):
+    monkeypatch.setattr(ads, "LOOK_SECONDS", 0.05)
+    snapshots, envoy = discovery
+    snapshots.publish(snapshot(("a", ("10.0.0.1",))))
+    await envoy.ask(xds.CLUSTERS, version="newer")
+    async with asyncio.timeout(30):
+        assert await envoy.call.read() is grpc.aio.EOF

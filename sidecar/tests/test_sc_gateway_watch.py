@@ -10,7 +10,7 @@ from kubernetes.aio import client, config
 from sc_gateway_rig import until
 
 from headrace_engine.contracts import GatewayConfig, dumps
-from headrace_sidecar.gateway import watch
+from headrace_sidecar.gateway import kubernetes_source, watch
 from headrace_sidecar.gateway.catalog import ServiceKey
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
@@ -95,6 +95,20 @@ async def test_the_catalog_follows_the_cluster(api, namespace):
         )
         await core.delete_namespaced_config_map("chat-gateway", namespace)
         await until(lambda: key not in catalogs[-1].services, "the service is gone")
+
+
+async def test_what_has_not_changed_is_published_again_while_the_api_server_is_heard(
+    api, namespace, monkeypatch
+):
+    monkeypatch.setattr(kubernetes_source, "AGAIN_SECONDS", 0.05)
+    async with following(api, namespace) as catalogs:
+        await until(lambda: len(catalogs) >= 5, "it is published again and again")
+        assert all(catalog == catalogs[0] for catalog in catalogs)
+        monkeypatch.setattr(kubernetes_source, "STALE_SECONDS", 0.0)
+        await asyncio.sleep(0.2)
+        published = len(catalogs)
+        await asyncio.sleep(0.2)
+        assert len(catalogs) == published
 
 
 async def test_only_the_chosen_namespaces_are_seen(api, namespace):

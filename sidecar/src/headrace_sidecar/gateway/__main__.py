@@ -9,7 +9,7 @@ import uvloop
 from kubernetes.aio import client, config
 
 from headrace_sidecar.gateway import lease, settings
-from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
+from headrace_sidecar.gateway.kubernetes_source import PATIENCE, KubernetesSource
 from headrace_sidecar.gateway.last_engines import keep
 from headrace_sidecar.gateway.server import alone, serve
 
@@ -23,7 +23,7 @@ async def main(chosen: settings.Settings) -> None:
     async with client.ApiClient() as api:
         source = partial(keep, KubernetesSource(api, chosen.watch_namespaces).run)
         elect = partial(lease.elect, api, chosen.pod_namespace, chosen.lease, chosen.pod_name)
-        await serve(chosen, source, elect if chosen.lease else alone)
+        await serve(chosen, source, elect if chosen.lease else alone, PATIENCE)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@
 One coroutine per Envoy. It answers a subscription at once, then sends a type again whenever its version
 changes, always in the order clusters, endpoints, routes. Nothing is answered until the first whole catalog
 is known: an empty answer from a picker that has just started would take every route away from a working
-Envoy.
+Envoy. A picker that has lost the API server says nothing to Envoys that have a configuration, and ends their
+streams: they come back, sooner or later to a picker that is up to date.
 """
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator
 
 import grpc
@@ -17,6 +20,8 @@ from headrace_sidecar.gateway import metrics, xds
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 30.0  # between looks at whether this picker is out of date
+
 
 class Snapshots:
     """The newest snapshot, and a way to wait for the next; used from one event loop."""
@@ -24,6 +29,16 @@ class Snapshots:
     def __init__(self) -> None:
         self._current: xds.Snapshot | None = None
         self._changed = asyncio.Event()
+        self._confirmed = -math.inf
+
+    @property
+    def age(self) -> float:
+        """Seconds since the current snapshot was known to be what there is."""
+        return time.monotonic() - self._confirmed
+
+    def confirm(self) -> None:
+        """The current snapshot still is what there is."""
+        self._confirmed = time.monotonic()
 
     @property
     def current(self) -> xds.Snapshot | None:
@@ -33,6 +48,7 @@ class Snapshots:
     def publish(self, snapshot: xds.Snapshot) -> None:
         """Make `snapshot` the one that every Envoy shall have."""
         self._current = snapshot
+        self.confirm()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -47,13 +63,15 @@ class Subscription:
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
         self.sent: str | None = None  # version; None = send
+        self.had = False  # something, when it connected
 
 
 class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    """The gRPC service."""
+    """The gRPC service; a snapshot that was not confirmed for `patience` seconds is out of date."""
 
-    def __init__(self, snapshots: Snapshots) -> None:
+    def __init__(self, snapshots: Snapshots, patience: float = math.inf) -> None:
         self._snapshots = snapshots
+        self._patience = patience
 
     async def StreamAggregatedResources(  # noqa: N802  (gRPC's name)
         self,
@@ -75,7 +93,13 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                     wake.clear()
                     for response in self._due(subscriptions):
                         yield response
-                    await wake.wait()
+                    try:
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await wake.wait()
+                    except TimeoutError:
+                        if self._outdated(subscriptions):
+                            log.warning("envoy %s is sent to another picker: this one is out of date", peer)
+                            break
         finally:
             for task in tasks:
                 task.cancel()
@@ -100,9 +124,14 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             wake.set()
 
     def _due(self, subscriptions: dict[str, Subscription]) -> list[discovery_pb2.DiscoveryResponse]:
-        if self._snapshots.current is None:
+        if self._snapshots.current is None or self._outdated(subscriptions):
             return []
         return due(self._snapshots.current, subscriptions)
+
+    def _outdated(self, subscriptions: dict[str, Subscription]) -> bool:
+        """Whether what is known here may be older than what the Envoy has."""
+        has_some = any(each.had or each.sent for each in subscriptions.values())
+        return has_some and self._snapshots.age > self._patience
 
 
 def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subscription]) -> None:
@@ -113,6 +142,7 @@ def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subsc
         kind = request.type_url.rpartition(".")[2]
         metrics.ADS_REFUSALS.labels(kind).inc()
         log.error("envoy refused %s: %s", kind, request.error_detail.message)
+    subscription.had |= bool(request.version_info)
     asked = frozenset(request.resource_names)
     if asked != subscription.names:
         subscription.names = asked

@@ -7,6 +7,7 @@ service as it was. Nothing is published before every list is in once: half a cat
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from kubernetes.aio import client
@@ -15,7 +16,7 @@ from headrace_engine.contracts import ContractError, GatewayConfig, loads
 from headrace_sidecar.gateway import metrics
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
 from headrace_sidecar.gateway.server import Publish
-from headrace_sidecar.gateway.watch import Store, follow
+from headrace_sidecar.gateway.watch import MUTE_SECONDS, Store, follow
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,18 @@ CONFIG_KEY = "gateway.json"
 MAX_MODELS = 16
 MAX_MODEL_LENGTH = 253  # an LLMService allows less
 GATHER_SECONDS = 0.02  # changes within it are published together
+AGAIN_SECONDS = 30.0  # what has not changed is published again, as long as the API server says something
+STALE_SECONDS = MUTE_SECONDS + 30.0  # a watch that is mute for longer is started anew meanwhile
+PATIENCE = STALE_SECONDS + 2 * AGAIN_SECONDS
 
 Json = dict[str, Any]
 
 
 class KubernetesSource:
-    """Watches `namespaces` (all, if empty) through `api`."""
+    """Watches `namespaces` (all, if empty) through `api`.
+
+    What it publishes is up to date if it has published within `PATIENCE` seconds.
+    """
 
     def __init__(self, api: client.ApiClient, namespaces: tuple[str, ...]) -> None:
         self._changed = asyncio.Event()
@@ -59,11 +66,16 @@ class KubernetesSource:
             await self._publish_changes(publish)
 
     async def _publish_changes(self, publish: Publish) -> None:
+        stores, clock = (*self._configs, *self._slices), asyncio.get_running_loop().time
         while True:
-            await self._changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_SECONDS):
+                    await self._changed.wait()
             await asyncio.sleep(GATHER_SECONDS)
+            changed = self._changed.is_set()
             self._changed.clear()
-            if all(store.objects is not None for store in (*self._configs, *self._slices)):
+            known = all(store.objects is not None for store in stores)
+            if known and (changed or clock() - min(store.heard for store in stores) < STALE_SECONDS):
                 try:
                     publish(join(self._reader.read(_all(self._configs)), _all(self._slices)))
                 except Exception:  # no object in the cluster may end the gateway for all the others

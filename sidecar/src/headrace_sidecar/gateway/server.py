@@ -7,6 +7,7 @@ gives is made effective here, in one step: fleets, load streams, Envoy's configu
 import asyncio
 import gc
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Coroutine
@@ -38,8 +39,10 @@ async def alone(lead: Callable[[bool], None]) -> None:
     lead(True)
 
 
-async def serve(settings: Settings, source: Source, elect: Elect = alone) -> None:
+async def serve(settings: Settings, source: Source, elect: Elect = alone, patience: float = math.inf) -> None:
     """Run until SIGTERM or SIGINT; raises what the source or the election raises.
+
+    A source that published nothing for `patience` seconds, not even the same again, is out of date.
 
     Every picker follows engines and configures Envoy; only the one that leads is healthy to Envoy's check of
     who answers picks. It stands for election once it has a whole catalog.
@@ -49,13 +52,14 @@ async def serve(settings: Settings, source: Source, elect: Elect = alone) -> Non
     leaving = asyncio.Event()
     synced = asyncio.Event()
     leads = False
-    server = _ads_server(settings, snapshots)
+    server = _ads_server(settings, DiscoveryServer(snapshots, patience))
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
         published: Catalog | None = None
 
         def publish(catalog: Catalog) -> None:
             nonlocal published
             if catalog == published:
+                snapshots.confirm()
                 return  # most events change nothing that counts here
             snapshot = xds.snapshot(catalog)  # first: if it can't be built, the last catalog stays whole
             picker.set_catalog(catalog)
@@ -108,7 +112,7 @@ async def _stop_signal(feeding: asyncio.Task[None]) -> None:
     await stop.wait()
 
 
-def _ads_server(settings: Settings, snapshots: Snapshots) -> grpc.aio.Server:
+def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Server:
     server = grpc.aio.server(
         options=[
             ("grpc.max_send_message_length", -1),
@@ -119,7 +123,7 @@ def _ads_server(settings: Settings, snapshots: Snapshots) -> grpc.aio.Server:
             ("grpc.keepalive_permit_without_calls", 1),
         ]
     )
-    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(DiscoveryServer(snapshots), server)
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(discovery, server)
     server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
     return server
 

@@ -8,6 +8,7 @@ keeps what it had.
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable
 from types import MethodType
 from typing import Any
@@ -33,6 +34,7 @@ class Store:
     def __init__(self, kind: str, changed: Callable[[], None]) -> None:
         self.kind = kind
         self.objects: dict[tuple[str, str], Json] | None = None
+        self.heard = -math.inf  # when the API server last said something, on the loop's clock
         self._changed = changed
 
     def replace(self, objects: list[Json]) -> None:
@@ -60,8 +62,10 @@ async def follow(store: Store, call: MethodType, **selection: Any) -> None:
         try:
             if version is None:
                 version = await _list(store, call, selection)
+                store.heard = clock()
             began = clock()
             async for event in _watch(call, selection, version):
+                store.heard = clock()
                 each = event["raw_object"]
                 version = each["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
