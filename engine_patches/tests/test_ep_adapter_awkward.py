@@ -11,7 +11,8 @@ import pytest
 from ep_adapter_trial import BASES, MARKS, Trial
 
 from headrace_engine.contracts import PerRequest, PolicyDocument, Slo
-from headrace_engine.control.records import ErrorCode
+from headrace_engine.control.layout import SlotWriter
+from headrace_engine.control.records import BOARD, ErrorCode
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.plan import Yielding
 
@@ -226,5 +227,8 @@ def test_an_encoder_that_keeps_nothing_never_waits_for_room(document, monkeypatc
     trial.scheduler.schedule()
     board = trial.link.board
     assert (board.running, board.waiting) == (32, 8)  # the step is full
+    SlotWriter(BOARD).write(
+        memoryview(bytearray(BOARD.slot.size)), 1, board
+    )  # else the engine would run stock
     assert board.free_kv_blocks == board.total_kv_blocks > board.waiting_kv_blocks
     assert board.error_code == ErrorCode.NONE

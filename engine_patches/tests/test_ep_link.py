@@ -55,10 +55,11 @@ def test_a_document_that_is_there_at_start_is_staged(root, link):
 def test_an_idle_engine_counts_a_staged_document_as_applied(root, link):
     board = BoardReader(stats_paths(root).board)
     link.start(LIMITS)
-    link.publish(IDLE)
+    link.publish(IDLE._replace(gauge_2=7.0, step_tokens=99))
     write_policy(policy_path(root), LARRY)
     record = until(lambda: (r := board.read()) and r.applied_hash and r)
     assert record.applied_hash == int(LARRY.hash, 16)
+    assert (record.gauge_2, record.step_tokens) == (0.0, 0)  # they told of the policy before
     assert (record.disabled, record.error_code) == (False, ErrorCode.NONE)
 
 

@@ -142,6 +142,15 @@ def test_memory_is_bounded(monkeypatch):
     assert len(sight.tokens) == 1 + network.HEAD + network.TAIL
 
 
+def test_the_oldest_examples_make_room(monkeypatch):
+    monkeypatch.setattr(learned, "REMEMBERED", 6 * learned.HELD_BACK)
+    predictor = Learned(Quantile())
+    for number in range(500):
+        predictor.learn(asked(token_ids=[1]), number)
+        predictor.work(0)
+    assert min(example.output_tokens for example in predictor._examples) > 500 - 8 * learned.HELD_BACK
+
+
 def test_no_more_is_trained_than_is_new():
     predictor = trained(400)
     predictor.work(10**6)

@@ -18,7 +18,9 @@ def told():
 
 @pytest.fixture
 def monitor(tmp_path, told):
-    return Monitor(stats_paths(tmp_path), told.extend)
+    made = Monitor(stats_paths(tmp_path), told.extend)
+    made.look(0.0)
+    return made
 
 
 def test_without_an_engine_nothing_serves(monitor):
@@ -100,6 +102,7 @@ def test_an_engine_that_stops_beating_stops_serving(monitor, tmp_path):
     monitor.look(1.1 + GONE_AFTER)
     assert monitor.engine.state == "Gone"
     assert not monitor.load.serving
+    assert monitor.record.running == 0
     engine.report()
     monitor.look(20.0)
     assert monitor.load.serving

@@ -36,6 +36,8 @@ from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.view import EngineLimits
 from headrace_engine.prediction import Predictor, build
 
+_NO_GAUGES: dict[str, Any] = {name: 0.0 for name in BoardRecord._fields if name.startswith("gauge_")}
+
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 1.0
 STEPS_KEPT = 4096
@@ -198,5 +200,12 @@ class FileLink:
                 applied = int(self.staged.document.hash, 16)
                 if applied != record.applied_hash:
                     error = self._refused or ErrorCode.NONE
-                    record = record._replace(applied_hash=applied, disabled=False, error_code=error)
+                    record = record._replace(
+                        applied_hash=applied,
+                        disabled=False,
+                        error_code=error,
+                        step_tokens=0,
+                        hidden=0,
+                        **_NO_GAUGES,
+                    )
             self._board.write(record)

@@ -162,7 +162,7 @@ def finished_request(progress: Progress, now: float, forecast: Forecast) -> Fini
     ttft = first - request.arrival_time
     jct = now - request.arrival_time
     gaps = request.num_output_tokens - 1
-    mean_tbt = (progress.last_token - first) / gaps if gaps > 0 else 0.0
+    mean_tbt = max((progress.last_token - first) / gaps, 0.0) if gaps > 0 else 0.0  # clocks may step back
     targets, impossible = forecast.judged(foreseen, request.num_output_tokens)
     met = Target(0)
     for kind, value in zip(KINDS, (ttft, mean_tbt, jct), strict=True):

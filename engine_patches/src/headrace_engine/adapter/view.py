@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace_engine.adapter.pace import Pace
     from headrace_engine.adapter.queue import PlanQueue
 
-ENDLESS = 1 << 40  # blocks
+ENDLESS = 1 << 31  # blocks; a board holds no more than twice as many
 
 
 def limits_of(scheduler: Any) -> EngineLimits:

@@ -59,6 +59,7 @@ class RingReader(Generic[T]):
         self._descriptor: int | None = None
         self._capacity = 0
         self._seen = 0
+        self._first = True
         self.lost = 0
 
     def drain(self) -> list[T]:
@@ -68,6 +69,7 @@ class RingReader(Generic[T]):
             self.close()
             self._open()
             records += self._collect()
+        self._first = False
         return records
 
     def close(self) -> None:
@@ -96,6 +98,8 @@ class RingReader(Generic[T]):
             os.close(descriptor)
             return
         self._descriptor, self._capacity, self._seen = descriptor, head[0], 0
+        if self._first:  # what was overwritten before this reader came was not for it
+            self._seen = max(0, self._count() - self._capacity)
 
     def _collect(self) -> list[T]:
         """What the open file has beyond the records already seen."""

@@ -62,6 +62,7 @@ class Learned:
         self._examples: list[Example] = []  # a ring
         self._held_back: deque[Example] = deque(maxlen=VALIDATED_ON)
         self._count = 0
+        self._oldest = 0  # index of the example that is replaced next
         self._due = 0.0  # steps of training
         self._steps = 0
         self._closed = threading.Event()
@@ -129,7 +130,8 @@ class Learned:
         if len(self._examples) < REMEMBERED:
             self._examples.append(example)
         else:
-            self._examples[self._count % REMEMBERED] = example
+            self._examples[self._oldest] = example
+            self._oldest = (self._oldest + 1) % REMEMBERED
 
     def _validate(self) -> None:
         held, share = list(self._held_back), self._quantile.share

@@ -1,8 +1,7 @@
 """What this sidecar tells Prometheus; docs/metrics.md lists it.
 
 Requests feed histograms and counters as they finish. Everything else is read from the monitor at the moment
-of a scrape, so that it costs nothing between scrapes. Counters of requests start with this process: requests
-that finished before it started were told by its predecessor.
+of a scrape, so that it costs nothing between scrapes. All counters start with this process.
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ TOKEN_BUCKETS = tuple(4**power for power in range(1, 10))
 
 
 class RequestMetrics:
-    """Histograms and counters over finished requests; `started` is this process's start in unix seconds."""
+    """Histograms and counters over finished requests."""
 
-    def __init__(self, registry: CollectorRegistry, started: float) -> None:
-        self._started = started
-
+    def __init__(self, registry: CollectorRegistry) -> None:
         def seconds(name: str, text: str) -> Histogram:
             return Histogram(
                 f"headrace_request_{name}_seconds", text, buckets=LATENCY_BUCKETS, registry=registry
@@ -84,8 +81,7 @@ class RequestMetrics:
     def add(self, requests: Iterable[FinishedRequest]) -> None:
         """Count requests that finished."""
         for request in requests:
-            if request.time >= self._started:
-                self._add(request)
+            self._add(request)
 
     def _add(self, request: FinishedRequest) -> None:
         self._ttft.observe(request.ttft)

@@ -33,7 +33,8 @@ class Lost:
 class Monitor:
     """Everything known of one engine; `look` brings it up to date.
 
-    `finished` receives each request that the engine finished, once, oldest first.
+    `finished` receives each request that the engine finished, once, oldest first. What there is at the first
+    look, until which `looked` is False, was there before this process: a predecessor has told of it.
     """
 
     def __init__(self, paths: StatsPaths, finished: Callable[[Sequence[FinishedRequest]], None]) -> None:
@@ -47,6 +48,7 @@ class Monitor:
         self._history = History()
         self._estimates = Estimates()
         self.totals = Totals()
+        self.looked = False
         self.answering = False  # set by whoever asks the engine's own HTTP server, as is `stock`
         self.stock: StockLoad | None = None
         self.record = NOTHING
@@ -65,9 +67,11 @@ class Monitor:
         self._history = remember(self._history, self._look, now)
         self.engine = judge(self._history, self._look, now)
         if self._look.record is not None:
-            self.totals.add(self._look.boot, self._look.record)
-        self.record, rates = self._numbers()
-        self.load = load_report(self.engine, self.record, rates, serving=self._serving())
+            self.totals.add(self._look.boot, self._look.record, earlier=not self.looked)
+        record, rates = self._numbers()
+        self.record = NOTHING if self.engine.state == "Gone" else record  # it holds no requests any more
+        self.load = load_report(self.engine, record, rates, serving=self._serving())
+        self.looked = True
 
     def close(self) -> None:
         """Let go of the engine's files."""

@@ -89,11 +89,12 @@ async def serve(settings: Settings) -> None:
 async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
     """A sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
     registry = CollectorRegistry()
-    requests = RequestMetrics(registry, started=time.time())
+    requests = RequestMetrics(registry)
     request_log = RequestLog()
 
     def finished(batch: Sequence[FinishedRequest]) -> None:
-        requests.add(batch)
+        if monitor.looked:
+            requests.add(batch)
         request_log.add(batch)
 
     handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
