@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from vllm.v1.core.sched.interface import PauseState
+
 from headrace_engine.adapter.guard import Guard
 from headrace_engine.adapter.queue import PlanQueue
 from headrace_engine.adapter.view import SchedulerView
@@ -44,8 +46,8 @@ class StepPlanner:
         elif self._reordered:
             scheduler.running.sort(key=lambda request: request.arrival_time)
         self._reordered = yielding.running is not None
-        for request in yielding.preempted:
-            self._preempt(request)
+        for request in yielding.preempted if scheduler.pause_state == PauseState.UNPAUSED else ():
+            self._preempt(request)  # in a pause nobody could start in its place
         for request in yielding.hidden:
             if scheduler.lora_config is not None and request.lora_request is not None:  # type: ignore[attr-defined]
                 continue  # vLLM would give its adapter's place away in this step, and stop at the next
@@ -69,10 +71,11 @@ class StepPlanner:
         """Shadow vLLM's last say over a chunk's size for this step.
 
         A cap that vLLM rounds down to nothing is dropped, since a chunk of 0 would end the scan of the queue;
-        so is one below a decode with its drafts, which can't be split, and any if chunks are bound to blocks.
+        so is one below a decode with its drafts, which can't be split, and any if chunks are bound to blocks or
+        to the ends of pictures.
         """
         scheduler = self._scheduler
-        if scheduler.need_mamba_block_aligned_split:
+        if scheduler.need_mamba_block_aligned_split or scheduler.scheduler_config.disable_chunked_mm_input:
             return
         vllm_says = scheduler._reserve_prefill_lookahead
         least = 1 + scheduler.num_spec_tokens

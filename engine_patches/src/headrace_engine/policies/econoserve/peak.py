@@ -70,6 +70,8 @@ class FuturePeak:
             self.enter(request, view)
             self._running.append(request)  # where the engine puts who starts
             yield request
+            if view.running[-1:] != [request]:  # it was put back, for want of its adapter or grammar
+                self._strike(self._running.pop())
 
     def gauges(self) -> tuple[float, float, float]:
         """Percent of the cache that all take at their ends in sum, tasks that wait, tasks hosted."""

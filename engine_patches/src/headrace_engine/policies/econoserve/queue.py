@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
 
@@ -31,6 +31,7 @@ LENGTH_RANGE = 128  # tokens, likewise
 LOST = len(RANGES) + 1  # class of those that can't meet their deadline any more
 LOST_WEIGHT = 16
 STEPS = 64  # over which the pace is averaged
+FORGOTTEN_LATE = 256  # looks at requests that left
 PLACED = 128  # requests that one step puts in their place, at most
 
 Ranking = Callable[[RequestView, EngineView, float], tuple[int, float, float]]
@@ -124,7 +125,8 @@ class TaskQueue:
         self._fresh: dict[RequestView, int] = {}  # blocks
         self._entries: dict[RequestView, tuple[Entry, int]] = {}  # with its blocks
         self._sorted: list[Entry] = []
-        self._look_again: list[tuple[float, int, RequestView]] = []
+        self._look_again: list[tuple[float, int]] = []  # when, and the number of whom
+        self._numbered: dict[int, RequestView] = {}
         self.overdue: set[RequestView] = set()  # at the step under way, as far as they were asked for
 
     def __len__(self) -> int:
@@ -142,7 +144,15 @@ class TaskQueue:
         if blocks is None:
             entry, blocks = self._entries.pop(request)
             del self._sorted[bisect_left(self._sorted, entry)]
+            del self._numbered[entry[2]]
+            self._forget_looks()
         self._ageing.left(request, blocks)
+
+    def _forget_looks(self) -> None:
+        """Those at who left, once they are most: targets may be a day away."""
+        if len(self._look_again) > 2 * len(self._numbered) + FORGOTTEN_LATE:
+            self._look_again = [entry for entry in self._look_again if entry[1] in self._numbered]
+            heapify(self._look_again)
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Yield the overdue, then the others by class and rank, equals in order of joining."""
@@ -174,17 +184,19 @@ class TaskQueue:
         room = PLACED - len(first)
         while room and again and again[0][0] < view.now:
             room -= 1
-            _, number, request = heappop(again)
-            known = self._entries.get(request)
-            if known is not None and known[0][2] == number:  # else it left, and may have joined anew
-                del self._sorted[bisect_left(self._sorted, known[0])]
-                self._enter(request, known[1], number, view)
+            _, number = heappop(again)
+            if number in self._numbered:  # else it left
+                request = self._numbered[number]
+                entry, blocks = self._entries[request]
+                del self._sorted[bisect_left(self._sorted, entry)]
+                self._enter(request, blocks, number, view)
 
     def _enter(self, request: RequestView, blocks: int, number: int, view: EngineView) -> None:
         latest = self._deadlines.latest_start(request, view)
         place, look_again, rank = self._ranking(request, view, latest)
         entry = (place, rank, number, request)
         self._entries[request] = entry, blocks
+        self._numbered[number] = request
         insort(self._sorted, entry)
         if look_again < inf:
-            heappush(self._look_again, (max(look_again, view.now), number, request))
+            heappush(self._look_again, (max(look_again, view.now), number))
