@@ -76,6 +76,22 @@ def test_room_that_is_free_again_in_time_serves_another():
     assert not peak.fits(250, 300)
 
 
+def test_who_is_put_back_takes_no_room_from_those_behind():
+    """For want of an adapter's place, or while a grammar compiles: vLLM goes on with the next."""
+    blocked = [holding(300, 300) for _ in range(5)]
+    eligible = holding(100, 100)
+    view = FakeView(running=[holding(10, 10)], limits=SMALL)
+    peak = FuturePeak(SMALL, 0, Lengths(0, 0))
+    peak.follow(view)
+    reached = []
+    for request in peak.admit([*blocked, eligible], view):
+        reached.append(request)
+        if request is eligible:
+            view.running.append(request)
+    assert reached == [*blocked, eligible]
+    assert set(peak._entries) == set(view.running)
+
+
 def test_padding_and_reserve_make_it_stricter():
     running = holding(400, 1000)
     view = FakeView(running=[running], limits=SMALL, outputs={running.request_id: 100.0})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.econoserve.queue import (
+    FORGOTTEN_LATE,
     LOST_WEIGHT,
     PLACED,
     RANGES,
@@ -83,6 +84,18 @@ def test_who_leaves_is_forgotten_also_before_anyone_looked():
     view.now = 100.0
     assert list(queue.ranked(view)) == [second, third]
     assert len(queue) == 2
+
+
+def test_who_left_is_not_kept_until_the_deadline_it_had():
+    queue, view = lined_up(by_footprint, [])
+    for number in range(2000):
+        request = FakeRequest(str(number), 0.0, 100, max_tokens=10)
+        view.targets_of[str(number)] = Targets(jct=86_400.0)
+        queue.add(request)
+        assert list(queue.ranked(view)) == [request]
+        queue.discard(request)
+    assert not queue._numbered
+    assert len(queue._look_again) <= FORGOTTEN_LATE + 1
 
 
 def test_the_pace_is_that_of_steps_in_which_somebody_runs():

@@ -71,8 +71,8 @@ class StepPlanner:
         """Shadow vLLM's last say over a chunk's size for this step.
 
         A cap that vLLM rounds down to nothing is dropped, since a chunk of 0 would end the scan of the queue;
-        so is one below a decode with its drafts, which can't be split, and any if chunks are bound to blocks or
-        to the ends of pictures.
+        so is one below a decode with its drafts, which can't be split, and any if chunks are bound to blocks
+        or to the ends of pictures.
         """
         scheduler = self._scheduler
         if scheduler.need_mamba_block_aligned_split or scheduler.scheduler_config.disable_chunked_mm_input:
