@@ -128,7 +128,19 @@ def test_short_prompts_go_ahead_of_a_running_long_one_which_takes_the_remainder(
     _, plan, _ = planned(view)
     assert plan.yielding.chunk_caps[long] >= 1000 // SHARE
     _, plan, _ = planned(view, exclusive=False)
-    assert plan.yielding.chunk_caps == {}
+    assert plan.yielding.chunk_caps == {long: 1000}
+
+
+def test_a_running_prefill_leaves_decodes_their_tokens_though_nobody_waits():
+    """Those that passed it come behind it in the engine's order, and would get what it leaves."""
+    long = FakeRequest("long", 0.0, 8000, num_computed_tokens=1000)
+    decodes = [
+        FakeRequest(str(n), 0.0, 100, num_computed_tokens=99, num_output_tokens=5, max_tokens=20)
+        for n in "ab"
+    ]
+    view = FakeView(now=0.1, default_targets=Targets(ttft=100.0), running=[long, *decodes])
+    tokens, plan, _ = planned(view)
+    assert plan.yielding.chunk_caps == {long: plan.step_tokens - 2}
 
 
 def test_an_urgent_request_takes_the_kv_of_one_that_can_wait():

@@ -12,7 +12,7 @@ at those that were tightest, at those that just started, and at the next few of 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import compress, count
 from math import inf
 from operator import attrgetter, is_not
@@ -32,7 +32,9 @@ ALLOWED = attrgetter("allowed")
 class Paced:
     """One running request."""
 
-    __slots__ = ("allowed", "computed", "count", "deadline", "looked", "request", "since", "tbt", "turn")
+    __slots__ = (
+        *("allowed", "computed", "count", "deadline", "looked", "request", "since", "skipped", "tbt", "turn"),
+    )
 
     def __init__(self, request: RequestView, view: EngineView) -> None:
         targets = view.targets(request)
@@ -44,6 +46,7 @@ class Paced:
         self.computed = 0  # tokens of context when last looked at,
         self.turn = 0  # which was at this step
         self.looked = 0  # step for which it said last
+        self.skipped = -1  # output tokens that it had when it skipped a step last
         self.allowed = inf  # how many seconds that may take
 
     def saved(self, now: float) -> float:
@@ -98,9 +101,18 @@ class Pace:
     def far_ahead(self, step: float, view: EngineView) -> list[RequestView]:
         """Those of the requests looked at that could as well skip a step of so many seconds.
 
-        A request is looked at in its turn, so whatever its target it skips a step only now and then.
+        Who has skipped one gets a token before it skips another: nobody's stream stands still for long.
         """
-        return [each.request for each in self.looked_at if FAR * step <= _due(each, view) < inf]
+        return [
+            each.request
+            for each in self.looked_at
+            if each.skipped != each.request.num_output_tokens and FAR * step <= _due(each, view) < inf
+        ]
+
+    def skip(self, requests: Iterable[RequestView]) -> None:
+        """They skip the step that is being planned."""
+        for request in requests:
+            self._paced[request].skipped = request.num_output_tokens
 
     def look(self, view: EngineView) -> None:
         """A step is being planned."""

@@ -60,6 +60,7 @@ class SloBudget:
             hidden = pace.far_ahead(pace.limit, view)
             # The tightest runs on where all would skip: who waits may find no KV, and the step nobody to run.
             self.hidden = hidden if len(hidden) < len(view.running) else hidden[1:]
+            pace.skip(self.hidden)
             prefill = self._most(cost, view) if self.hidden else prefill
         self._prefill = prefill
         pace.planned = self._seconds(cost)(prefill if busy else 0)

@@ -44,7 +44,7 @@ class GivingWay:
             for request in self._steps.pace.prefills()
             if request.num_computed_tokens < request.num_tokens and request not in preempted
         ]
-        if prefills and view.waiting and self._exclusive:
+        if prefills:
             caps = self._chunks(prefills, view)
         if not (caps or preempted or hidden) and running is None:
             return NOTHING
@@ -55,11 +55,12 @@ class GivingWay:
     def _chunks(self, prefills: list[RequestView], view: EngineView) -> dict[RequestView, int]:
         """What each running prefill may take, with room for waiting ones that are ahead of it and fit whole.
 
+        Never what is meant for decodes: those that started after it come behind it in the engine's order.
         Exclusive request allocation [section 4.2]: who does not fit whole has to wait until the long ones
         that started are through, so that few of them hold KV at a time.
         """
         total = left = self._steps.prefill_tokens
-        waiting = self._order.ranked(view)
+        waiting = self._order.ranked(view) if self._exclusive and view.waiting else iter(())
         head = next(waiting, None)
         caps = {}
         ahead = 0
