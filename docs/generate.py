@@ -62,7 +62,7 @@ def policy_parameters(policy: str) -> str:
 def sidecar_metrics() -> str:
     """Every metric of the engine sidecar."""
     collectors, nowhere = CollectorRegistry(), Path("/nonexistent")
-    requests = RequestMetrics(collectors, started=0.0)
+    requests = RequestMetrics(collectors)
     handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate)
     collectors.register(EngineMetrics(Monitor(stats_paths(nowhere), requests.add), handover, "", ""))
     return metric_table((family, getattr(family, "_labelnames", ())) for family in collectors.collect())
