@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, StringConstraints, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 _DURATION = r"^[1-9][0-9]{0,5}(ms|s|m|h)$"
@@ -22,6 +22,10 @@ class Block(BaseModel):
     """One object of the API; unknown keys are dropped, as the API server does."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+
+# Not a boolean or a text, which pydantic would convert and the API server refuses.
+Integer = Annotated[int, Strict()]
 
 
 def rule(cel: str, message: str) -> dict[str, str]:

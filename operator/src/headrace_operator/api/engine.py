@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from headrace_operator.api import reserved
-from headrace_operator.api.base import Block, ObjectName, Text, Word, rolls, rule, ruled
+from headrace_operator.api.base import Block, Integer, ObjectName, Text, Word, rolls, rule, ruled
 
 _HUB = r"^hf://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"
 _CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*$"
@@ -40,6 +40,9 @@ ServedName = Annotated[
     str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")
 ]
 Argument = Annotated[str, StringConstraints(max_length=2048)]
+
+
+_HUB_ONLY = "revision, tokenSecretRef and cache apply to hf:// sources: remove them, or change model.source"
 
 
 class SecretKey(Block):
@@ -80,9 +83,15 @@ class Model(Block):
         rule(
             "!self.source.startsWith('pvc://') || (!has(self.revision) && !has(self.tokenSecretRef) "
             "&& !has(self.cache))",
-            "revision, tokenSecretRef and cache apply to hf:// sources: remove them, or change model.source",
+            _HUB_ONLY,
         )
     )
+
+    @model_validator(mode="after")
+    def _of_the_hub(self) -> Model:
+        if self.source.startswith("pvc://") and (self.revision or self.token_secret_ref or self.cache):
+            raise ValueError(f"model: {_HUB_ONLY}")
+        return self
 
 
 class KeySelector(Block):
@@ -145,14 +154,14 @@ class Engine(Block):
             "x-kubernetes-list-map-keys": ["name"],
         },
     )
-    tensor_parallel_size: int = rolls("Devices that one replica spreads the model over.", 1, ge=1, le=64)
-    max_model_len: int | None = rolls(
+    tensor_parallel_size: Integer = rolls("Devices that one replica spreads the model over.", 1, ge=1, le=64)
+    max_model_len: Integer | None = rolls(
         "Longest prompt plus output, in tokens; unset means the model's own limit.", None, ge=1, le=16_777_216
     )
-    gpu_memory_utilization_percent: int | None = rolls(
+    gpu_memory_utilization_percent: Integer | None = rolls(
         "Share of device memory that vLLM may use; unset means vLLM's default.", None, ge=1, le=100
     )
-    block_size: int | None = rolls(
+    block_size: Integer | None = rolls(
         "Tokens per KV-cache block; unset means vLLM's default for the device.", None, ge=1, le=1024
     )
 

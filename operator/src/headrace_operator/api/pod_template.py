@@ -10,7 +10,18 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints, model_validator
 
-from headrace_operator.api.base import Block, ObjectName, Quantity, Text, Verbatim, Word, rolls, rule, ruled
+from headrace_operator.api.base import (
+    Block,
+    Integer,
+    ObjectName,
+    Quantity,
+    Text,
+    Verbatim,
+    Word,
+    rolls,
+    rule,
+    ruled,
+)
 
 RESERVED_VOLUMES = ("headrace", "headrace-home", "policy", "shm", "model", "cache")
 _RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
@@ -79,7 +90,7 @@ class Toleration(Block):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = rolls(
         "Taint's effect; unset means any.", None
     )
-    toleration_seconds: int | None = rolls(
+    toleration_seconds: Integer | None = rolls(
         "How long NoExecute is tolerated; unset means for ever.", None, ge=0
     )
 
@@ -155,12 +166,12 @@ class VolumeMount(Block):
 class SecurityContext(Block):
     """User and groups of the engine; privilege can only be taken away."""
 
-    run_as_user: int | None = rolls("User id of the engine; unset means the image's.", None, ge=0)
-    run_as_group: int | None = rolls("Group id of the engine; unset means the image's.", None, ge=0)
+    run_as_user: Integer | None = rolls("User id of the engine; unset means the image's.", None, ge=0)
+    run_as_group: Integer | None = rolls("Group id of the engine; unset means the image's.", None, ge=0)
     run_as_non_root: bool = rolls(
         "Refuse to start as root, and drop all capabilities (Pod Security level `restricted`).", default=False
     )
-    fs_group: int | None = rolls("Group that owns the pod's volumes.", None, ge=0)
+    fs_group: Integer | None = rolls("Group that owns the pod's volumes.", None, ge=0)
     supplemental_groups: tuple[int, ...] = rolls("More groups of the engine.", (), max_length=16)
     read_only_root_filesystem: bool = rolls("Whether the image's files are read-only.", default=False)
 

@@ -16,7 +16,7 @@ from headrace_engine.contracts import Prediction as PredictionDocument
 from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
-from headrace_operator.api.base import Block, live, milliseconds, rolls
+from headrace_operator.api.base import Block, Integer, live, milliseconds, rolls
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
 from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo, block_name
@@ -47,7 +47,7 @@ class Spec(Block):
     model: Model = Field(description="The weights, and the name that clients use for them.")
     engine: Engine = Field(description="The vLLM process.")
     accelerator: Accelerator = rolls("The device that one replica needs.", Accelerator())
-    replicas: int | None = live(
+    replicas: Integer | None = live(
         "Number of engine pods; unset means 1. Before an autoscaler takes over, set it once with `kubectl "
         "scale`: the scale subresource cannot be read while it is unset. Scaling restarts no other pod.",
         None,

@@ -12,6 +12,7 @@ from headrace_engine.policies import registry
 from headrace_operator.api.base import (
     Block,
     Duration,
+    Integer,
     live,
     milliseconds,
     rolls,
@@ -30,7 +31,7 @@ class StepBudget(Block):
         "targets of the running requests leave time for. None exceeds the engine's limit.",
         "Policy",
     )
-    tokens: int | None = live(
+    tokens: Integer | None = live(
         "Tokens per step with mode Fixed; kept but unused otherwise.", None, ge=1, le=1_048_576
     )
 
@@ -101,7 +102,7 @@ class Slo(Block):
     jct: Duration | None = live(
         "Job completion time, from arrival to last token; unset means no target.", None
     )
-    jct_scale_percent: int | None = live(
+    jct_scale_percent: Integer | None = live(
         "Job completion time as a percentage of what the request would take alone on its engine, as the "
         "engine measures it: 200 allows twice as long. Instead of slo.jct.",
         None,
@@ -141,7 +142,7 @@ class Prediction(Block):
         "Learned trains a small model from the engine's own traffic, in the background on one core.",
         "Quantile",
     )
-    quantile_percent: int = live(
+    quantile_percent: Integer = live(
         "Which percentile of the lengths of such requests is expected: higher predicts too little less "
         "often. Kept but unused with None.",
         50,
@@ -176,16 +177,19 @@ class Routing(Block):
     )
 
 
+_ROLLS = "a rollout needs maxUnavailable or maxSurge above 0"
+
+
 class Disruption(Block):
     """How pods are replaced and drained."""
 
-    max_unavailable: int = live(
+    max_unavailable: Integer = live(
         "Replicas that may be down at once, in rollouts and evictions; an eviction may always take one.",
         1,
         ge=0,
         le=1000,
     )
-    max_surge: int = live(
+    max_surge: Integer = live(
         "Replicas that a rollout may start on top; 0 because clusters seldom have spare GPUs.",
         0,
         ge=0,
@@ -193,12 +197,13 @@ class Disruption(Block):
     )
     drain_timeout: Duration = rolls("How long a stopping replica may take to finish its requests.", "5m")
 
-    model_config = ruled(
-        rule(
-            "self.maxUnavailable > 0 || self.maxSurge > 0",
-            "a rollout needs maxUnavailable or maxSurge above 0",
-        )
-    )
+    model_config = ruled(rule("self.maxUnavailable > 0 || self.maxSurge > 0", _ROLLS))
+
+    @model_validator(mode="after")
+    def _can_roll(self) -> Disruption:
+        if not (self.max_unavailable or self.max_surge):
+            raise ValueError(f"disruption: {_ROLLS}")
+        return self
 
 
 def block_name(policy: str) -> str:
