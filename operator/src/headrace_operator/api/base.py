@@ -8,9 +8,18 @@ parsing repeats it for objects that were stored under an older CRD.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 _DURATION = r"^[1-9][0-9]{0,5}(ms|s|m|h)$"
@@ -22,6 +31,19 @@ class Block(BaseModel):
     """One object of the API; unknown keys are dropped, as the API server does."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+    @model_validator(mode="after")
+    def _no_item_twice(self) -> Self:
+        for field, info in type(self).model_fields.items():
+            extra = info.json_schema_extra
+            keys = extra.get("x-kubernetes-list-map-keys", ()) if isinstance(extra, dict) else ()
+            found = [item.model_dump(by_alias=True) for item in getattr(self, field)] if keys else []
+            names = [tuple(item.get(key) for key in keys) for item in found]  # type: ignore[union-attr]
+            for name in {name for name in names if names.count(name) > 1}:
+                raise ValueError(
+                    f"{to_camel(field)}: {', '.join(map(str, name))} is there twice: leave one out"
+                )
+        return self
 
 
 # Not a boolean or a text, which pydantic would convert and the API server refuses.
