@@ -1,7 +1,5 @@
 """Envoy's clusters, one per service, and the engines in each."""
 
-from functools import lru_cache
-
 from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2
@@ -15,7 +13,10 @@ from headrace_sidecar.gateway.catalog import Catalog, Service
 
 def clusters(catalog: Catalog) -> list[cluster_pb2.Cluster]:
     """One cluster per service; its endpoints come separately, so that pods may come and go cheaply."""
-    return [_cluster(str(key)) for key in catalog.services]
+    made = {name: _made.get(name) or _cluster(name) for name in map(str, catalog.services)}
+    _made.clear()
+    _made.update(made)
+    return list(made.values())
 
 
 def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
@@ -23,7 +24,9 @@ def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
     return [_assignment(service) for service in catalog.services.values()]
 
 
-@lru_cache(maxsize=4096)
+_made: dict[str, cluster_pb2.Cluster] = {}  # of the last catalog: one takes 20 KiB, and long to make
+
+
 def _cluster(name: str) -> cluster_pb2.Cluster:
     return cluster_pb2.Cluster(
         name=name,
