@@ -9,14 +9,12 @@ from google.protobuf import any_pb2, message
 
 from headrace_sidecar.gateway import names
 from headrace_sidecar.gateway.catalog import Catalog, Service
+from headrace_sidecar.gateway.kept import Kept
 
 
 def clusters(catalog: Catalog) -> list[cluster_pb2.Cluster]:
     """One cluster per service; its endpoints come separately, so that pods may come and go cheaply."""
-    made = {name: _made.get(name) or _cluster(name) for name in map(str, catalog.services)}
-    _made.clear()
-    _made.update(made)
-    return list(made.values())
+    return [_cluster(str(key)) for key in catalog.services]
 
 
 def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
@@ -24,9 +22,7 @@ def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
     return [_assignment(service) for service in catalog.services.values()]
 
 
-_made: dict[str, cluster_pb2.Cluster] = {}  # of the last catalog: one takes 20 KiB, and long to make
-
-
+@Kept
 def _cluster(name: str) -> cluster_pb2.Cluster:
     return cluster_pb2.Cluster(
         name=name,

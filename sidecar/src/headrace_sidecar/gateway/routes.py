@@ -8,7 +8,6 @@ away.
 
 import json
 from collections.abc import Iterable
-from functools import lru_cache
 
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
@@ -19,6 +18,7 @@ from google.protobuf import any_pb2
 from headrace_engine.contracts import wishes
 from headrace_sidecar.gateway import filters, names
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
+from headrace_sidecar.gateway.kept import Kept
 from headrace_sidecar.gateway.replies import Reply
 
 Match = dict[str, object]
@@ -65,13 +65,13 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     )
 
 
-@lru_cache(maxsize=4096)
+@Kept
 def _route_by_header(cluster: str, asking: bool) -> route_components_pb2.Route:
     header = {"name": names.SERVICE_HEADER, "string_match": {"exact": cluster}}
     return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]}, asking)
 
 
-@lru_cache(maxsize=4096)
+@Kept
 def _routes_by_path(cluster: str, asking: bool) -> list[route_components_pb2.Route]:
     return [
         _engine_route(cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, asking, prefix_rewrite=path)
@@ -79,7 +79,7 @@ def _routes_by_path(cluster: str, asking: bool) -> list[route_components_pb2.Rou
     ]
 
 
-@lru_cache(maxsize=8192)
+@Kept
 def _route_by_model(cluster: str, model: str, asking: bool) -> route_components_pb2.Route:
     asked = _metadata(names.MODEL, {"string_match": {"exact": model}})
     match: Match = {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]}

@@ -8,6 +8,7 @@ from google.protobuf import any_pb2, message
 
 from headrace_sidecar.gateway import clusters, routes
 from headrace_sidecar.gateway.catalog import Catalog
+from headrace_sidecar.gateway.kept import next_catalog
 
 CLUSTERS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -30,6 +31,7 @@ Snapshot = Mapping[str, Resources]
 
 def snapshot(catalog: Catalog) -> Snapshot:
     """Everything Envoy asks for, by type URL."""
+    next_catalog()
     return {
         CLUSTERS: _resources(clusters.clusters(catalog)),
         ENDPOINTS: _resources(clusters.endpoints(catalog)),
