@@ -139,7 +139,7 @@ def test_a_running_prefill_leaves_decodes_their_tokens_though_nobody_waits():
         for n in "ab"
     ]
     view = FakeView(now=0.1, default_targets=Targets(ttft=100.0), running=[long, *decodes])
-    tokens, plan, _ = planned(view)
+    _, plan, _ = planned(view)
     assert plan.yielding.chunk_caps == {long: plan.step_tokens - 2}
 
 
