@@ -43,7 +43,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
     if folder == RESULTS:
-        subprocess.run([sys.executable, str(_PAGES)], check=True, capture_output=True)
+        subprocess.run([sys.executable, str(_PAGES)], check=True, stdout=subprocess.DEVNULL)
     return path
 
 

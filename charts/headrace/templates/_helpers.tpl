@@ -75,21 +75,22 @@ capabilities:
 {{ .Values.gateway.url | default (eq $port (eq $scheme "http" | ternary 80 443) | ternary $service (printf "%s:%d" $service $port)) }}
 {{- end -}}
 
-{{/* A quantity of memory in bytes: include with "512Mi". */}}
-{{- define "headrace.bytes" -}}
-{{- $quantity := toString . -}}
+{{/* The memory limit of a component in bytes, 2 GiB if it has none: include with (dict "component" "gateway"
+     "resources" RESOURCES). */}}
+{{- define "headrace.memoryLimit" -}}
+{{- $quantity := toString (dig "limits" "memory" "2Gi" .resources) -}}
 {{- $unit := regexFind "[A-Za-z]*$" $quantity -}}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
 {{- if not (hasKey $units $unit) -}}
-{{- fail (printf "gateway.resources.limits.memory: %s is not a quantity such as 512Mi or 2Gi" $quantity) -}}
+{{- fail (printf "%s.resources.limits.memory: %s is not a quantity such as 512Mi or 2Gi" .component $quantity) -}}
 {{- end -}}
 {{ mulf (trimSuffix $unit $quantity | float64) (get $units $unit) | int64 }}
 {{- end -}}
 
 {{/* Refuse a limit below what reading JSON bodies may take: include with (dict "component" "gateway" "resources"
-     RESOURCES "default" "2Gi" "readers" NUMBER "factor" NUMBER "body" BYTES). 256 MiB are for all the rest. */}}
+     RESOURCES "readers" NUMBER "factor" NUMBER "body" BYTES). 256 MiB are for all the rest. */}}
 {{- define "headrace.enoughMemory" -}}
-{{- $limit := include "headrace.bytes" (dig "limits" "memory" .default .resources) | int64 -}}
+{{- $limit := include "headrace.memoryLimit" . | int64 -}}
 {{- $least := add 268435456 (mul .readers .factor (int64 .body)) -}}
 {{- if lt $limit $least -}}
 {{- fail (printf "%s.resources.limits.memory: set it to %dMi or more for gateway.maxBodyBytes of %d, or bodies can use it up: one that is read as JSON takes %d times its size" .component (div (add $least 1048575) 1048576) (int64 .body) (int64 .factor)) -}}

@@ -51,7 +51,7 @@ class Cache:
         That is somebody's change of the spec, say, which this pass has not seen: its event must not be known.
         """
         known = self._services.get(key_of(body))
-        if known is not None and _but_status(known) == _but_status(_compact(body)):
+        if known is not None and _but_status(known) == _but_status(body):
             self.put(body)
 
     def knows(self, service: Body) -> bool:
@@ -159,7 +159,8 @@ def _newer(body: Body, known: Body | None) -> bool:
 
 
 def _but_status(body: Body) -> Body:
-    metadata = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
+    told = {"resourceVersion", "managedFields"}  # of every write
+    metadata = {name: value for name, value in body["metadata"].items() if name not in told}
     return {**body, "metadata": metadata, "status": None}
 
 

@@ -104,9 +104,10 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
     async def event(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
         LAST_EVENT.labels(resource.kind).set(time.time())
         item = _typed(resource, body)
-        if resource is SERVICE and event["type"] != "DELETED" and cache.knows(item):
+        deleted = event["type"] == "DELETED"
+        if resource is SERVICE and not deleted and cache.knows(item):
             return  # mostly our own status: it must not cut short the wait after a failure
-        key = cache.drop(item) if event["type"] == "DELETED" else cache.put(item)
+        key = cache.drop(item) if deleted else cache.put(item)
         if key is not None:
             queue.add(key)
         if resource is SERVICE:

@@ -24,6 +24,7 @@ from headrace_operator.desired.history import (
     rolled_back,
 )
 from headrace_operator.desired.inputs import blocks, changed, inputs_hash, with_blocks
+from headrace_operator.desired.manifest import content_hash
 from headrace_operator.observe import Observed, Raw
 
 _CRASHES = 3  # of one pod; two may come of an accelerator whose last user is still leaving
@@ -34,10 +35,10 @@ def rollout(service: LLMService, live: Raw | None, observed: Observed) -> tuple[
     """The service as it is to be carried out, which is not as asked where that failed, and how it goes."""
     if live is None:
         return service, NOTHING_NEW
-    asked, ready, given_up = inputs_hash(service), last_ready(live), rolled_back(live)
-    failure = _failure(
-        live, observed, as_before=ready is not None and _placing(ready.spec) == _placing(blocks(service))
-    )
+    spec, ready, given_up = blocks(service), last_ready(live), rolled_back(live)
+    asked = content_hash(spec)
+    as_before = ready is not None and _placing(ready.spec) == _placing(spec)
+    failure = _failure(live, observed, as_before=as_before)
     seen = Rollout(load_seconds=_load_seconds(live, observed), failure=failure)
     if ready is None or ready.inputs == asked:
         return service, seen
@@ -54,10 +55,10 @@ def answering(service: LLMService, live: Raw | None) -> LLMService:
 
     Engines answer to the names that they were started with.
     """
-    ready = last_ready(live)
-    if live is None or ready is None or ready.inputs == inputs_hash(service):
+    ready, asked = last_ready(live), inputs_hash(service)
+    if live is None or ready is None or ready.inputs == asked:
         return service
-    if complete(live) and recorded(live, names.INPUTS_HASH) == inputs_hash(service):
+    if complete(live) and recorded(live, names.INPUTS_HASH) == asked:
         return service
     return _restored(service, ready) or service
 

@@ -61,15 +61,11 @@ def _most_blocks(manager: Any) -> int | None:
     most: int | None = getattr(manager, public if hasattr(manager, public) else private)
     mode = getattr(manager, "mamba_cache_mode", "")
     if mode == "align":  # the last two states, what drafts write, and where a prompt can be gone on with
-        return 2 + _drafts(manager) + getattr(manager.kv_cache_spec, "num_prefill_checkpoint_blocks", 0)
+        most = 2 + manager.num_speculative_blocks
+        most += getattr(manager.kv_cache_spec, "num_prefill_checkpoint_blocks", 0)
     if mode == "none":
-        return 1 + _drafts(manager)
+        most = 1 + manager.num_speculative_blocks
     return most
-
-
-def _drafts(manager: Any) -> int:
-    drafts: int = manager.num_speculative_blocks
-    return drafts
 
 
 class SchedulerView:

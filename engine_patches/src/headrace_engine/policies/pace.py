@@ -33,7 +33,16 @@ class Paced:
     """One running request."""
 
     __slots__ = (
-        *("allowed", "computed", "count", "deadline", "looked", "request", "since", "skipped", "tbt", "turn"),
+        "allowed",
+        "computed",
+        "count",
+        "deadline",
+        "looked",
+        "request",
+        "since",
+        "skipped",
+        "tbt",
+        "turn",
     )
 
     def __init__(self, request: RequestView, view: EngineView) -> None:

@@ -74,7 +74,8 @@ class EngineLimits:
 
     def blocks(self, tokens: int) -> int:
         """KV blocks that hold `tokens` tokens of one request."""
-        return -(-tokens // self.block_size) * self.kv_groups + self.other_blocks(tokens)
+        whole = -(-tokens // self.block_size) * self.kv_groups
+        return whole + self.other_blocks(tokens) if self.other_groups else whole
 
     def other_blocks(self, tokens: int) -> int:
         """Those of them that layers take which have a sliding window or a state: not more than so many."""

@@ -172,7 +172,7 @@ class SecurityContext(Block):
         "Refuse to start as root, and drop all capabilities (Pod Security level `restricted`).", default=False
     )
     fs_group: Integer | None = rolls("Group that owns the pod's volumes.", None, ge=0)
-    supplemental_groups: tuple[int, ...] = rolls("More groups of the engine.", (), max_length=16)
+    supplemental_groups: tuple[Integer, ...] = rolls("More groups of the engine.", (), max_length=16)
     read_only_root_filesystem: bool = rolls("Whether the image's files are read-only.", default=False)
 
 

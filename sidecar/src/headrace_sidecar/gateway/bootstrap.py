@@ -64,7 +64,8 @@ class Bootstrap:
 CHART = Bootstrap(
     picker_host='{{ include "headrace.fullname" . }}-picker.{{ .Release.Namespace }}.svc',
     max_body_bytes="{{ .Values.gateway.maxBodyBytes | int64 }}",
-    memory_bytes='{{ include "headrace.bytes" (dig "limits" "memory" "2Gi" .Values.gateway.resources) }}',
+    memory_bytes='{{ include "headrace.memoryLimit" '
+    '(dict "component" "gateway" "resources" .Values.gateway.resources) }}',
     certificate="/etc/envoy/certificate.yaml",
     api_keys="/run/headrace/api-keys.json",
 )

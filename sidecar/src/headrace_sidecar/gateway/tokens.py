@@ -133,12 +133,9 @@ def _said(message: dict[str, Any]) -> bytes:
     """Its texts, and the tools that it calls."""
     parts, calls = [message], message.get("tool_calls")
     if isinstance(calls, list):
-        parts += [call["function"] for call in calls if isinstance(call, dict) and _is_call(call)]
+        called = [call.get("function") for call in calls if isinstance(call, dict)]
+        parts += [function for function in called if isinstance(function, dict)]
     return b"".join(_text(part.get(key)) for part in parts for key in _SPOKEN)
-
-
-def _is_call(call: dict[str, Any]) -> bool:
-    return isinstance(call.get("function"), dict)
 
 
 def _text(content: Any) -> bytes:
