@@ -127,6 +127,11 @@ class Desk:
         kinds = [target.kind for target in WATCHED]
         return [body for kind in kinds for body in self.operator.cache.of_kind(kind)]
 
+    def seen(self):
+        """Versions of what the operator knows, but for the service itself."""
+        known = [body["metadata"] for body in self.remembered() if body["kind"] != SERVICE.kind]
+        return {metadata["uid"]: metadata["resourceVersion"] for metadata in known}
+
     async def catch_up(self):
         """The watches deliver everything, also what was deleted."""
         cache, there = self.operator.cache, set()

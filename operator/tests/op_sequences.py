@@ -87,11 +87,15 @@ async def _live(kube, seed):
         )
         player.paused = False
         player.apply()
-        await desk.resync()
-        life.end, life.accepted = await desk.snapshot(), accepted(await desk.body())
-        before = len(desk.wire.writes)
-        await desk.start()
-        await desk.work()
+        while True:
+            await desk.resync()
+            life.end, life.accepted = await desk.snapshot(), accepted(await desk.body())
+            settled, before = desk.seen(), len(desk.wire.writes)
+            await desk.start()
+            still = desk.seen() == settled  # a slow controller of the cluster may have counted pods meanwhile
+            await desk.work()
+            if still:
+                break
         life.writes_at_fixpoint = desk.wire.writes[before:]
         life.wrong_deletions = desk.wire.wrong
         await desk.clear()

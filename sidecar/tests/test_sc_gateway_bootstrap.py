@@ -37,7 +37,12 @@ def test_tls_and_api_keys_are_left_out_as_a_whole():
 @pytest.mark.envoy
 @pytest.mark.parametrize("secured", [False, True])
 def test_envoy_accepts_the_charts_copy(tmp_path, secured):
-    filled = {"fullname": "picker.example", "Namespace": "", "maxBodyBytes": "4194304", "bytes": str(1 << 30)}
+    filled = {
+        "fullname": "picker.example",
+        "Namespace": "",
+        "maxBodyBytes": "4194304",
+        "memoryLimit": str(1 << 30),
+    }
     text = bootstrap.chart_files()["envoy.yaml"]
     if secured:
         keys, certificate = tmp_path / "api-keys.json", tmp_path / "certificate.yaml"
@@ -47,7 +52,9 @@ def test_envoy_accepts_the_charts_copy(tmp_path, secured):
         text = re.sub("{{- .*}}\n", "", text.replace(bootstrap.CHART.certificate, str(certificate)))
     else:
         text = re.sub(r"{{- if .*?{{- end }}\n", "", text, flags=re.DOTALL)
-    text = re.sub(r"{{.*?(fullname|Namespace|maxBodyBytes|bytes).*?}}", lambda match: filled[match[1]], text)
+    text = re.sub(
+        r"{{.*?(fullname|Namespace|maxBodyBytes|memoryLimit).*?}}", lambda match: filled[match[1]], text
+    )
     assert "{{" not in text
     path = tmp_path / "envoy.yaml"
     path.write_text(text)
