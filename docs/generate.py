@@ -117,7 +117,8 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
 def headlines(study: str, most: int | None = None) -> str:
     """The chosen figures of one benchmark; `-` for one that its results do not have.
 
-    `KEY_bound` above 0 says that the figure is at least KEY, below 0 that it is at most KEY.
+    `KEY_bound` above 0 says that the figure is at least KEY, below 0 that it is at most KEY; `KEY_low` and
+    `KEY_high` are its interval, and `KEY_seeds` 1 says that it has none.
     """
     path = RESULTS / f"{study}.json"
     figures = json.loads(path.read_text())["figures"] if path.exists() else {}
@@ -127,8 +128,15 @@ def headlines(study: str, most: int | None = None) -> str:
         bound = figures.get(f"{key}_bound", 0)
         sign = "> " if bound > 0 else "< " if bound < 0 else ""
         value = f"{sign}{shown_number(figures[key])} {unit}".strip() if key in figures else "-"
-        lines.append(f"| {label} | {value} |\n")
+        lines.append(f"| {label} | {value}{doubt(figures, key)} |\n")
     return "".join(lines)
+
+
+def doubt(figures: dict[str, Any], key: str) -> str:
+    """The figure's interval, or that it is of one seed; nothing for what has no seeds."""
+    if f"{key}_low" in figures:
+        return f" ({shown_number(figures[f'{key}_low'])} to {shown_number(figures[f'{key}_high'])})"
+    return " (one seed)" if figures.get(f"{key}_seeds") == 1 else ""
 
 
 def shown_number(value: float) -> str:
@@ -149,7 +157,7 @@ def row(name: str, schema: Schema, required: bool) -> tuple[str, ...]:
     """Field, type with bounds, default, what a change does, meaning; the CRD says all in the description."""
     default = "*required*" if required else shown_default(schema.get("default"))
     meaning = " ".join(schema.get("description", "").split()).replace("|", "\\|")
-    meaning = re.sub(r" Default: \S+\.$", "", meaning)
+    meaning = re.sub(r" Default: \S*\.$", "", meaning)
     stem, _, change = meaning.rpartition(" A change ")
     effect = {"is live.": "is live", "rolls the pods.": "rolls the pods"}.get(change, "")
     return f"`{name}`", shown_type(schema), default, effect, stem if effect else meaning

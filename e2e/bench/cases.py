@@ -59,7 +59,7 @@ ENGINES = {
     "llama-3-8b-h100": _engine("llama-3-8b", "H100", (27_648, 16), 8192),  # 54 GiB of KV
     "llama-3-8b-h100-long": _engine("llama-3-8b", "H100", (27_648, 16), 131_072),  # Llama 3.1's context
     "llama-3-8b-a100": _engine("llama-3-8b", "A100", (27_648, 16), 8192),  # 54 GiB
-    "llama-2-13b-a100": _engine("llama-2-13b", "A100", (3_680, 16), 4096),  # 46 GB
+    "llama-2-13b-a100": _engine("llama-2-13b", "A100", (3_680, 16), 4096),  # 45 GiB
     "opt-13b-a100": _engine("opt-13b", "A100", (457, 32), 2048, "DistServe"),  # 12 GB: KV binds
     "llama-3-70b-h100": replace(  # 156 GiB of KV on four GPUs
         _engine("llama-3-70b", "H100", (31_900, 16), 8192), tensor_parallel=4

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from e2e.bench import econoserve_cases as cases
-from e2e.bench import results, study, versus
+from e2e.bench import intervals, results, study, versus
 from e2e.bench.cases import DISTSERVE, Case, measure
 from e2e.bench.econoserve_cases import KV, LIVE, OURS
 from e2e.bench.versus import Found, Kind
@@ -62,11 +62,12 @@ def figures(found: Found) -> dict[str, float | dict[str, float]]:
         made |= versus.keyed(
             f"goodput_ratio_jct2x_kvbound{name}", versus.goodput_ratio(found, KV, TARGET, kind)
         )
-        made[f"norm_latency_ratio_kvbound{name}"] = versus.ratio(found, ours, tuned, NORMALIZED).value
-        made[f"wait_max_ratio_kvbound{name}"] = versus.ratio(found, ours, tuned, "wait_max").value
-        made[f"wait_max_ratio_kvbound{name}_of_default"] = versus.ratio(
-            found, ours, versus.runs(KV, at), "wait_max"
-        ).value
+        for figure, theirs, key in (
+            (NORMALIZED, tuned, f"norm_latency_ratio_kvbound{name}"),
+            ("wait_max", tuned, f"wait_max_ratio_kvbound{name}"),
+            ("wait_max", versus.runs(KV, at), f"wait_max_ratio_kvbound{name}_of_default"),
+        ):
+            made |= intervals.keyed(key, versus.ratio(found, ours, theirs, figure))
         made[f"of_clairvoyant_kvbound{name}"] = min(of_clairvoyant(found, kind))
     for figure in ("jct", "ttft"):
         made[f"light_load_worst_ratio{'' if figure == 'jct' else '_ttft'}"] = versus.light(

@@ -101,9 +101,9 @@ def econoserve(accuracy: int | None = ACCURATE, slo: str = "jct2", **parameters:
 
 
 def published(variant: str) -> Kind:
-    """The paper's form of it: its order of queues where it has one, its padding for these lengths."""
+    """The paper's form: its order of queues where it has one, its padding for these lengths, no ageing."""
     order: dict[str, Any] = {"order": "ThreeKeys"} if variant in ORDERED else {}
-    return econoserve(variant=variant, paddingPercent=PADDING, **order)
+    return econoserve(variant=variant, paddingPercent=PADDING, patience=0, **order)
 
 
 def other(policy: str) -> Kind:

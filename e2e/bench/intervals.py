@@ -55,6 +55,16 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     return Estimate(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.seeds)
 
 
+def keyed(name: str, found: Estimate) -> dict[str, float]:
+    """As figures: `NAME`, and `NAME_low` and `NAME_high`, or `NAME_seeds` 1 where there is no interval."""
+    made = {name: found.value}
+    if found.seeds == 1:
+        made[f"{name}_seeds"] = 1
+    elif found.seeds:
+        made |= {f"{name}_low": found.low, f"{name}_high": found.high}
+    return made
+
+
 def verdict(found: Estimate, *, lower_is_better: bool = True) -> str:
     """Of a ratio: `better`, `worse`, or why neither is said: `not distinguishable` (from 1), `one seed`."""
     if found.seeds == 1:

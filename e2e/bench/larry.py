@@ -59,22 +59,23 @@ def figures(found: Found) -> dict[str, float]:
 
 def _latencies(found: Found) -> dict[str, float]:
     """Mean TTFT against default and tuned stock, with the engine's step budget and the small one."""
-    made = {}
+    made: dict[str, float] = {}
     for setting in runs.SETTINGS:
         for load in setting.all_loads():
             name = f"ttft_mean_ratio_{setting.at(load)}"
-            made[name] = ratio(found, setting, load).value
+            made |= intervals.keyed(name, ratio(found, setting, load))
             if setting in runs.SWEPT:
-                made[f"{name}_1024"] = ratio(found, setting, load, kind="LARRY, 1,024").value
+                small = ratio(found, setting, load, kind="LARRY, 1,024")
+                made |= intervals.keyed(f"{name}_1024", small)
             if has_tuned(setting, load):
                 which = "tuned" if setting in runs.SWEPT else "tuned_watermark"
-                made[f"{name}_{which}"] = ratio(found, setting, load, against="tuned").value
+                made |= intervals.keyed(f"{name}_{which}", ratio(found, setting, load, against="tuned"))
     return made
 
 
 def _waits(found: Found) -> dict[str, float]:
     """The longest wait: of the default, of the paper's form, and of LARRY with the small budget."""
-    made = {}
+    made: dict[str, float] = {}
     for setting in runs.SETTINGS:
         for load in setting.all_loads():
             end = setting.at(load)
@@ -85,7 +86,8 @@ def _waits(found: Found) -> dict[str, float]:
                 (f"wait_max_ratio_{end}_1024_of_stock_1024", "LARRY, 1,024", "stock, 1,024"),
             ):
                 if setting in runs.SWEPT or kind != "LARRY, 1,024":
-                    made[name] = ratio(found, setting, load, "wait_max", kind=kind, against=against).value
+                    waits = ratio(found, setting, load, "wait_max", kind=kind, against=against)
+                    made |= intervals.keyed(name, waits)
     return made
 
 

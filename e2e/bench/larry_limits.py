@@ -27,8 +27,8 @@ def aims(found: Found) -> str:
     header = ("aim", "wanted", "found", "", "without ageing", "SRPT")
     return (
         f"{report.table(header, rows)}\n\n*Without ageing*: LARRY as its paper has it. *SRPT*: the shortest "
-        "remaining time first, preemptively, with output lengths that no policy can know; where it misses an "
-        f"aim too, the aim is out of reach of any order.\n\nMissed: {'; '.join(missed) or 'none'}."
+        "remaining time first, preemptively, with output lengths that no policy can know; a strong "
+        f"order to compare with, not a bound.\n\nMissed: {'; '.join(missed) or 'none'}."
     )
 
 

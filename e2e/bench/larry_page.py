@@ -35,7 +35,7 @@ def write(found: Found, folder: Path) -> Path:
         "larry",
         "LARRY on one engine",
         _introduction(),
-        "## What was aimed for, and what is missed",
+        "## Aims, reached and missed",
         larry_limits.aims(found),
         "## Latencies against stock",
         latencies(found),

@@ -72,7 +72,7 @@ def run(options: study.Options) -> None:
         name = f"{workload}_{round(load * 10):02d}"
         for figure in ("ttft_mean", "ttft_p95", "jct_mean"):
             key = f"{figure}_ratio_prefix_vs_plain_sal_{name}"
-            figures[key] = ratio(workload, "plain", load, figure).value
+            figures |= intervals.keyed(key, ratio(workload, "plain", load, figure))
         for kind in KINDS:
             hits = values(workload, kind, load, "cached_share")
             figures[f"hit_rate_{kind}_{name}"] = sum(hits) / len(hits)

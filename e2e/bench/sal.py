@@ -63,7 +63,7 @@ def headline(sections: Mapping[str, Sequence[Setting]], found: Found) -> dict[st
             for other in setting.others:
                 for figure in ("ttft_mean", "ttft_p95", "jct_mean"):
                     key = f"{figure}_ratio_{other}{workload}_{load}{suffix}"
-                    figures[key] = setting.ratio(found, other, figure).value
+                    figures |= intervals.keyed(key, setting.ratio(found, other, figure))
     return figures
 
 

@@ -24,7 +24,7 @@ SHORT_OF_KV = ("opt-13b-a100",)  # engines
 LIGHT = 0.5  # of stock's sustained load: nothing may be worse there
 LEAST = 1e-3  # seconds; a wait can be 0, the shortest step is some milliseconds
 LOAD_ONE = (
-    "Load 1 is what stock vLLM with its default settings (8,192 tokens a step) sustains when all requests "
+    "Load 1 is what default stock vLLM (8,192 tokens and 256 requests a step) sustains when all requests "
     "wait from the start."
 )
 TUNED_STOCK = (
@@ -155,7 +155,7 @@ def _both(found: Found, setting: Setting, load: float, kind: Kind) -> tuple[list
 def keyed(name: str, found: tuple[Estimate, str]) -> dict[str, float]:
     """A goodput ratio as figures: `_bound` 0 exact, 1 at least, -1 at most; none that could be either."""
     estimate, bound = found
-    return {name: estimate.value, f"{name}_bound": BOUNDS[bound]} if bound in BOUNDS else {}
+    return {**intervals.keyed(name, estimate), f"{name}_bound": BOUNDS[bound]} if bound in BOUNDS else {}
 
 
 def told(settings: Iterable[Setting]) -> str:

@@ -29,6 +29,13 @@ def test_one_seed_gives_no_interval():
     assert intervals.ratio([3.0, 4.0], [2.0, 2.0]).seeds == 2
 
 
+def test_figures_hold_the_interval_or_that_there_is_none():
+    several = intervals.ratio([1.0, 2.0, 4.0], [1.0, 1.0, 1.0])
+    assert intervals.keyed("x", several) == {"x": several.value, "x_low": several.low, "x_high": several.high}
+    assert intervals.keyed("x", intervals.ratio([3.0], [2.0])) == {"x": 1.5, "x_seeds": 1}
+    assert intervals.keyed("x", Estimate(2.0, 2.0, 2.0)) == {"x": 2.0}
+
+
 def test_a_verdict_needs_an_interval_on_one_side_of_1():
     assert intervals.verdict(Estimate(0.5, 0.4, 0.9)) == "better"
     assert intervals.verdict(Estimate(0.5, 0.4, 0.9), lower_is_better=False) == "worse"

@@ -65,6 +65,8 @@ def _default(result: Schema, default: Any) -> None:
         result["default"] = _without_unset(default)
         return
     result["default"] = default
+    if default == "":
+        return
     result["description"] = f"{result.get('description', '')} Default: {_shown(default)}."
 
 

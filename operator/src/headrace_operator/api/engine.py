@@ -136,7 +136,8 @@ class Engine(Block):
         "Image with vLLM, used as it is; Headrace's plugin reaches it through a mounted folder."
     )
     args: tuple[Argument, ...] = rolls(
-        "More arguments for vLLM's OpenAI server; those that a field of this API sets are refused.",
+        "More arguments for vLLM's OpenAI server. Refused are those that a field of this API or the operator "
+        "sets, and those that spread a replica over nodes or pipeline stages.",
         (),
         max_length=64,
         json_schema_extra={
@@ -145,7 +146,8 @@ class Engine(Block):
         },
     )
     env: tuple[Variable, ...] = rolls(
-        "Environment variables of the engine; those that a field of this API sets are refused.",
+        "Environment variables of the engine; those that a field of this API or the operator sets are "
+        "refused.",
         (),
         max_length=64,
         json_schema_extra={
