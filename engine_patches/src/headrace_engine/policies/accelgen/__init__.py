@@ -35,8 +35,8 @@ class Params:
     gamma: int = field(
         default=750,
         metadata=doc(
-            "Requests that can wait for at most this much longer than the most urgent one count as equally"
-            " urgent, and `selection` decides among them. 0 is strictly the most urgent first.",
+            "Requests that must start within so much time of now count as equally urgent, and `selection`"
+            " decides among them; while none must, those within so much of the one that must start first.",
             unit="milliseconds",
             minimum=0,
             maximum=3_600_000,
@@ -66,9 +66,9 @@ class Params:
     preemption: str = field(
         default="UnlessLate",
         metadata=choice(
-            "Whether an urgent request takes the KV cache of a running one that can be in time all the same,"
-            " and a full cache preempts who can wait longest: always (the paper's Algorithm 1), unless"
-            " requests wait that are late already, or never.",
+            "Whether an urgent request takes the KV cache of a running one that can be in time all the same:"
+            " always (the paper's Algorithm 1), unless requests wait that are late already, or never. But for"
+            " Never, a full cache also preempts who can wait longest of those looked at in the step.",
             "UnlessLate",
             "Always",
             "Never",
