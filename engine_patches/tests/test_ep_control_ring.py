@@ -96,9 +96,10 @@ def test_the_last_records_of_an_engine_are_read_when_its_file_is_gone(path):
     writer.close()
 
 
-def hammer(path, rounds, started):
+def hammer(path, rounds, created, watched):
     writer = RingWriter(path, STEPS, 64)
-    started.set()
+    created.set()
+    watched.wait(30)
     for n in range(rounds):
         writer.append(sample(n))
         if n % 32 == 0:
@@ -109,12 +110,13 @@ def hammer(path, rounds, started):
 def test_every_record_of_a_busy_writer_is_returned_or_counted(path):
     rounds = 60_000
     context = multiprocessing.get_context("spawn")
-    started = context.Event()
-    writing = context.Process(target=hammer, args=(path, rounds, started))
+    created, watched = context.Event(), context.Event()
+    writing = context.Process(target=hammer, args=(path, rounds, created, watched))
     writing.start()
-    started.wait(30)
+    created.wait(30)
     reader = RingReader(path, STEPS)
-    returned = []
+    returned = reader.drain()
+    watched.set()
     while writing.is_alive():
         returned += reader.drain()
     writing.join()
