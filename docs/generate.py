@@ -157,7 +157,7 @@ def row(name: str, schema: Schema, required: bool) -> tuple[str, ...]:
     """Field, type with bounds, default, what a change does, meaning; the CRD says all in the description."""
     default = "*required*" if required else shown_default(schema.get("default"))
     meaning = " ".join(schema.get("description", "").split()).replace("|", "\\|")
-    meaning = re.sub(r" Default: \S*\.$", "", meaning)
+    meaning = re.sub(r" Default: \S+\.$", "", meaning)
     stem, _, change = meaning.rpartition(" A change ")
     effect = {"is live.": "is live", "rolls the pods.": "rolls the pods"}.get(change, "")
     return f"`{name}`", shown_type(schema), default, effect, stem if effect else meaning
