@@ -73,9 +73,10 @@ class Prometheus:
     ) -> None:
         self._stack.close()
 
-    def query(self, expression: str) -> list[Series]:
-        """The series that an expression gives now; raises ValueError for a wrong one."""
-        return self._get("query", query=expression)["result"]  # type: ignore[no-any-return]
+    def query(self, expression: str, at: float | None = None) -> list[Series]:
+        """The series an expression gives at unix time `at`, or now; raises ValueError for a wrong one."""
+        moment = {} if at is None else {"time": f"{at:.3f}"}
+        return self._get("query", query=expression, **moment)["result"]  # type: ignore[no-any-return]
 
     def rules(self) -> list[dict[str, Any]]:
         """Every rule with its health and last error."""
@@ -111,10 +112,10 @@ class Prometheus:
             return False
 
 
-def unanswered(server: Prometheus, queries: Iterable[Query]) -> list[Query]:
-    """The queries to which there is no number now."""
-    return [query for query in queries if not any(map(math.isfinite, _values(server, query)))]
+def unanswered(server: Prometheus, queries: Iterable[Query], at: float | None = None) -> list[Query]:
+    """The queries to which there is no number at unix time `at`, or now."""
+    return [query for query in queries if not any(map(math.isfinite, _values(server, query, at)))]
 
 
-def _values(server: Prometheus, query: Query) -> list[float]:
-    return [float(series["value"][1]) for series in server.query(query.expression)]
+def _values(server: Prometheus, query: Query, at: float | None) -> list[float]:
+    return [float(series["value"][1]) for series in server.query(query.expression, at)]

@@ -108,8 +108,8 @@ def running_operator(apiserver, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def prometheus(monitors, running_operator, tmp_path_factory):
-    """Prometheus after everything has been at work for some scrapes, and still is scraped."""
+def scraped(monitors, running_operator, tmp_path_factory):
+    """Prometheus after everything was at work for some scrapes, still scraping; when the work ended."""
     operator, kube = running_operator
     folder = tmp_path_factory.mktemp("monitoring")
     engine, rig = Engine(folder), sc_gateway_rig.Rig(folder)
@@ -126,15 +126,22 @@ def prometheus(monitors, running_operator, tmp_path_factory):
     configs = [of_pods(monitors[name], [pod], INTERVAL) for name, pod in pods.items()]
     try:
         with Prometheus(folder, configs, [queries.RULES]) as server:
-            asyncio.run(_at_work(rig, engine, kube))
-            yield server
+            yield server, asyncio.run(_at_work(rig, engine, kube))
     finally:
         rig.stop()
         engine.stop()
 
 
+@pytest.fixture(scope="module")
+def prometheus(scraped):
+    return scraped[0]
+
+
 async def _at_work(rig, engine, kube):
-    """Requests through Envoy and picker, a picker that is late once, steps, services that come and change."""
+    """Requests through Envoy and picker, a picker that is late once, steps, services that come and change.
+
+    Returns the unix time at which the engine reported for the last time: ten seconds later it counts as gone.
+    """
     rig.write_catalog({})
     rig.start_picker()
     rig.start_envoy()
@@ -168,9 +175,11 @@ async def _at_work(rig, engine, kube):
                 await send("chat", answer_status=500)
                 kube.patch("llmservices", "chat", {"spec": {"replicas": 1 + turn % 3}})
             await asyncio.sleep(0.25)
+        ended = time.time()
         await chat.stop()
         await busy.stop()
     assert {429, 503} <= refused
+    return ended
 
 
 def asked():
@@ -188,7 +197,13 @@ def test_the_dashboards_are_what_their_source_makes():
 
 
 def test_everything_is_scraped(prometheus):
-    assert [(t["labels"]["job"], t["lastError"]) for t in prometheus.targets() if t["health"] != "up"] == []
+    def failing():
+        return [(t["labels"]["job"], t["lastError"]) for t in prometheus.targets() if t["health"] != "up"]
+
+    deadline = time.monotonic() + 30  # a busy machine may be late with a scrape now and then
+    while failing() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert failing() == []
 
 
 def test_everything_that_is_exposed_is_documented(prometheus):
@@ -198,8 +213,10 @@ def test_everything_that_is_exposed_is_documented(prometheus):
     assert known.keys() - {queries.family(name, known) for name in names} == set()
 
 
-def test_every_panel_is_answered_with_data(prometheus):
-    assert unanswered(prometheus, asked()) == []
+def test_every_panel_is_answered_with_data_under_load(scraped):
+    prometheus, ended = scraped
+    silent = [set(unanswered(prometheus, asked(), ended - ago)) for ago in range(5)]
+    assert set.intersection(*silent) == set()
 
 
 def test_every_label_that_a_query_names_is_there(prometheus):
