@@ -20,7 +20,7 @@ from e2e.demo import deploy, services
 from e2e.demo.kube import Kube, KubeError
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import Steps
-from e2e.demo.target import Target
+from e2e.demo.target import SYSTEM_NAMESPACE, Target
 
 _TRY = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 
@@ -42,6 +42,15 @@ class Stage:
         found = self.kube.items(NAMESPACE, "pods", f"headrace.dev/service={name}")
         alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         return sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"])
+
+    def leaving(self):
+        """Names of the pods that are being deleted."""
+        pods = [
+            pod["metadata"]
+            for namespace in (NAMESPACE, SYSTEM_NAMESPACE)
+            for pod in self.kube.items(namespace, "pods")
+        ]
+        return [metadata["name"] for metadata in pods if "deletionTimestamp" in metadata]
 
     def lives(self):
         """Restarts by pod uid over all services."""
@@ -86,10 +95,11 @@ def headrace():
 
 @pytest.fixture
 def stage(headrace):
-    """The cluster with both services as their sample files say, serving."""
+    """The cluster with both services as their sample files say, serving, and no pod on its way out."""
     for sample in headrace.samples.values():
         headrace.kube.apply(sample)
     headrace.settled()
+    headrace.until(lambda: not headrace.leaving(), 120, "pods of the test before are gone")
     return headrace
 
 

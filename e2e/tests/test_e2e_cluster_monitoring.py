@@ -28,7 +28,7 @@ TROUBLE = {
 
 
 def scrape_configs(kube):
-    """For each pod monitor, the pods that it finds and that stay."""
+    """For each pod monitor, the pods that it finds."""
     manifests = helm.render({"monitoring": {"podMonitors": {"enabled": True}}})
     for monitor in (m for m in manifests if m["kind"] == "PodMonitor"):
         labels = monitor["spec"]["selector"]["matchLabels"]
@@ -37,7 +37,6 @@ def scrape_configs(kube):
             pod
             for namespace in (SYSTEM_NAMESPACE, NAMESPACE)
             for pod in kube.items(namespace, "pods", selector)
-            if "deletionTimestamp" not in pod["metadata"]
         ]
         yield of_pods(monitor, discovered(monitor, pods), "2s")
 
