@@ -17,10 +17,10 @@ KV = Setting(
     "ShareGPT lengths, OPT-13B on A100 with 12 GB of KV",
     "sharegpt-poisson",
     OPT,
-    (0.9, 1.0, 1.1),
+    (0.7, 0.8, 0.9, 1.0, 1.1),
     (0.5,),
     1.0,
-    (0, 1),
+    tuple(range(8)),
     1000,
 )
 ALPACA = Setting(
@@ -88,7 +88,7 @@ PADDING = 15  # percent; the paper's for ShareGPT
 PATIENCES = (0, 100, 400)
 LOW_LOADS = (0.1, 0.2, 0.4)  # where those that reserve a whole context are looked at
 FEW = 250  # requests there: the engine is hardly busy, and each of its many steps takes as long to simulate
-PAIR_LOADS = (*KV.loads, 1.4, 1.8)  # of two GPUs
+PAIR_LOADS = (0.9, 1.0, 1.1, 1.4, 1.8)  # of two GPUs
 RESERVING = ("Orca", "SRTF", "FastServe")
 ONE_GPU = ("Sarathi", "MultiRes", "NoPreempt", "SRPT")
 CORNERS = ((1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts; the fourth is the sweep itself
