@@ -109,7 +109,7 @@ def claims(found: Found) -> dict[str, float]:
     """What we get for each of the paper's claims; `_paper_low` and `_paper_high` are the paper's."""
     ours = sustained(found, OURS)
     stock, mine = versus.runs(KV, KV.point), versus.runs(KV, KV.point, OURS)
-    full = versus.runs(KV, KV.point, cases.published("Full"), 1)
+    full = versus.runs(KV, KV.point, cases.published("Full"))
     oracle = versus.runs(KV, KV.point, cases.econoserve(cases.CLAIRVOYANT))
 
     def mean(runs: Sequence[Case], figure: str) -> float:
@@ -127,7 +127,7 @@ def claims(found: Found) -> dict[str, float]:
         ).value,
     }
     for variant in ("D", "SD", "SDO"):
-        theirs = versus.runs(KV, KV.point, cases.published(variant), 1)
+        theirs = versus.runs(KV, KV.point, cases.published(variant))
         got[f"jct_of_variant_{variant.lower()}"] = versus.ratio(found, theirs, full, "jct_mean").value
     made: dict[str, float] = {}
     for name, (low, high) in PAPER.items():

@@ -134,14 +134,14 @@ def everything() -> list[Case]:
         made += versus.sweep(setting, (OURS, LIVE))
     for setting in MODERN:
         made += versus.sweep(setting, (LIVE,), tuned=False)
-    made += [versus.runs(KV, KV.point, kind, 1)[0] for kind in at_point().values()]
+    made += [case for kind in at_point().values() for case in versus.runs(KV, KV.point, kind)]
     made += rivals() + doubted()
     made += [versus.runs(KV, KV.point, econoserve(slo=f"jct{scale * 100:.0f}"), 1)[0] for scale in JCT_SCALES]
     return list(dict.fromkeys(made))
 
 
 def at_point() -> dict[str, Kind]:
-    """What is compared at the point alone, one seed, by the name that it has on the page."""
+    """What is compared at the point alone, by the name that it has on the page."""
     made = {f"as published, {name}": published(name) for name in VARIANTS}
     made["Full, order Footprint"] = econoserve(variant="Full")
     made |= {f"patience {each} %": econoserve(patience=each) for each in PATIENCES}

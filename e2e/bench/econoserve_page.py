@@ -162,21 +162,20 @@ def latencies(found: Found) -> str:
 
 
 def parts(found: Found) -> str:
-    """Variants, patience and accuracy at the point, those on one seed."""
+    """Variants, patience and accuracy at the point; preemptions are of a run."""
     rows: list[Sequence[Cell]] = []
     stock = versus.best(found, KV, KV.point, "normalized_mean")
-    alone = cases.at_point()
-    for name, kind in {"EconoServe": OURS, "live": LIVE, **cases.CLAIRVOYANTS, **alone}.items():
-        runs = versus.runs(KV, KV.point, kind, 1 if name in alone else None)
+    for name, kind in {"EconoServe": OURS, "live": LIVE, **cases.CLAIRVOYANTS, **cases.at_point()}.items():
+        runs = versus.runs(KV, KV.point, kind)
         rows.append(
             (
                 name,
                 *(
-                    f"{versus.ratio(found, runs, stock[: len(runs)], figure).value:.2f}"
+                    f"{versus.ratio(found, runs, stock, figure).value:.2f}"
                     for figure in ("normalized_mean", "jct_mean", "ttft_mean", "wait_max")
                 ),
                 *(_percent(found, runs, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
-                round(sum(versus.values(found, runs, "preemptions"))),
+                round(intervals.mean(versus.values(found, runs, "preemptions")).value),
             )
         )
     rows.append(
@@ -184,7 +183,7 @@ def parts(found: Found) -> str:
             "tuned stock",
             *["1"] * 4,
             *(_percent(found, stock, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
-            round(sum(versus.values(found, stock, "preemptions"))),
+            round(intervals.mean(versus.values(found, stock, "preemptions")).value),
         )
     )
     header = ("at load 1", "JCT per token", "mean JCT", "mean TTFT", "longest wait")
