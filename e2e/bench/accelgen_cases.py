@@ -19,7 +19,7 @@ CONVERSATION = Setting(
     (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5),
     (0.3, 0.5),
     1.0,
-    tuple(range(8)),
+    versus.SEEDS,
     1500,
 )
 CODE = Setting(
@@ -33,7 +33,7 @@ CODE = Setting(
     ),
     (0.05, 0.3, 0.5),
     0.1,
-    tuple(range(8)),
+    versus.SEEDS,
     1500,
 )
 POISSON = Setting(
@@ -44,7 +44,7 @@ POISSON = Setting(
     (0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4),
     (0.2, 0.5),
     0.9,
-    tuple(range(8)),
+    versus.SEEDS,
     1500,
 )
 MIXED = Setting(
@@ -55,7 +55,7 @@ MIXED = Setting(
     (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5),
     (0.3,),
     0.9,
-    tuple(range(8)),
+    versus.SEEDS,
     1200,
 )
 STEPPED = (0.9, 1.0, 1.04, 1.06, 1.08, 1.1, 1.2)  # loads at which the mix is looked at class by class

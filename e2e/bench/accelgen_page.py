@@ -124,12 +124,12 @@ def attainment(found: Found, folder: Path, settings: Sequence[Setting] = cases.S
 
 
 def _curve(found: Found, setting: Setting, kinds: Sequence[Kind]) -> Curve:
-    """The best of these at each load where one was run."""
+    """The best of these at each load where one was run; the setting has one seed."""
     points = {}
     for load in sorted({*setting.all_loads(), *cases.STEPPED}):
-        shares = [each for kind in kinds if (each := study.attained(found, setting, load, kind))]
+        shares = [share for kind in kinds for share in study.attained(found, setting, load, kind)]
         if shares:
-            points[load] = max(sum(each) / len(each) for each in shares)
+            points[load] = max(shares)
     return Curve(list(points), list(points.values()))
 
 

@@ -112,16 +112,16 @@ def claims(found: Found) -> dict[str, float]:
     full = versus.runs(KV, KV.point, cases.published("Full"))
     oracle = versus.runs(KV, KV.point, cases.econoserve(cases.CLAIRVOYANT))
 
-    def mean(runs: Sequence[Case], figure: str) -> float:
-        return sum(float(found[case][figure]) for case in runs) / len(runs)
+    def points(more: Sequence[Case], less: Sequence[Case], figure: str) -> float:
+        return 100 * (versus.mean(found, more, figure) - versus.mean(found, less, figure))
 
     got = {
         "rate_of_stock": ours / sustained(found, versus.stock),
         "rate_of_orca": ours / sustained(found, cases.other("Orca"), cases.LOW_LOADS),
         "rate_of_sarathi": ours / sustained(found, cases.other("Sarathi")),
         "rate_of_distserve_on_two_gpus": ours / sustained(found, cases.other(DISTSERVE), cases.PAIR_LOADS),
-        "jct2_attainment_below_oracle_points": 100 * (mean(oracle, "met_jct2") - mean(mine, "met_jct2")),
-        "kv_use_above_stock_points": 100 * (mean(mine, "kv_use") - mean(stock, "kv_use")),
+        "jct2_attainment_below_oracle_points": points(oracle, mine, "met_jct2"),
+        "kv_use_above_stock_points": points(mine, stock, "kv_use"),
         "multires_jct_of_stock": versus.ratio(
             found, versus.runs(KV, KV.point, cases.other("MultiRes"), 1), stock[:1], "jct_mean"
         ).value,

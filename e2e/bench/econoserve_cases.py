@@ -20,7 +20,7 @@ KV = Setting(
     (0.7, 0.8, 0.9, 1.0, 1.1),
     (0.5,),
     1.0,
-    tuple(range(8)),
+    versus.SEEDS,
     1000,
 )
 ALPACA = Setting(

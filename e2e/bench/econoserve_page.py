@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from e2e.bench import econoserve, intervals, plots, report, versus
+from e2e.bench import econoserve, plots, report, versus
 from e2e.bench import econoserve_cases as cases
 from e2e.bench.cases import DISTSERVE, JCT_SCALES, Case
 from e2e.bench.econoserve_cases import KV, LIVE, OURS
@@ -99,10 +99,7 @@ def attainment(found: Found, folder: Path, setting: Setting = KV) -> tuple[Path,
     lines = {
         name: Curve(
             setting.loads,
-            [
-                intervals.mean(versus.values(found, versus.runs(setting, load, kind), "met_jct2")).value
-                for load in setting.loads
-            ],
+            [versus.mean(found, versus.runs(setting, load, kind), "met_jct2") for load in setting.loads],
         )
         for name, kind in kinds.items()
     }
@@ -175,7 +172,7 @@ def parts(found: Found) -> str:
                     for figure in ("normalized_mean", "jct_mean", "ttft_mean", "wait_max")
                 ),
                 *(_percent(found, runs, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
-                round(intervals.mean(versus.values(found, runs, "preemptions")).value),
+                round(versus.mean(found, runs, "preemptions")),
             )
         )
     rows.append(
@@ -183,7 +180,7 @@ def parts(found: Found) -> str:
             "tuned stock",
             *["1"] * 4,
             *(_percent(found, stock, figure) for figure in ("met_jct2", "met_jct", "kv_use")),
-            round(intervals.mean(versus.values(found, stock, "preemptions")).value),
+            round(versus.mean(found, stock, "preemptions")),
         )
     )
     header = ("at load 1", "JCT per token", "mean JCT", "mean TTFT", "longest wait")
@@ -191,7 +188,7 @@ def parts(found: Found) -> str:
 
 
 def _percent(found: Found, runs: Sequence[Case], figure: str) -> str:
-    return f"{intervals.mean(versus.values(found, runs, figure)).value:.0%}"
+    return f"{versus.mean(found, runs, figure):.0%}"
 
 
 def scales(found: Found) -> str:

@@ -31,6 +31,7 @@ TUNED_STOCK = (
     "*Tuned* stock is the best, for that row, of step budgets 8,192, 2,048 and 1,024, each with and without "
     "a 5 % watermark where KV is short."
 )
+SEEDS = tuple(range(8))  # of a goodput: with two its interval says nothing
 BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none
 
 
@@ -82,6 +83,11 @@ def watermark_decides(found: Found, setting: Setting) -> bool:
 def values(found: Found, cases: Sequence[Case], figure: str) -> list[float]:
     """The figure of each run; of times at least `LEAST`."""
     return [max(float(found[case][figure]), LEAST) for case in cases]
+
+
+def mean(found: Found, cases: Sequence[Case], figure: str) -> float:
+    """The figure's mean over these runs."""
+    return intervals.mean(values(found, cases, figure)).value
 
 
 def ratio(found: Found, ours: Sequence[Case], theirs: Sequence[Case], figure: str) -> Estimate:

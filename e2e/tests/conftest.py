@@ -44,13 +44,9 @@ class Stage:
         return sorted(alive, key=lambda pod: pod["metadata"]["creationTimestamp"])
 
     def leaving(self):
-        """Names of the pods that are being deleted."""
-        pods = [
-            pod["metadata"]
-            for namespace in (NAMESPACE, SYSTEM_NAMESPACE)
-            for pod in self.kube.items(namespace, "pods")
-        ]
-        return [metadata["name"] for metadata in pods if "deletionTimestamp" in metadata]
+        """Whether there are pods that are being deleted."""
+        pods = (*self.kube.items(NAMESPACE, "pods"), *self.kube.items(SYSTEM_NAMESPACE, "pods"))
+        return any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
     def lives(self):
         """Restarts by pod uid over all services."""

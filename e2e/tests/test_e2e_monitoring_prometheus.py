@@ -197,13 +197,7 @@ def test_the_dashboards_are_what_their_source_makes():
 
 
 def test_everything_is_scraped(prometheus):
-    def failing():
-        return [(t["labels"]["job"], t["lastError"]) for t in prometheus.targets() if t["health"] != "up"]
-
-    deadline = time.monotonic() + 30  # a busy machine may be late with a scrape now and then
-    while failing() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert failing() == []
+    assert [(t["labels"]["job"], t["lastError"]) for t in prometheus.targets() if t["health"] != "up"] == []
 
 
 def test_everything_that_is_exposed_is_documented(prometheus):
@@ -213,10 +207,9 @@ def test_everything_that_is_exposed_is_documented(prometheus):
     assert known.keys() - {queries.family(name, known) for name in names} == set()
 
 
-def test_every_panel_is_answered_with_data_under_load(scraped):
+def test_every_panel_is_answered_with_data(scraped):
     prometheus, ended = scraped
-    silent = [set(unanswered(prometheus, asked(), ended - ago)) for ago in range(5)]
-    assert set.intersection(*silent) == set()
+    assert unanswered(prometheus, asked(), ended) == []
 
 
 def test_every_label_that_a_query_names_is_there(prometheus):
