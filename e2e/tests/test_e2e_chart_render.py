@@ -185,27 +185,51 @@ def test_envoy_finds_the_picker_and_drains_before_it_stops(defaults):
     assert picker["spec"]["clusterIP"] == "None"  # each picker has an address of its own
     spec = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
     _, _, hook = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-    drain = int(re.search(r"^sleep (\d+)$", hook, re.MULTILINE)[1])
-    assert drain < spec["terminationGracePeriodSeconds"]
+    drain = sum(map(int, re.findall(r"^sleep (\d+)$", hook, re.MULTILINE)))
+    assert drain == 60 < spec["terminationGracePeriodSeconds"]
     admin = bootstrap["admin"]["address"]["socket_address"]
     assert f"/dev/tcp/{admin['address']}/{admin['port_value']}" in hook
 
 
-def test_the_hook_that_drains_says_so_to_envoy_and_outlives_its_absence(defaults):
+def test_what_says_that_a_pod_ends_is_a_file_that_envoy_watches_and_the_hook_replaces(defaults):
+    bootstrap = yaml.safe_load(of(defaults, "ConfigMap", "headrace-envoy")["data"]["envoy.yaml"])
+    [envoy] = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]["containers"]
+    [file] = [
+        monitor["typed_config"]["filename"]
+        for monitor in bootstrap["overload_manager"]["resource_monitors"]
+        if "filename" in monitor["typed_config"]
+    ]
+    assert f"echo 0 >{file} &&" in envoy["command"][-2]
+    assert f"mv {file}.new {file}\n" in envoy["lifecycle"]["preStop"]["exec"]["command"][-1]
+    [mount] = [mount for mount in envoy["volumeMounts"] if file.startswith(mount["mountPath"] + "/")]
+    assert not mount.get("readOnly")
+
+
+@pytest.mark.parametrize("seconds", [1, 2, 7, 3600])
+def test_both_halves_of_the_drain_make_a_whole(seconds):
+    manifests = helm.render({"gateway": {"drainSeconds": seconds}})
+    [envoy] = of(manifests, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]["containers"]
+    halves = re.findall(r"^sleep (\d+)$", envoy["lifecycle"]["preStop"]["exec"]["command"][-1], re.MULTILINE)
+    assert sum(map(int, halves)) == seconds
+
+
+def test_the_hook_that_drains_says_so_to_envoy_and_outlives_its_absence(defaults, tmp_path):
     spec = of(defaults, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
     shell, flag, hook = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     with socket.create_server(("127.0.0.1", 0)) as admin:
         port = admin.getsockname()[1]
-        hook = hook.replace("/9901", f"/{port}").replace("sleep 60", "echo slept")
+        hook = hook.replace("/9901", f"/{port}").replace("sleep 30", "echo slept")
+        hook = hook.replace("/run/envoy", str(tmp_path))
         with subprocess.Popen([shell, flag, hook], stdout=subprocess.PIPE, text=True) as running:
             connection, _ = admin.accept()
             with connection, connection.makefile("rb") as told:
                 assert told.readline() == b"POST /healthcheck/fail HTTP/1.1\r\n"
                 assert [told.readline() for _ in range(3)][-1] == b"\r\n"
                 connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            assert running.communicate(timeout=60)[0] == "slept\n"
+            assert running.communicate(timeout=60)[0] == "slept\nslept\n"
+    assert (tmp_path / "draining").read_text() == "1\n"
     done = subprocess.run([shell, flag, hook], capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "slept\n"
+    assert done.stdout == "slept\nslept\n"
 
 
 def test_secrets_are_mounted_where_they_are_read():
@@ -223,7 +247,8 @@ def test_secrets_are_mounted_where_they_are_read():
     assert command[-1].startswith(mounts["run"])
     assert command[-1] in files["envoy.yaml"]
     monitors = yaml.safe_load(files["envoy.yaml"])["overload_manager"]["resource_monitors"]
-    assert [int(m["typed_config"]["max_heap_size_bytes"]) for m in monitors[1:]] == [3 << 29]
+    [heap] = [m["typed_config"] for m in monitors if m["name"].endswith("fixed_heap")]
+    assert int(heap["max_heap_size_bytes"]) == 3 << 29
 
 
 def test_a_limit_that_is_no_quantity_is_refused():
@@ -253,7 +278,8 @@ def test_a_limit_that_bodies_can_use_up_is_refused(values, told):
 @pytest.mark.envoy
 def test_envoy_accepts_the_bootstrap(defaults, tmp_path):
     bootstrap = tmp_path / "envoy.yaml"
-    bootstrap.write_text(of(defaults, "ConfigMap", "headrace-envoy")["data"]["envoy.yaml"])
+    text = of(defaults, "ConfigMap", "headrace-envoy")["data"]["envoy.yaml"]
+    bootstrap.write_text(text.replace("/run/envoy", str(tmp_path)))  # must be there to be watched
     envoy = Path(sys.executable).with_name("envoy")
     node = ["--service-cluster", "headrace", "--service-node", "gateway-0"]
     done = subprocess.run(

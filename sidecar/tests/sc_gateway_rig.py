@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -76,7 +77,7 @@ class Engine:
     silent: bool = False  # the sidecar accepts no stream
     served: list[dict] = field(default_factory=list)  # headers, path and body of each request
     aborted: int = 0
-    events: int = 20  # of a stream
+    events: int = 20  # of a stream that does not say `max_tokens`
     gap: float = 0.02
     over: asyncio.Event | None = None  # streams go on until it is set, however many events that takes
     turns: asyncio.Semaphore | None = None  # an event is sent for each release
@@ -121,7 +122,8 @@ class Engine:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         try:
-            for number in itertools.takewhile(self._more, itertools.count()):
+            more = partial(self._more, asked.get("max_tokens", self.events))
+            for number in itertools.takewhile(more, itertools.count()):
                 if self.turns is not None:
                     await self.turns.acquire()
                 await response.write(b'data: {"engine": "%s", "n": %d}\n\n' % (self.address.encode(), number))
@@ -132,8 +134,8 @@ class Engine:
             raise
         return response
 
-    def _more(self, number):
-        return number < self.events if self.over is None else not self.over.is_set()
+    def _more(self, events, number):
+        return number < events if self.over is None else not self.over.is_set()
 
     async def _load(self, request):
         if self.silent:
@@ -158,6 +160,7 @@ class Rig:
         self.port, self.ready_port, self.admin_port, *others = free_ports(8)
         self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port = others
         self.url = f"http://127.0.0.1:{self.port}"
+        self.drain_file = folder / "draining"
         self.settings = {}  # more of the bootstrap's
         self.picker = None
         self.envoy = None
@@ -205,9 +208,11 @@ class Rig:
             port=self.port,
             ready_port=self.ready_port,
             admin_port=self.admin_port,
+            drain_file=str(self.drain_file),
             **self.settings,
         )
         path = self.folder / "envoy.json"
+        self.drain_file.write_text("0")
         document = bootstrap(settings)
         for cluster in document["static_resources"]["clusters"]:
             if "typed_extension_protocol_options" not in cluster:

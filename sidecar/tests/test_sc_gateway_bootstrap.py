@@ -44,6 +44,7 @@ def test_envoy_accepts_the_charts_copy(tmp_path, secured):
         "memoryLimit": str(1 << 30),
     }
     text = bootstrap.chart_files()["envoy.yaml"]
+    text = text.replace(bootstrap.CHART.drain_file, str(tmp_path / "draining"))
     if secured:
         keys, certificate = tmp_path / "api-keys.json", tmp_path / "certificate.yaml"
         keys.write_text(json.dumps(api_keys_document([("key", "client")])))

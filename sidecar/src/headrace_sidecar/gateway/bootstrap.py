@@ -18,6 +18,7 @@ import yaml
 
 from headrace_sidecar.gateway import credentials, filters, names
 from headrace_sidecar.gateway.filters import typed
+from headrace_sidecar.gateway.overload import overload_manager
 
 CHART_FOLDER = Path("charts/headrace/files")
 ACCESS_LOG = {
@@ -41,8 +42,6 @@ ACCESS_LOG = {
 }
 """A line for each request, in JSON, on standard output; what was asked and answered is not in it."""
 
-HEAP = "envoy.resource_monitors.fixed_heap"
-
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
@@ -55,6 +54,7 @@ class Bootstrap:
     memory_bytes: int | str = 1 << 30  # that Envoy may have; it sheds load well below
     certificate: str = ""  # path of a `credentials.certificate_document`; empty: plain HTTP
     api_keys: str = ""  # path of a `credentials.api_keys_document`; empty: everyone may come in
+    drain_file: str = ""  # path of a file; while it says 1, idle connections are closed
     address: str = "0.0.0.0"  # noqa: S104  (a gateway listens on every interface of its pod)
     port: int = 8080
     ready_port: int = 8081
@@ -68,6 +68,7 @@ CHART = Bootstrap(
     '(dict "component" "gateway" "resources" .Values.gateway.resources) }}',
     certificate="/etc/envoy/certificate.yaml",
     api_keys="/run/headrace/api-keys.json",
+    drain_file="/run/envoy/draining",
 )
 CHART_CERTIFICATE = "/etc/headrace/tls"
 CHART_OPTIONAL = {  # a block's first line, and the value without which Helm leaves it out
@@ -92,7 +93,7 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
             "listeners": [_gateway_listener(settings), _ready_listener(settings)],
             "clusters": [_picker_cluster(settings), _xds_cluster(settings), _admin_cluster(settings)],
         },
-        "overload_manager": _limits(50_000, settings.memory_bytes),
+        "overload_manager": overload_manager(settings.memory_bytes, settings.drain_file),
     }
 
 
@@ -165,6 +166,9 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         },
         # Each stream may hold a whole body until the picker has seen it.
         http2_protocol_options={"max_concurrent_streams": 100},
+        # How an idle connection of a stopping pod is closed: for the delay Envoy is deaf, and then hangs up.
+        drain_timeout="1s",
+        delayed_close_timeout="0.25s",
         stream_idle_timeout=f"{names.IDLE_SECONDS}s",
         request_headers_timeout="10s",
         request_timeout="60s",  # to receive the request; an answer may take as long as it streams
@@ -256,43 +260,6 @@ def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
         "connect_timeout": "1s",
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
-
-
-def _limits(connections: int, memory_bytes: int | str) -> dict[str, Any]:
-    """Refuses what would be too much, before the kernel ends Envoy for it and every stream with it.
-
-    Memory is mostly bodies that wait for the picker or are still coming. The heap is not all that counts
-    against the limit, so shares of it are far below one. Cut are the requests that hold most, over 1 MiB.
-    """
-    monitors = [
-        typed(
-            "envoy.resource_monitors.global_downstream_max_connections",
-            "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
-            max_active_downstream_connections=connections,
-        ),
-        typed(
-            HEAP,
-            "envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
-            max_heap_size_bytes=memory_bytes,
-        ),
-    ]
-    return {
-        "refresh_interval": "0.1s",
-        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
-        "resource_monitors": monitors,
-        "actions": [
-            _action("shrink_heap", {"threshold": {"value": 0.6}}),
-            _action("stop_accepting_requests", {"threshold": {"value": 0.7}}),
-            _action(
-                "reset_high_memory_stream",
-                {"scaled": {"scaling_threshold": 0.75, "saturation_threshold": 0.85}},
-            ),
-        ],
-    }
-
-
-def _action(name: str, trigger: dict[str, Any]) -> dict[str, Any]:
-    return {"name": f"envoy.overload_actions.{name}", "triggers": [{"name": HEAP, **trigger}]}
 
 
 def _address(host: str, port: int | str) -> dict[str, Any]:
