@@ -31,6 +31,46 @@ def test_before_any_document_it_is_stock(asynchronous):
     assert patched.link.board.applied_hash == 0
 
 
+class LastFirst:
+    """The order of the queue turned round, so that requests start in another than that of arrival."""
+
+    def __init__(self):
+        self.queue = []
+
+    def add(self, request):
+        self.queue.append(request)
+
+    def discard(self, request):
+        self.queue.remove(request)
+
+    def ranked(self, _view):
+        yield from self.queue[::-1]
+
+
+@BASES
+def test_another_order_of_running_holds_for_its_step_only(asynchronous):
+    """Afterwards the victim is again who started last, not who arrived last."""
+    turned = []
+
+    def now_and_then(view):
+        running = list(view.running)
+        prefills = any(each.num_computed_tokens < each.num_tokens - 1 for each in running)
+        if prefills or view.free_blocks < 2 * len(running):
+            return Yielding()  # the turned order might decide who gets tokens, or loses its KV
+        turned.append(running != sorted(running, key=lambda request: request.arrival_time))
+        return Yielding(running[::-1])
+
+    courses = []
+    for yielder in (None, now_and_then):
+        trial = Trial(asynchronous, PolicyDocument("FCFS"))
+        order = LastFirst()
+        trial.force(lambda order=order, yielder=yielder: Policy(order, yielder=yielder))
+        courses.append(trial.run(load()).course)
+        assert trial.engine.preemptions > 0
+    assert any(turned)
+    assert courses[0] == courses[1]
+
+
 @BASES
 @pytest.mark.parametrize(
     "document",
@@ -142,6 +182,15 @@ NONSENSE = {
         ErrorCode.INVALID_PLAN,
     ),
     "caps at 0": (lambda v: Plan(512, None, Yielding(chunk_caps={STRANGER: 0})), ErrorCode.INVALID_PLAN),
+    "caps at a part": (
+        lambda v: Plan(512, None, Yielding(chunk_caps={STRANGER: 1.5})),
+        ErrorCode.INVALID_PLAN,
+    ),
+    "preempts twice": (
+        lambda v: Plan(512, None, Yielding(preempted=[*v.running[:1], *v.running[:1]])),
+        ErrorCode.INVALID_PLAN,
+    ),
+    "a budget that is no count": (lambda _: Plan(100.5), ErrorCode.INVALID_PLAN),
 }
 
 

@@ -9,6 +9,7 @@ vLLM's `schedule()` is never copied or edited. A step goes
 | scheduler   | subclasses of vLLM's schedulers: hooks only                          |
 | step        | plan, apply, undo: one step                                          |
 | guard       | a policy that fails costs its own step FCFS, never the engine        |
+| contained   | whatever else of ours fails costs what it was called for             |
 | queue, view | what vLLM sees of the plan, and the policy of vLLM                   |
 | telemetry   | board, step samples, finished requests                               |
 | link        | the files to and from the sidecar, and the thread that watches them  |

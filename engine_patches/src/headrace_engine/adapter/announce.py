@@ -21,22 +21,22 @@ def report(  # noqa: PLR0917
     root: Path, rank: int, stock: type, reason: str = "", boot: str = "", max_model_len: int = 0
 ) -> None:
     """Announce this engine: mode Policy, or Stock if there is a `reason`. Never raises."""
-    info = BootInfo(
-        boot=boot or secrets.token_hex(8),
-        pid=os.getpid(),
-        vllm_version=vllm.__version__,
-        plugin_version=plugin_version(),
-        mode="Stock" if reason else "Policy",
-        reason=reason,
-        async_scheduling=stock.__name__ == "AsyncScheduler",
-        started_at=time.time(),
-        max_model_len=max_model_len,
-    )
     if reason:
         log.warning("headrace: vLLM's own scheduler runs, no policy is applied: %s", reason)
     try:
+        info = BootInfo(
+            boot=boot or secrets.token_hex(8),
+            pid=os.getpid(),
+            vllm_version=vllm.__version__,
+            plugin_version=plugin_version(),
+            mode="Stock" if reason else "Policy",
+            reason=reason,
+            async_scheduling=stock.__name__ == "AsyncScheduler",
+            started_at=time.time(),
+            max_model_len=max_model_len,
+        )
         write_boot(stats_paths(root, rank).boot, info)
-    except OSError:
+    except Exception:  # not only OSError: it runs within vLLM's start
         log.exception("headrace: this engine could not be announced to its sidecar")
 
 

@@ -13,7 +13,7 @@ from headrace_engine.adapter import seams
 from headrace_engine.adapter.announce import report
 from headrace_engine.adapter.link import FileLink
 from headrace_engine.adapter.queue import PlanQueue
-from headrace_engine.adapter.scheduler import scheduler_class
+from headrace_engine.adapter.scheduler import with_policies
 
 log = logging.getLogger("vllm.headrace")
 
@@ -23,6 +23,7 @@ def make_scheduler(stock: type, root: Path, vllm_config: Any, **rest: Any) -> An
 
     Takes the keyword arguments of vLLM's schedulers.
     """
+    scheduler = stock(vllm_config=vllm_config, **rest)
     rank = longest = 0
     try:
         longest = vllm_config.model_config.max_model_len
@@ -30,14 +31,14 @@ def make_scheduler(stock: type, root: Path, vllm_config: Any, **rest: Any) -> An
         reason = refusal(vllm_config)
         if reason is None:
             link = FileLink(root, rank)
-            scheduler = scheduler_class(stock, link)(vllm_config=vllm_config, **rest)
+            ours = with_policies(scheduler, link)
             report(root, rank, stock, boot=link.boot, max_model_len=longest)
-            return scheduler
+            return ours
     except Exception as error:  # whatever it is, the engine serves without policies
         log.exception("headrace: the policy scheduler did not start")
         reason = f"the policy scheduler did not start: {error}"
     report(root, rank, stock, reason, max_model_len=longest)
-    return stock(vllm_config=vllm_config, **rest)
+    return scheduler
 
 
 def refusal(vllm_config: Any) -> str | None:

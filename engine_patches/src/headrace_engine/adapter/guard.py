@@ -115,6 +115,11 @@ class Guard:
                 self._fail(error)
         return (*shown, *[0.0] * (MOST_GAUGES - len(shown)))
 
+    def failed(self, error: Exception) -> None:
+        """The step under way goes on FCFS, since its plan could not be carried out."""
+        self._plan = None
+        self._fail(error)
+
     def finish(self, scheduled_tokens: int) -> None:
         """The step is over, with so many tokens scheduled."""
         if self._failed or self.disabled:
@@ -196,7 +201,7 @@ def _check(plan: Plan, view: EngineView) -> None:
     """Raise InvalidPlanError unless the plan can be carried out; what it admits is checked as it is taken."""
     if not isinstance(plan, Plan):
         raise InvalidPlanError(f"is a {type(plan).__name__}, not a Plan")
-    if not 1 <= plan.step_tokens <= view.limits.max_step_tokens:
+    if not _whole(plan.step_tokens) or not 1 <= plan.step_tokens <= view.limits.max_step_tokens:
         raise InvalidPlanError(f"step of {plan.step_tokens} tokens, not 1 to {view.limits.max_step_tokens}")
     if plan.yielding is not NOTHING:
         _check_yielding(plan.yielding, view)
@@ -210,5 +215,12 @@ def _check_yielding(yielding: Yielding, view: EngineView) -> None:
         raise InvalidPlanError("running order does not name each running request once")
     if not running.issuperset(yielding.hidden) or not running.issuperset(yielding.preempted):
         raise InvalidPlanError("hides or preempts a request that does not run")
-    if any(cap < 1 for cap in yielding.chunk_caps.values()):
-        raise InvalidPlanError("caps a chunk below 1 token")
+    if len(set(yielding.preempted)) != len(yielding.preempted):
+        raise InvalidPlanError("preempts a request twice")
+    if any(not _whole(cap) or cap < 1 for cap in yielding.chunk_caps.values()):
+        raise InvalidPlanError("caps a chunk at what is no number of tokens from 1 on")
+
+
+def _whole(tokens: object) -> bool:
+    """Whether it is a whole number, whatever a policy's annotations promise: vLLM would fail on another."""
+    return isinstance(tokens, int)

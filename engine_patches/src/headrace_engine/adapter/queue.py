@@ -43,10 +43,14 @@ class PlanQueue(RequestQueue):
         self._admitted = cast("Iterator[Request] | None", admitted)  # what waits are vLLM's requests
         self._untold = []
 
+    def show_all(self) -> None:
+        """Show everything for the rest of the step."""
+        self._admitted = self._head = None
+
     def end(self) -> None:
         """Show everything again, and tell who joined and left meanwhile."""
         untold, self._untold = self._untold or [], None
-        self._admitted = self._head = None
+        self.show_all()
         left: set[Request] = set()
         put_back: set[Request] = set()
         for tell, request in untold:

@@ -1,7 +1,8 @@
 """vLLM's schedulers with a policy: hooks around vLLM's own methods, none of which is replaced.
 
-What a hook does besides planning is telling; a failure there is logged once and telling ends, its heartbeat
-too, while the engine and its policy go on.
+No exception of ours leaves a hook, since it would end the engine: what is called besides vLLM's own method
+is `Contained`. A step that could not be planned is vLLM's own. If telling fails it ends, its heartbeat too,
+while the engine and its policy go on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from headrace_engine.adapter.contained import Contained
 from headrace_engine.adapter.forecast import Forecast, ran_to_its_end
 from headrace_engine.adapter.guard import Guard
 from headrace_engine.adapter.link import Link, Staged
@@ -33,9 +35,14 @@ class PolicyScheduler:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._take_part()
+
+    def _take_part(self) -> None:
+        """Set up what the hooks need; the scheduler itself is ready."""
         limits = limits_of(self)
         queue = PlanQueue(limits, self._joined, self._left)
         link = self.link
+        self._contained = Contained()
         self._pace = Pace(link.known_cost, always=link.listens)
         self._forecast = Forecast(self._pace, limits, link.predictor, link.stopwatch, link.most_output)
         view = SchedulerView(self, limits, queue, self._pace, self._forecast)
@@ -50,76 +57,84 @@ class PolicyScheduler:
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Plan, let vLLM schedule, tell."""
-        staged = self.link.staged
-        if staged is not self._in_force and staged is not None:
-            self._put_in_force(staged)
-        now = self.link.clock()
-        self._step.begin(now)
+        now = self._contained(self._begin, failed=0.0)
         tokens = 0
         try:
             output = super().schedule(*args, **kwargs)  # type: ignore[misc]
             tokens = output.total_num_scheduled_tokens
         finally:
-            self._step.end(tokens)
-        self._pace.planned(output, now)
+            self._contained(self._step.end, tokens)
+        self._contained(self._pace.planned, output, now)
         self._tell(Telemetry.scheduled, output)
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Let vLLM take in a step's tokens, then tell."""
         results = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
-        now = self.link.clock()
-        self._tell(Telemetry.delivered, self._pace.delivered(scheduler_output, now), results, now)
+        now = self._contained(self.link.clock, failed=0.0)
+        sample = self._contained(self._pace.delivered, scheduler_output, now)
+        self._tell(Telemetry.delivered, sample, results, now)
         return results
 
     def add_request(self, request: Any) -> None:
         """Let vLLM enqueue a request, then tell; of a streamed input only the first part is a request."""
         super().add_request(request)  # type: ignore[misc]
         if self.requests.get(request.request_id) is request:  # type: ignore[attr-defined]
-            self._foresee(Forecast.of, request)
+            self._contained(self._forecast.of, request)
             self._tell(Telemetry.arrived, request)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        if ran_to_its_end(request):
-            self._guard.finished(request, self._forecast.of(request).first)
-            self._foresee(Forecast.finished, request)
-        self._foresee(Forecast.left, request)
+        if self._contained(ran_to_its_end, request):
+            self._contained(self._learn, request)
+        self._contained(self._forecast.left, request)
         self._tell(Telemetry.left, request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Stop our thread too."""
-        self._forecast.close()
-        self.link.close()
+        self._contained(self._forecast.close)
+        self._contained(self.link.close)
         super().shutdown()  # type: ignore[misc]
+
+    def _begin(self) -> float:
+        """Put a new document in force and plan the step; gives the time."""
+        now = self.link.clock()
+        try:
+            staged = self.link.staged
+            if staged is not self._in_force and staged is not None:
+                self._put_in_force(staged)
+            self._step.begin(now)
+        except Exception as error:
+            self._guard.failed(error)
+        return now
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged
         self._guard.install(staged.make)
-        self._foresee(Forecast.install, staged.document)
+        self._contained(self._forecast.install, staged.document)
         self._tell(Telemetry.installed, staged.document)
         log.info("headrace: policy %s (%s) in force", staged.document.policy, staged.document.hash)
 
+    def _learn(self, request: Any) -> None:
+        self._guard.finished(request, self._forecast.of(request).first)
+        self._forecast.finished(request)
+
     def _joined(self, request: Any) -> None:
-        self._guard.add(request)
+        self._contained(self._guard.add, request)
 
     def _left(self, request: Any) -> None:
-        self._guard.discard(request)
-
-    def _foresee(self, event: Callable[..., object], *details: Any) -> None:
-        try:
-            event(self._forecast, *details)
-        except Exception:
-            log.exception("headrace: foreseeing a request failed; the engine goes on without")
+        self._contained(self._guard.discard, request)
 
     def _tell(self, event: Callable[..., None], *details: Any) -> None:
-        if self._telemetry is not None:
-            try:
-                event(self._telemetry, *details)
-            except Exception:
-                log.exception("headrace: telling the sidecar failed; the engine goes on without")
-                self._telemetry = None
-                self.link.mute()
+        telemetry = self._telemetry
+        if telemetry is not None and not self._contained(_told, event, telemetry, *details):
+            self._telemetry = None
+            self._contained(self.link.mute)
+
+
+def _told(event: Callable[..., None], *details: Any) -> bool:
+    event(*details)
+    return True
 
 
 def scheduler_class(stock: type, link: Link) -> type:
@@ -129,3 +144,15 @@ def scheduler_class(stock: type, link: Link) -> type:
     if stock is Scheduler:
         return type("HeadraceScheduler", (PolicyScheduler, Scheduler), {"link": link})
     raise TypeError(f"{stock.__name__} is not a scheduler that policies can run on")
+
+
+def with_policies(scheduler: Any, link: Link) -> Any:
+    """`scheduler`, which vLLM has made, as one with policies from `link`; what raises leaves it as it is.
+
+    Its state moves over, since it can be made only once: a second one would find the ports of its event
+    publisher and of its KV connector taken.
+    """
+    ours: Any = object.__new__(scheduler_class(type(scheduler), link))
+    vars(ours).update(vars(scheduler))
+    ours._take_part()
+    return ours

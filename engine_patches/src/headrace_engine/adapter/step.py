@@ -10,7 +10,7 @@ from vllm.v1.core.sched.interface import PauseState
 from headrace_engine.adapter.guard import Guard
 from headrace_engine.adapter.queue import PlanQueue
 from headrace_engine.adapter.view import SchedulerView
-from headrace_engine.policies.plan import NOTHING, Plan, Yielding
+from headrace_engine.policies.plan import NOTHING, Yielding
 
 
 class StepPlanner:
@@ -21,31 +21,43 @@ class StepPlanner:
         self._view = view
         self._queue = queue
         self._guard = guard
-        self._reordered = False  # the running requests are not in vLLM's own order
+        self._own: list[Any] | None = None  # the running requests in vLLM's order, if the step has another
 
     def begin(self, now: float) -> None:
         """Plan the step that vLLM is about to schedule."""
         self._view.now = now
         plan = self._guard.plan()
         self._queue.begin(self._guard.admitted())
-        self._scheduler.max_num_scheduled_tokens = plan.step_tokens
-        if plan.yielding is not NOTHING or self._reordered:
-            self._give_way(plan)
+        try:
+            self._scheduler.max_num_scheduled_tokens = plan.step_tokens
+            if plan.yielding is not NOTHING:
+                self._give_way(plan.yielding)
+        except Exception:
+            self._queue.show_all()
+            self._restore()
+            raise
 
     def end(self, scheduled_tokens: int) -> None:
         """Leave vLLM's scheduler as it would be without us, and close the step's books."""
-        self._scheduler.max_num_scheduled_tokens = self._view.limits.max_step_tokens
-        self._scheduler.__dict__.pop("_reserve_prefill_lookahead", None)
+        self._restore()
         self._queue.end()
         self._guard.finish(scheduled_tokens)
 
-    def _give_way(self, plan: Plan) -> None:
-        scheduler, yielding = self._scheduler, plan.yielding
+    def _restore(self) -> None:
+        """Take back what holds for one step. vLLM's order of `running` is that of starting."""
+        scheduler, own = self._scheduler, self._own
+        scheduler.max_num_scheduled_tokens = self._view.limits.max_step_tokens
+        scheduler.__dict__.pop("_reserve_prefill_lookahead", None)
+        self._own = None
+        if own is not None:
+            running, before = set(scheduler.running), set(own)
+            started = [request for request in scheduler.running if request not in before]
+            scheduler.running = [request for request in own if request in running] + started
+
+    def _give_way(self, yielding: Yielding) -> None:
+        scheduler = self._scheduler
         if yielding.running is not None:
-            scheduler.running = list(yielding.running)
-        elif self._reordered:
-            scheduler.running.sort(key=lambda request: request.arrival_time)
-        self._reordered = yielding.running is not None
+            self._own, scheduler.running = scheduler.running, list(yielding.running)
         for request in yielding.preempted if scheduler.pause_state == PauseState.UNPAUSED else ():
             self._preempt(request)  # in a pause nobody could start in its place
         for request in yielding.hidden:
@@ -61,10 +73,10 @@ class StepPlanner:
         scheduler = self._scheduler
         if not scheduler._request_blocks_can_be_freed(request):
             return  # a step in flight still writes them; vLLM would not choose it as a victim either
-        scheduler.running.remove(request)
         scheduler._preempt_request(
             request, time.monotonic(), drop_stale_output=scheduler.requires_kv_delivery
         )
+        scheduler.running.remove(request)  # last: if the other raises, the request still runs
         scheduler.prev_step_scheduled_req_ids.discard(request.request_id)
 
     def _cap_chunks(self, yielding: Yielding) -> None:
