@@ -132,7 +132,7 @@ def ablations() -> dict[str, Kind]:
         "/Batch": accelgen(MIXED, selection="MostUrgent"),
         "Algorithm 2": accelgen(MIXED, selection="NearestFit"),
         "without preemption": accelgen(MIXED, preemption="Never"),
-        "without skipping": accelgen(MIXED, skipping=False),
+        "with skipping": accelgen(MIXED, skipping=True),
         "nobody moved ahead": accelgen(MIXED, patience=0),
         "budget of the engine": lambda case: replace(whole(case), budget_mode="Engine"),
     }

@@ -40,6 +40,28 @@ def test_targets_that_say_nothing_or_too_much(slo):
     assert fine(Trial(True, PolicyDocument("AccelGen", {"preemption": "Always"}, slo=slo)).run(load(50)))
 
 
+@BASES
+@pytest.mark.parametrize("parameters", [{}, {"skipping": True}], ids=["default", "skipping"])
+def test_only_skipping_sends_tokens_of_running_requests_again(asynchronous, parameters, monkeypatch):
+    """vLLM's V1 model runner forgets who was not in a step, so the next step carries all of its tokens."""
+    document = PolicyDocument("AccelGen", parameters, slo=Slo(ttft_ms=200, tbt_ms=300))
+    trial = Trial(asynchronous, document, blocks=2048)
+    assert not trial.scheduler.use_v2_model_runner
+    schedule, again, hidden = trial.scheduler.schedule, [], []
+
+    def watched():
+        output = schedule()
+        cached = output.scheduled_cached_reqs
+        again.extend(set(cached.all_token_ids) - cached.resumed_req_ids)
+        hidden.append(trial.link.board.hidden)
+        return output
+
+    monkeypatch.setattr(trial.scheduler, "schedule", watched)
+    assert fine(trial.run(load(60)))
+    assert trial.engine.preemptions == 0
+    assert bool(again) == any(hidden) == bool(parameters)
+
+
 @pytest.mark.parametrize("mode", ["Engine", "Fixed"])
 def test_with_another_step_budget(mode):
     budget = StepBudget(mode, 64 if mode == "Fixed" else None)
