@@ -157,18 +157,29 @@ class Player:
         wanted = live["spec"]["replicas"] - len(pods)
         numbers = [next(self._numbers) for _ in range(wanted)]
         pods += [f"{name}-{number}" for number in numbers]
+        owners = await self._replica_set(live) if numbers else []
         for number in numbers:
-            await self._start(f"{name}-{number}", number, live["spec"]["template"], name)
+            await self._start(f"{name}-{number}", number, live["spec"]["template"], name, owners)
         if live.get("status", {}).get("observedGeneration") != generation:
             counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
             status = {"observedGeneration": generation, **dict.fromkeys(counts, len(pods))}
             await self._api.merge(APPS, "deployments", name, {"status": status}, "status")
 
-    async def _start(self, pod: str, number: int, template: Body, service: str) -> None:
+    async def _replica_set(self, live: Body) -> list[Body]:
+        """Make the Deployment's ReplicaSet; what its pods say of it."""
+        name = f"{live['metadata']['name']}-1"
+        spec = {"replicas": 0, **{key: live["spec"][key] for key in ("selector", "template")}}
+        labels = live["spec"]["template"]["metadata"]["labels"]
+        owners = [_owner("Deployment", live)]
+        body = {"metadata": {"name": name, "labels": labels, "ownerReferences": owners}, "spec": spec}
+        return [_owner("ReplicaSet", await self._api.create(APPS, "replicasets", body))]
+
+    async def _start(self, pod: str, number: int, template: Body, service: str, owners: list[Body]) -> None:
         if not self._policy:
             config = await self._api.get(CORE, "configmaps", f"{service}-policy")
             self._policy = json.loads(config["data"]["policy.json"])["hash"]
-        body = {"metadata": {**template["metadata"], "name": pod}, "spec": template["spec"]}
+        metadata = {**template["metadata"], "name": pod, "ownerReferences": owners}
+        body = {"metadata": metadata, "spec": template["spec"]}
         await self._api.create(CORE, "pods", body)
         address = f"127.{20 + number // 62_500}.{number // 250 % 250}.{number % 250 + 1}"
         await web.TCPSite(self._sidecars, address, SIDECAR_PORT).start()
@@ -261,6 +272,12 @@ def service(number: int) -> Body:
             "scheduling": {"policy": "FCFS"},
         },
     }
+
+
+def _owner(kind: str, made_for: Body) -> Body:
+    metadata = made_for["metadata"]
+    named = {"apiVersion": "apps/v1", "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
 
 
 def _ready(address: str) -> Body:

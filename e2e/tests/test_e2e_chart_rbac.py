@@ -12,6 +12,7 @@ OPERATOR = {
     "headrace.dev/llmservices/status": {"patch"},
     "headrace.dev/llmservices/finalizers": {"update"},
     "apps/deployments": WRITE,
+    "apps/replicasets": {"get"},
     "/services": WRITE,
     "/configmaps": WRITE,
     "networking.k8s.io/networkpolicies": WRITE,

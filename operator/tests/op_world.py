@@ -13,6 +13,7 @@ from headrace_operator.desired import desired
 from headrace_operator.observe import Report, observe
 
 RUNNING = {"running": {}}
+MAKER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-1", "uid": "maker", "controller": True}
 
 
 def body(name="chat", namespace="llm", created="2026-01-01T00:00:00Z", **spec):
@@ -44,9 +45,16 @@ def pod(name, ready=True, **status):
     conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": str(ready)}]
     volumes = [{"name": "model", "persistentVolumeClaim": {"claimName": "models"}}]
     token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    labels = {names.SERVICE_LABEL: "chat"}
     return {
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "llm", "uid": name, "labels": {names.SERVICE_LABEL: "chat"}},
+        "metadata": {
+            "name": name,
+            "namespace": "llm",
+            "uid": name,
+            "labels": labels,
+            "ownerReferences": [MAKER],
+        },
         "spec": {"volumes": volumes, "containers": [{"name": "engine", "env": [token]}]},
         "status": {"podIP": "10.0.0.1", "conditions": conditions, **status},
     }

@@ -49,7 +49,7 @@ class Follow:
     def __init__(self, client):
         self.changed = asyncio.Event()
         self.changes = []
-        self.engines = Engines(client, self._on_change)
+        self.engines = Engines(client.status, self._on_change)
 
     def _on_change(self, key):
         self.changes.append(key)

@@ -1,12 +1,13 @@
 """The operator's two HTTP ends: its own probes and metrics, and its questions to sidecars."""
 
+from dataclasses import replace
+
 import httpx
 import pytest
 from aiohttp import web
 
 from headrace_engine.contracts import AppliedPolicy, ContractError, EngineInfo, EngineStatus, dumps
-from headrace_operator import health
-from headrace_operator.engines import HttpStatusClient
+from headrace_operator import engines, health
 
 SIDECAR = "127.9.255.1"  # an address of its own, since the port is fixed
 STATUS = EngineStatus("0.1.0", ("FCFS",), 1, EngineInfo("Running"), AppliedPolicy("FCFS", "0" * 16))
@@ -24,24 +25,39 @@ async def test_probes_and_metrics(unused_tcp_port, good):
 
 
 async def ask(answer):
-    async def handler(_):
+    asked = []
+
+    async def handler(request):
+        asked.append(request.path)
         return answer
 
     app = web.Application()
-    app.router.add_get("/status", handler)
+    app.router.add_get("/{path:.*}", handler)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, SIDECAR, 9400).start()
-    client = HttpStatusClient()
     try:
-        return await client.status(SIDECAR)
+        return await engines.ask(SIDECAR)
     finally:
-        await client.close()
         await runner.cleanup()
+        assert asked == ["/status"]  # and nothing that the answer names
 
 
 async def test_a_sidecars_status():
     assert await ask(web.Response(text=dumps(STATUS))) == STATUS
+
+
+async def test_texts_of_a_status_are_short_and_printable():
+    loud = replace(
+        STATUS,
+        policies=("x" * 400,) * 100,
+        engine=EngineInfo("Stock", "line\nline\x1b[2J" + "y" * 400),
+        policy=AppliedPolicy(error="z" * 400),
+    )
+    told = await ask(web.Response(text=dumps(loud)[:-1] + "}"))
+    assert told.engine.reason.startswith("lineline[2Jyyy")
+    assert max(map(len, (told.engine.reason, told.policy.error, *told.policies))) == 300
+    assert len(told.policies) == 64
 
 
 async def test_what_is_no_status():
@@ -51,8 +67,16 @@ async def test_what_is_no_status():
         await ask(web.Response(status=503))
 
 
+async def test_a_redirect_is_not_followed():
+    with pytest.raises(OSError, match="its answer has status 302"):
+        await ask(web.Response(status=302, headers={"location": f"http://{SIDECAR}:9400/secret"}))
+
+
 async def test_nobody_there():
-    client = HttpStatusClient()
-    with pytest.raises(OSError, match=SIDECAR):
-        await client.status(SIDECAR)
-    await client.close()
+    with pytest.raises(OSError, match="Connection refused"):
+        await engines.ask(SIDECAR)
+
+
+@pytest.mark.parametrize("error", [ContractError("EngineStatus: secret"), TimeoutError("secret")])
+async def test_a_condition_quotes_nothing_of_an_answer(error):
+    assert "secret" not in engines._words(error)

@@ -1,9 +1,9 @@
 """The load of an engine with vLLM's own scheduler, read from metrics as vLLM writes them."""
 
 import asyncio
+import contextlib
 import time
 
-import aiohttp
 import pytest
 from aiohttp import web
 from hypothesis import given
@@ -52,7 +52,21 @@ def test_the_load_is_read_and_estimated():
     assert load.rates == Rates(3000.0, 0.02, 100.0, 40.0)
 
 
-@pytest.mark.parametrize("page", ["", "not metrics", "vllm:num_requests_running NaN", "vllm:x{} +Inf"])
+HOSTILE = [
+    "",
+    "not metrics",
+    "vllm:num_requests_running NaN",
+    "vllm:x{} +Inf",
+    "vllm:num_requests_running 1e308\nvllm:num_requests_running 1e308",
+    "vllm:num_requests_running -1",
+    'vllm:cache_config_info{num_gpu_blocks="' + "9" * 5000 + '"} 1',
+    "vllm:request_prompt_tokens_sum 1e308\nvllm:request_prompt_tokens_count 5e-324",
+]
+
+
+@pytest.mark.parametrize(
+    "page", ["", "not metrics", "vllm:num_requests_running NaN", "vllm:x{} +Inf", *HOSTILE]
+)
 def test_what_the_page_lacks_is_nothing(page):
     load = stock_load(page, now=5.0)
     assert (load.record.running, load.record.total_kv_blocks, load.rates) == (0, 0, Rates())
@@ -151,5 +165,30 @@ async def test_a_server_that_is_not_there_is_not_healthy(tmp_path, ask):
     monitor = Monitor(stats_paths(tmp_path), lambda _: None)
     monitor.answering = True
     await ask(monitor, "http://127.0.0.1:9", lambda: not monitor.answering)
-    async with aiohttp.ClientSession() as session:
-        assert await probe._ask(session, "http://127.0.0.1:9/health") is None
+    assert await probe.ask("http://127.0.0.1:9", "/health") is None
+
+
+async def test_a_server_that_floods_or_sends_elsewhere_is_not_listened_to(vllm):
+    async def elsewhere(_):
+        raise web.HTTPFound(f"{vllm}/health")
+
+    async def flood(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"vllm:num_requests_running 1\n" * 4096)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/health", elsewhere)
+    app.router.add_get("/metrics", flood)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    assert await probe.ask(vllm, "/health") == ""
+    assert await probe.ask(url, "/health") is None
+    assert await probe.ask(url, "/metrics", probe.MOST_METRICS_BYTES) is None
+    await runner.cleanup()

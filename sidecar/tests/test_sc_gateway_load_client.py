@@ -2,19 +2,26 @@
 
 import asyncio
 import json
+import time
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
+from typing import get_type_hints
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from sc_gateway_reports import IDLE
 from sc_gateway_rig import Engine, free_ports, until
 
-from headrace_engine.contracts import ContractError, GatewayConfig, encode
+from headrace_engine.contracts import ContractError, GatewayConfig, LoadReport, encode
 from headrace_sidecar.gateway import load_client
+from headrace_sidecar.gateway.balancers import BALANCERS
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
+from headrace_sidecar.gateway.fleet import Fleet, OverloadedError
 from headrace_sidecar.gateway.load_stream import Sockets, StreamError, read
+from headrace_sidecar.gateway.tokens import Prompt
 
 KEY = ServiceKey("llm", "chat")
 
@@ -34,6 +41,50 @@ def test_plain_and_unusual_lines_give_the_same_report():
 def test_bad_lines_are_refused(bad):
     with pytest.raises((ContractError, ValueError)):
         load_client.parse(bad)
+
+
+IMPOSSIBLE = [
+    line(running=-1),
+    line(arrivals=2**63),
+    line(totalKvBlocks=10**16),
+    line(prefillTokensPerSecond=-1.0),
+    line(prefillTokensPerSecond=1e308),
+    line(stepSeconds=5e-324),
+    line(meanOutputTokens=1e-300),
+    line(time=-1.0),
+    line(boot="x" * 65),
+    line(stepSeconds=0.5).replace(b"0.5", b"NaN"),
+    line(stepSeconds=0.5).replace(b"0.5", b"1e999"),
+    line(running=5).replace(b": 5", b": " + b"9" * 5000),
+    line(newKey=1, waiting=-1),
+    b'{"boot":' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+]
+
+
+@pytest.mark.parametrize("bad", IMPOSSIBLE)
+def test_what_no_engine_can_be_is_not_believed(bad):
+    with pytest.raises((ContractError, ValueError)):
+        load_client.parse(bad)
+
+
+PROMPT = Prompt(requests=2, text_bytes=999, counted_tokens=7, text=b"x" * 999)
+COUNT = st.sampled_from([0, 1, 16, 10**15])
+RATE = st.sampled_from([0.0, load_client.LEAST, 1.0, load_client.MOST])
+KINDS = {int: COUNT, float: RATE, bool: st.booleans(), str: st.sampled_from(["a", "b"])}
+REPORT = st.builds(LoadReport, **{name: KINDS[kind] for name, kind in get_type_hints(LoadReport).items()})
+
+
+@given(st.lists(REPORT.map(lambda report: replace(report, schema=1)), min_size=1, max_size=6))
+def test_whatever_engines_report_each_request_is_sent_somewhere_or_refused(reports):
+    for balancer in BALANCERS:
+        config = GatewayConfig("llm", "chat", (), "chat", balancer=balancer, max_queue_seconds=5.0)
+        fleet = Fleet.of(config, Random(1))
+        fleet.set_addresses(["a", "b"])
+        for now, report in enumerate(reports):
+            told = load_client.parse(json.dumps(encode(report)).encode())
+            fleet.observe("ab"[now % 2], told, now / 10)
+            with suppress(OverloadedError):
+                assert fleet.choose(PROMPT, now / 10).address in {"a", "b"}
 
 
 def catalog(*engines):
@@ -164,6 +215,67 @@ async def test_what_comes_with_the_end_still_counts(end, why):
     told, lines = await answered(HEAD + chunk(b"one\n") + end)
     assert why in told
     assert lines == [b"one"]
+
+
+FLOODS = {
+    "empty lines": b"\n" * 60_000,
+    "lines": (line(running=3) + b"\n") * 100,
+    "a byte in each chunk": b"1\r\nx\r\n" * 10_000,
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_a_flood_is_given_up_and_takes_no_time_from_others(kind):
+    data = FLOODS[kind] if kind == "a byte in each chunk" else chunk(FLOODS[kind])
+    began = time.process_time()
+    why, lines = await answered(HEAD, *[data] * 400)
+    if kind != "a byte in each chunk":
+        assert why == "more than 65536 bytes a second"
+        assert len(lines) < 100
+    else:
+        assert why.startswith(("more than", "a line of more than"))
+    assert time.process_time() - began < 2.0  # of it all, the server's part included
+
+
+async def test_what_an_engine_sends_is_no_flood():
+    lines = (line(running=n) + b"\n" for n in range(400))  # twenty seconds of them, at once
+    why, seen = await answered(HEAD, *map(chunk, lines), b"0\r\n\r\n")
+    assert why == "the answer ended"
+    assert json.loads(seen[-1])["running"] == 399
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed(status):
+    elsewhere = (
+        b"HTTP/1.1 %d Elsewhere\r\nlocation: http://127.0.9.4:1/\r\ncontent-length: 0\r\n\r\n" % status
+    )
+    why, lines = await answered(elsewhere)
+    assert (why, lines) == (f"the answer has status {status}", [])
+
+
+async def test_a_stream_that_breaks_at_once_is_opened_less_and_less_often(monkeypatch):
+    pauses, enough = [], asyncio.Event()
+
+    async def broken(*_):
+        raise StreamError("more than 65536 bytes a second")
+
+    class Even(Random):
+        def uniform(self, low, high):
+            return high
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) > 6:
+            enough.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(load_client, "read", broken)
+    monkeypatch.setattr(load_client.asyncio, "sleep", sleep)
+    async with load_client.client(lambda *_: None, Even(1)) as follower:
+        config = GatewayConfig("llm", "chat", (), "chat", sidecar_port=1)
+        follower.set_catalog(Catalog.of([Service(config, ("127.0.9.3",))]))
+        await enough.wait()
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
 async def test_a_silent_stream_is_given_up():

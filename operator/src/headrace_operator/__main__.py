@@ -20,7 +20,7 @@ from headrace_operator import handlers, health
 from headrace_operator.api import Key
 from headrace_operator.cache import Cache
 from headrace_operator.cluster import ApiCluster, connect
-from headrace_operator.engines import Engines, HttpStatusClient
+from headrace_operator.engines import Engines, ask
 from headrace_operator.errors import ApiError
 from headrace_operator.lease import Lease, lead
 from headrace_operator.names import FIELD_MANAGER
@@ -48,9 +48,7 @@ async def operate(settings: Settings) -> None:
     lease = Lease(settings.system_namespace, settings.lease, identity, time.monotonic)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connect(lease.seconds_left))
-        client = HttpStatusClient()
-        stack.push_async_callback(client.close)
-        engines = Engines(client, on_change=queue.add)
+        engines = Engines(ask, on_change=queue.add)
         stack.push_async_callback(engines.stop)
         reconciler = Reconciler(settings, cache, cluster, engines, Recorder(cluster), time.monotonic)
         workers = Workers(

@@ -178,6 +178,8 @@ def _compact(body: Body) -> Body:
             {key: c[key] for key in ("name", "env") if key in c} for c in spec.get("containers", ())
         ]
         kept["spec"] = {"volumes": spec.get("volumes", []), "containers": containers}
+        if spec.get("hostNetwork"):
+            kept["spec"]["hostNetwork"] = True
     return dict(_interned(kept))
 
 

@@ -9,13 +9,12 @@ reports; they never wait for a sidecar.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Protocol
-
-import aiohttp
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from headrace_engine.contracts import ContractError, EngineStatus, loads
+from headrace_engine.contracts.fetch import fetch
 from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.observe import Pod, Report
@@ -25,42 +24,36 @@ _FAST_FOR = 10.0
 _SLOW = 1.0  # while still unconfirmed after that: less than a readiness probe takes to succeed
 _SETTLED = 30.0
 _FAILURES_BEFORE_UNREACHABLE = 3
+_PATIENCE = 1.0  # for one answer
+_MOST_CHARACTERS = 300  # of a text
+_MOST_ITEMS = 64
 
 
-class StatusClient(Protocol):
-    """Asks a sidecar."""
-
-    async def status(self, ip: str) -> EngineStatus:
-        """The status; raises OSError or ContractError."""
+Ask = Callable[[str], Awaitable[EngineStatus]]  # raises OSError or ContractError
 
 
-class HttpStatusClient:
-    """Asks over HTTP, port 9400 of the pod's address. Made within the event loop.
+async def ask(ip: str) -> EngineStatus:
+    """The status that the sidecar in the pod at this address gives; raises OSError or ContractError.
 
-    A connection is kept for as long as a pod is asked often. Pods are many and slow ones must delay no
-    other: there is no limit on connections, and aiohttp finds one without a look at all the rest.
+    A connection for each question: what a pod sends unasked between two would pile up here.
     """
+    body = await fetch(ip, names.SIDECAR_PORT, "/status", seconds=_PATIENCE)
+    told: EngineStatus = _shortened(loads(EngineStatus, body))
+    return told
 
-    def __init__(self) -> None:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2 * _SLOW)
-        self._http = aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(total=1.0), raise_for_status=True
-        )
 
-    async def status(self, ip: str) -> EngineStatus:
-        """The status; raises OSError or ContractError."""
-        host = f"[{ip}]" if ":" in ip else ip
-        url = f"http://{host}:{names.SIDECAR_PORT}/status"
-        try:
-            async with self._http.get(url) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise OSError(f"{url}: {error!r}") from error
-        return loads(EngineStatus, body)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.close()
+def _shortened(document: Any) -> Any:
+    """The same with texts of a length for people, printable, and lists as short: it is kept, and shown."""
+    if isinstance(document, str):
+        text = document if document.isprintable() else "".join(c for c in document if c.isprintable())
+        return text[:_MOST_CHARACTERS]
+    if isinstance(document, tuple):
+        return tuple(map(_shortened, document[:_MOST_ITEMS]))
+    if not hasattr(document, "__dataclass_fields__"):
+        return document
+    return replace(
+        document, **{each.name: _shortened(getattr(document, each.name)) for each in fields(document)}
+    )
 
 
 @dataclass(slots=True)
@@ -79,8 +72,8 @@ class _Follower:
 class Engines:
     """The reports of all engines. For one event loop."""
 
-    def __init__(self, client: StatusClient, on_change: Callable[[Key], None]) -> None:
-        self._client = client
+    def __init__(self, ask: Ask, on_change: Callable[[Key], None]) -> None:
+        self._ask_sidecar = ask
         self._on_change = on_change
         self._followers: dict[Key, dict[str, _Follower]] = {}
 
@@ -133,14 +126,23 @@ class Engines:
     async def _ask(self, follower: _Follower) -> Report:
         """The new report; a few failures in a row keep the last one, since sidecars restart."""
         try:
-            status = await self._client.status(follower.ip)
+            status = await self._ask_sidecar(follower.ip)
         except (OSError, ContractError) as error:
             follower.failures += 1
             if follower.failures < _FAILURES_BEFORE_UNREACHABLE:
                 return follower.report
-            return Report(error=f"its sidecar cannot be asked: {error}")
+            return Report(error=f"its sidecar cannot be asked: {_words(error)}")
         follower.failures = 0
         return Report(status)
+
+
+def _words(error: Exception) -> str:
+    """What a condition may say of it: nothing that the other end wrote."""
+    if isinstance(error, ContractError):
+        return "its answer is not a status of this release's form"
+    if isinstance(error, TimeoutError):
+        return "its answer was not complete in time"
+    return str(error)
 
 
 def _steady(report: Report) -> Report:

@@ -31,6 +31,7 @@ class Resource:
 SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
 POD = Resource("Pod", "", "v1", "pods")
 CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
+REPLICA_SET = Resource("ReplicaSet", "apps", "v1", "replicasets")
 EVENT = Resource("Event", "events.k8s.io", "v1", "events")
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 OWNED = (
@@ -42,7 +43,7 @@ OWNED = (
     Resource("Deployment", "apps", "v1", "deployments"),
 )
 WATCHED = (SERVICE, *OWNED, POD)
-_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, EVENT, LEASE, *OWNED)}
+_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, REPLICA_SET, EVENT, LEASE, *OWNED)}
 
 
 def resource(kind: str) -> Resource:

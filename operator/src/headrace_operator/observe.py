@@ -120,7 +120,7 @@ def _pod(raw: Raw) -> Pod:
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
-        ip=status.get("podIP", ""),
+        ip="" if raw.get("spec", {}).get("hostNetwork") else status.get("podIP", ""),  # that is its node's
         ready=ready,
         nudge=annotations.get(names.POLICY_NUDGE, ""),
         problem=None if ready else _problem(raw),

@@ -25,6 +25,7 @@ from headrace_operator.engines import Engines
 from headrace_operator.errors import RefusedError, SpecInvalidError, TransientError
 from headrace_operator.events import transitions
 from headrace_operator.observe import Observed, observe
+from headrace_operator.ownership import Ownership
 from headrace_operator.pace import Pace
 from headrace_operator.plan import Apply, Nudge, next_nudge, plan
 from headrace_operator.recorder import Recorder
@@ -49,6 +50,10 @@ class Reconciler:
     _nudged: dict[Key, dict[str, float]] = field(default_factory=dict)  # pod uid → when, by `clock`
     _claimants: Claimants = field(default_factory=Claimants)
     _pace: Pace = field(default_factory=Pace)
+    _ownership: Ownership = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ownership = Ownership(self.cluster)
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass. Returns the seconds until the next, None: when something changes. Raises what failed."""
@@ -60,7 +65,9 @@ class Reconciler:
         failure: Exception | None = None
         again: float | None = None
         acted = False
+        look: float | None = None
         try:
+            look = await self._learn_pods(body)
             service = parse(body)
             again = await self._act(service)
             acted = not service.paused
@@ -76,7 +83,14 @@ class Reconciler:
         held_back = await self._report(body, refused, failure, acted=acted)
         if failure:
             raise failure
-        return _earlier(again, held_back)
+        return _earlier(again, held_back, look)
+
+    async def _learn_pods(self, body: dict[str, Any]) -> float | None:
+        """Find out which of the pods that bear the service's label are its own; seconds until a next look."""
+        key = key_of(body)
+        live = observe(self.cache.owned(key), (), {}).deployment(key.name)
+        own = live if live is not None and owner(live) == body["metadata"]["uid"] else None
+        return await self._ownership.learn(key, own, self.cache.pods(key), self.clock())
 
     async def _act(self, service: LLMService) -> float | None:
         """Make the owned objects as the spec asks; seconds until a pod is to be nudged or an object healed.
@@ -168,7 +182,8 @@ class Reconciler:
         return None
 
     def _observe(self, key: Key) -> Observed:
-        return observe(self.cache.owned(key), self.cache.pods(key), self.engines.reports(key))
+        pods = self._ownership.own(key, self.cache.pods(key))
+        return observe(self.cache.owned(key), pods, self.engines.reports(key))
 
     def _lost(self, model: str, service: LLMService) -> bool:
         """Whether a name is another's, who may have asked for it since the service asks for another."""
@@ -189,6 +204,7 @@ class Reconciler:
         self.engines.follow(key, (), "")
         self._nudged.pop(key, None)
         self._claimants.forget(key)
+        self._ownership.forget(key)
         self._pace.forget(key)
         metrics.forget(key)
 

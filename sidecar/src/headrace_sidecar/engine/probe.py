@@ -9,33 +9,34 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import NoReturn
+from urllib.parse import urlsplit
 
-import aiohttp
-
+from headrace_engine.contracts.fetch import MOST_BYTES, fetch
 from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.engine.stock import stock_load
 
 INTERVAL = 1.0
-PATIENCE = aiohttp.ClientTimeout(total=2.0)
+PATIENCE = 2.0  # seconds
+MOST_METRICS_BYTES = 2 << 20  # twenty times vLLM's own page
 SILENT_STATES = ("Starting", "Gone", "Stock")
 
 
 async def keep_asking(monitor: Monitor, engine_url: str) -> NoReturn:
     """Keep `monitor.answering` true while the engine's server answers, and `monitor.stock` its load."""
-    async with aiohttp.ClientSession(timeout=PATIENCE) as session:
-        while True:
-            silent = monitor.engine.state in SILENT_STATES
-            monitor.answering = silent and await _ask(session, f"{engine_url}/health") is not None
-            stock = monitor.answering and monitor.engine.state == "Stock"
-            page = await _ask(session, f"{engine_url}/metrics") if stock else None
-            monitor.stock = None if page is None else stock_load(page, time.time())
-            await asyncio.sleep(INTERVAL)
+    while True:
+        silent = monitor.engine.state in SILENT_STATES
+        monitor.answering = silent and await ask(engine_url, "/health") is not None
+        stock = monitor.answering and monitor.engine.state == "Stock"
+        page = await ask(engine_url, "/metrics", MOST_METRICS_BYTES) if stock else None
+        monitor.stock = None if page is None else stock_load(page, time.time())
+        await asyncio.sleep(INTERVAL)
 
 
-async def _ask(session: aiohttp.ClientSession, url: str) -> str | None:
-    """What is there; None if nothing answers, or not with 200."""
+async def ask(engine_url: str, path: str, most: int = MOST_BYTES) -> str | None:
+    """What is there; None if nothing answers, not with 200, or with more than `most` bytes."""
+    engine = urlsplit(engine_url)
     try:
-        async with session.get(url) as response:
-            return await response.text() if response.status == 200 else None
-    except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
+        answer = await fetch(engine.hostname or "", engine.port or 80, path, most=most, seconds=PATIENCE)
+    except OSError:
         return None
+    return answer.decode(errors="replace")

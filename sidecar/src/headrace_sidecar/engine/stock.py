@@ -15,7 +15,8 @@ from headrace_engine.control.records import BoardRecord
 from headrace_sidecar.engine.estimates import Rates
 
 SAMPLE = re.compile(r"^vllm:(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
-CACHE_LABEL = re.compile(r'(?:^|,)(num_gpu_blocks|block_size)="(\d+)"')
+MOST = 1e15  # of anything that is counted
+CACHE_LABEL = re.compile(r'(?:^|,)(num_gpu_blocks|block_size)="(\d{1,15})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ def _mean(total: float, count: float) -> float:
 
 
 def _number(text: str) -> float:
-    """A sample's value; 0 for one that is no finite number."""
+    """A sample's value; 0 for one that no count or sum of an engine can be."""
     try:
         value = float(text)
     except ValueError:
         return 0.0
-    return value if abs(value) < float("inf") else 0.0
+    return value if 0.0 <= value < MOST else 0.0

@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import aiohttp
-
-from headrace_sidecar.gateway.catalog import Catalog, ServiceKey, authority
+from headrace_engine.contracts.fetch import FetchError, fetch
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 
 HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too
 ASK_EVERY = 1.0  # seconds
@@ -79,18 +78,18 @@ class LastEngines:
 
 async def keep(source: Source, publish: Publish) -> None:
     """Run the source, with the last engines kept."""
-    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
-
-        async def answers(address: str, port: int) -> bool:
-            try:
-                async with session.get(f"http://{authority(address, port)}{HEALTH_PATH}") as response:
-                    return response.status == 200
-            except aiohttp.ClientError:
-                return False
-            except TimeoutError:  # it took the connection: busy, not dead
-                return True
-
+    async with asyncio.TaskGroup() as group:
         last = LastEngines(publish, answers)
         group.create_task(last.check())
         await source(last.take)
+
+
+async def answers(address: str, port: int) -> bool:
+    """Whether an engine there says that it is healthy, or takes a connection and is too busy to say."""
+    try:
+        await fetch(address, port, HEALTH_PATH, seconds=ANSWER_SECONDS, connect_seconds=CONNECT_SECONDS)
+    except FetchError:
+        return False
+    except TimeoutError:
+        return True
+    return True

@@ -2,7 +2,8 @@
 
 One long-lived `GET /load/stream` per engine, one JSON line per change. Of lines that come at once the last
 says it all, since counts are cumulative. A stream that breaks or falls silent is opened anew after a growing,
-jittered pause; meanwhile the engine's report ages, and the fleet looks elsewhere.
+jittered pause; meanwhile the engine's report ages, and the fleet looks elsewhere. An engine that reports what
+no engine can be is not believed at all.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from random import Random
 from typing import NamedTuple, get_type_hints
 
@@ -26,6 +27,10 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1  # seconds
 LONGEST_PAUSE = 2.0
+LASTING_SECONDS = 10.0  # a stream that ends sooner was none, and the next is waited for longer
+MOST = 1e15  # of anything that a report counts
+LEAST = 1e-9  # of a rate or a mean that is not 0
+MOST_CHARACTERS = 64  # of a boot's name
 
 Observe = Callable[[ServiceKey, str, LoadReport], None]
 
@@ -64,13 +69,13 @@ class LoadClient:
 
     async def _follow(self, target: Target) -> None:
         pause = FIRST_PAUSE
+        clock = asyncio.get_running_loop().time
 
         def on_line(line: bytes) -> None:
-            nonlocal pause
             self._observe(target.key, target.address, parse(line))
-            pause = FIRST_PAUSE
 
         while True:
+            began = clock()
             try:
                 await read(
                     target.address, target.port, on_line, metrics.REPORTS.inc, STALE_SECONDS, self._sockets
@@ -79,6 +84,8 @@ class LoadClient:
                 why = str(error) or type(error).__name__
                 log.info("load stream of %s at %s: %s", target.key, target.address, why)
             metrics.LOAD_RECONNECTS.inc()
+            if clock() - began >= LASTING_SECONDS:
+                pause = FIRST_PAUSE
             await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -101,7 +108,7 @@ def targets(catalog: Catalog) -> Iterator[Target]:
 
 
 def parse(line: bytes) -> LoadReport:
-    """A line of the stream; raises ContractError, or ValueError if it is not JSON.
+    """A line of the stream; raises ContractError, or ValueError if it is not JSON or no engine's numbers.
 
     A line with just our fields, types and version skips the general decoder, which takes ten times as long:
     there are thousands of lines a second.
@@ -110,12 +117,24 @@ def parse(line: bytes) -> LoadReport:
     try:
         values = _values(data)
     except (KeyError, TypeError):
-        return decode(LoadReport, data)
+        return possible(decode(LoadReport, data))
     if tuple(map(type, values)) == _TYPES and data["schema"] == _SCHEMA:
-        return LoadReport(*values)
-    return decode(LoadReport, data)
+        return possible(LoadReport(*values))
+    return possible(decode(LoadReport, data))
+
+
+def possible(report: LoadReport) -> LoadReport:
+    """The report, if its numbers could be an engine's: sums and quotients of them are finite then."""
+    numbers = _numbers(report)
+    if not (min(numbers) >= 0 and max(numbers) <= MOST and len(report.boot) <= MOST_CHARACTERS):
+        raise ValueError("a number below 0 or beyond reason")
+    if any(0.0 < rate < LEAST for rate in _rates(report)):
+        raise ValueError("a rate so small that it is none")
+    return report
 
 
 _TYPES = tuple(get_type_hints(LoadReport).values())
 _values = itemgetter(*encode(LoadReport(*(kind() for kind in _TYPES))))
+_numbers = attrgetter(*(each.name for each in fields(LoadReport) if each.name not in {"boot", "serving"}))
+_rates = attrgetter("prefill_tokens_per_second", "step_seconds", "mean_prompt_tokens", "mean_output_tokens")
 _SCHEMA = next(field.default for field in fields(LoadReport) if field.name == "schema")

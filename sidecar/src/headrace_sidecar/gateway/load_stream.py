@@ -4,6 +4,9 @@
 
 Thousands of lines come in a second. To wake the event loop takes several times as long as a line, so the
 streams' sockets are none of its own: they are looked at together, every few milliseconds.
+
+A pod may send anything, and as much as it likes: a stream that brings more than an engine has to say is given
+up, before reading it takes time from the others.
 """
 
 import asyncio
@@ -19,6 +22,8 @@ from headrace_sidecar.gateway.catalog import authority
 
 TICK = 0.005  # seconds; a step of an engine takes longer
 MAX_LINE_BYTES = 64 << 10  # of the response's head, too
+MAX_BYTES_A_SECOND = 64 << 10  # over a few seconds; a sidecar's twenty lines take 10 KB
+_SAVED_SECONDS = 4.0  # of that rate, for what has piled up
 _READ_BYTES = 64 << 10  # at once
 _PATH = "/load/stream"
 
@@ -108,7 +113,8 @@ class _Stream:
         self._parser = HttpResponseParser(self)
         self._head_bytes = 0
         self._in_body = False
-        self._rest = b""  # of the body, since the last whole line
+        self._rest = bytearray()  # of the body, since the last whole line
+        self._allowance = _SAVED_SECONDS * MAX_BYTES_A_SECOND  # bytes, at `heard`
 
     def read(self) -> None:
         """Take in what has come."""
@@ -124,12 +130,20 @@ class _Stream:
     def _take(self, data: bytes) -> None:
         if not data:
             raise StreamError("the connection ended")
-        self.heard = self._loop.time()
+        self._spend(len(data))
         self._parser.feed_data(data)
         if self._in_body:
             self._take_lines()
         else:
             self._check_head(len(data))
+
+    def _spend(self, received: int) -> None:
+        now = self._loop.time()
+        saved = self._allowance + (now - self.heard) * MAX_BYTES_A_SECOND
+        self._allowance = min(saved, _SAVED_SECONDS * MAX_BYTES_A_SECOND) - received
+        self.heard = now
+        if self._allowance < 0.0:
+            raise StreamError(f"more than {MAX_BYTES_A_SECOND} bytes a second")
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
@@ -152,10 +166,15 @@ class _Stream:
             raise StreamError(f"a head of more than {MAX_LINE_BYTES} bytes")
 
     def _take_lines(self) -> None:
-        *lines, self._rest = self._rest.split(b"\n")
-        if lines:
-            self._count(len(lines))
-            self._on_line(lines[-1])
+        whole = self._rest.rfind(b"\n")
+        if whole >= 0:
+            begin = self._rest.rfind(b"\n", 0, whole) + 1
+            last = bytes(self._rest[begin:whole])
+            self._count(self._rest.count(b"\n"))
+            del self._rest[: whole + 1]
+            if len(last) > MAX_LINE_BYTES:
+                raise StreamError(f"a line of more than {MAX_LINE_BYTES} bytes")
+            self._on_line(last)
         if len(self._rest) > MAX_LINE_BYTES:
             raise StreamError(f"a line of more than {MAX_LINE_BYTES} bytes")
 
