@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from e2e.cluster import places
-from headrace_operator.api import Reason
+from headrace_operator.api import PodReason, Reason
 
 DOCS = places.REPOSITORY / "docs"
 
@@ -29,7 +29,7 @@ def test_every_reason_has_its_advice():
     text = (places.REPOSITORY / "docs/troubleshooting.md").read_text()
     rows = re.findall(r"^\| (`[A-Z].*?) \|", text, re.MULTILINE)
     advised = set(re.findall(r"`(\w+)`", " ".join(rows)))
-    assert advised == {reason.value for reason in Reason}
+    assert advised == {reason.value for reason in (*PodReason, *Reason)}
 
 
 def test_links_between_the_pages_lead_somewhere():

@@ -79,7 +79,13 @@ DOCUMENTS = {
         policies=("FCFS", "LARRY"),
         policy_schema=1,
         engine=EngineInfo(
-            state="Running", reason="", vllm_version="0.32.0", boot="00c0ffee00c0ffee", max_model_len=8192
+            state="Starting",
+            reason="the engine's scheduler has not reported yet",
+            vllm_version="0.32.0",
+            boot="00c0ffee00c0ffee",
+            max_model_len=8192,
+            phase="Compiling",
+            phase_since=1_795_000_000.25,
         ),
         policy=AppliedPolicy(
             name="LARRY",

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -120,3 +121,23 @@ def test_another_version_runs_stock(registered, tmp_path, monkeypatch):
     assert config.get_scheduler_cls().__module__.startswith("vllm.")
     assert boot(tmp_path).mode == "Stock"
     assert "vLLM 0.99.0 is not supported" in boot(tmp_path).reason
+
+
+def test_the_log_lines_that_tell_of_start_and_end_are_vllms_own():
+    import vllm
+
+    from headrace_engine.adapter import last_words, phases
+
+    folder = Path(vllm.__file__).parent / "v1"
+    code = "".join(file.read_text() for file in folder.rglob("*.py"))
+    for text in (*last_words.FATAL, *(beginning for beginning, _ in phases.BEGINNINGS)):
+        assert f'"{text}' in code, text
+
+
+def test_the_hub_is_asked_through_the_client_whose_downloads_are_told():
+    import huggingface_hub
+    import vllm
+
+    assert callable(huggingface_hub.HfApi.snapshot_download)
+    loader = Path(vllm.__file__).parent / "model_executor" / "model_loader" / "weight_utils.py"
+    assert "snapshot_download(" in loader.read_text()

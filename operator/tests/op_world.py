@@ -60,9 +60,9 @@ def pod(name, ready=True, **status):
     }
 
 
-def report(hash_, state="Idle", reason="", **policy):
-    info = EngineInfo(state, reason, vllm_version="0.32.0")
-    return Report(EngineStatus("0.1.0", ("FCFS", "LARRY"), 1, info, AppliedPolicy("FCFS", hash_, **policy)))
+def report(hash_, state="Idle", reason="", *, phase="", phase_since=0.0, name="FCFS", **policy):
+    info = EngineInfo(state, reason, vllm_version="0.32.0", phase=phase, phase_since=phase_since)
+    return Report(EngineStatus("0.1.0", ("FCFS", "LARRY"), 1, info, AppliedPolicy(name, hash_, **policy)))
 
 
 def hash_of(raw):

@@ -92,7 +92,8 @@ def test_each_policy_has_its_settings():
 
 def test_columns_scale_and_status():
     names = [column["name"] for column in VERSION["additionalPrinterColumns"]]
-    assert names == ["Ready", "Reason", "Serving", "Policy", "Applied", "Degraded", "Model", "URL", "Age"]
+    told = ["Accepted", "Ready", "Reason", "Desired", "Serving", "Policy", "Applied", "Degraded"]
+    assert names == [*told, "Model", "URL", "Age"]
     assert VERSION["subresources"]["scale"]["labelSelectorPath"] == ".status.selector"
     assert crd.definition()["spec"]["names"]["shortNames"] == ["llms"]
 

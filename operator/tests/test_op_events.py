@@ -6,12 +6,12 @@ from headrace_operator.api import Key
 from headrace_operator.errors import ApiError, RefusedError
 from headrace_operator.events import Happening, transitions
 from headrace_operator.recorder import Recorder
-from headrace_operator.status import Subject, status
+from headrace_operator.status import CarriedOut, Subject, status
 
 
 def told(seen, refused=None):
     return status(
-        Subject(Key("llm", "chat"), 1, False, True, {}),
+        Subject(Key("llm", "chat"), 1, 2, False, CarriedOut.ALL, {}),
         seen,
         refused,
         "",

@@ -3,7 +3,7 @@
 from prometheus_client import REGISTRY
 
 from headrace_operator import metrics
-from headrace_operator.api import Condition, Key, Reason, ServiceStatus, StatusCondition
+from headrace_operator.api import Condition, Key, PodReason, Reason, ServiceStatus, StatusCondition
 
 KEY = Key("llm", "told")
 
@@ -27,7 +27,7 @@ def told():
 
 
 def test_a_condition_is_told_under_its_reason_of_now_until_the_service_is_gone():
-    metrics.show(KEY, status("False", Reason.LOADING))
+    metrics.show(KEY, status("False", PodReason.LOADING))
     assert told() == {"Loading": 0}
     metrics.show(KEY, status("True", Reason.ALL_REPLICAS_READY))
     metrics.show(KEY, status("True", Reason.ALL_REPLICAS_READY))

@@ -3,31 +3,15 @@
 import dataclasses
 
 import pytest
-from op_world import RUNNING, applied, body, hash_of, observed, pod, report
+from op_conditions import NOW, OURS, both, conditions, container, told, unscheduled
+from op_world import RUNNING, applied, body, observed, pod, report
 
 from headrace_engine.contracts import PredictionState
-from headrace_operator.api import Condition, Key, Reason
+from headrace_operator.api import Condition, PodReason, Reason
 from headrace_operator.desired.history import RolledBack, as_annotations
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.observe import Report
-from headrace_operator.status import Subject, status
-
-OURS = hash_of(body())
-NOW = "2026-01-02T00:00:00Z"
-
-
-def told(seen, refused=None, failure="", previous=None, *, paused=False, acted=True, now=NOW):
-    subject = Subject(Key("llm", "chat"), 7, paused, acted, previous or {})
-    return status(subject, seen, refused, failure, gateway="http://gw", now=now)
-
-
-def conditions(*args, **kwargs):
-    return {c.type: c for c in told(*args, **kwargs).conditions}
-
-
-def both(*engines):
-    names = [f"p{i}" for i in range(len(engines))]
-    return observed(body(), [pod(name) for name in names], dict(zip(names, engines, strict=True)))
+from headrace_operator.status import CarriedOut
 
 
 def test_all_is_well():
@@ -50,141 +34,17 @@ def test_all_is_well():
     assert summary.runtime_version == "example/sidecar:1"
 
 
-def unscheduled(message):
-    return {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
-
-
-def container(name="engine", **state):
-    return {"containerStatuses": [{"name": name, "restartCount": 3, "started": False, "state": {}, **state}]}
-
-
-def waiting(reason, message=""):
-    return {"state": {"waiting": {"reason": reason, "message": message}}}
-
-
-def since(time):
-    return {"running": {"startedAt": f"2026-01-01T{time}Z"}}
-
-
-def readiness(status, time):
-    return {"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": f"2026-01-01T{time}Z"}]}
-
-
-CRASH = {
-    "terminated": {
-        "exitCode": 1,
-        "reason": "Error",
-        "message": "Traceback:\n  line 1\nValueError: no such model\n",
-    }
-}
-SITUATIONS = {
-    "no capacity": (
-        unscheduled("0/3 nodes: Insufficient nvidia.com/gpu"),
-        Reason.UNSCHEDULABLE,
-        "nvidia.com/gpu",
-    ),
-    "no claim": (
-        unscheduled('persistentvolumeclaim "models" not found'),
-        Reason.MODEL_CLAIM_NOT_FOUND,
-        "create PersistentVolumeClaim models",
-    ),
-    "no other claim": (
-        unscheduled('persistentvolumeclaim "extra" not found'),
-        Reason.VOLUME_CLAIM_NOT_FOUND,
-        "spec.podTemplate.volumes",
-    ),
-    "no token": (
-        container(**waiting("CreateContainerConfigError", 'secret "hub" not found')),
-        Reason.TOKEN_SECRET_NOT_FOUND,
-        "spec.model.tokenSecretRef",
-    ),
-    "no token key": (
-        container(**waiting("CreateContainerConfigError", "couldn't find key token in Secret llm/hub")),
-        Reason.TOKEN_SECRET_NOT_FOUND,
-        "create the Secret with that key",
-    ),
-    "no config map": (
-        container(**waiting("CreateContainerConfigError", 'configmap "x" not found')),
-        Reason.CONFIGURATION_NOT_FOUND,
-        "spec.engine.env",
-    ),
-    "a user that the image refuses": (
-        container(
-            **waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
-        ),
-        Reason.CONTAINER_NOT_CREATED,
-        "check spec.podTemplate.securityContext",
-    ),
-    "no image": (
-        container(**waiting("ImagePullBackOff", "not found")),
-        Reason.IMAGE_PULL_FAILED,
-        "spec.engine.image",
-    ),
-    "crash loop": (
-        container(**waiting("CrashLoopBackOff"), lastState=CRASH),
-        Reason.CRASHING,
-        "ended with code 1 (Error), restarts: 3; ValueError: no such model",
-    ),
-    "restarted after a crash": (container(state=RUNNING, lastState=CRASH), Reason.CRASHING, "no such model"),
-    "being started": (container(**waiting("ContainerCreating")), Reason.STARTING, "being started"),
-    "loading": (container(state=RUNNING), Reason.LOADING, "loading the model"),
-    "up, not ready yet": (
-        container(state=since("10:00:00"), started=True) | readiness("False", "09:59:59"),
-        Reason.LOADING,
-        "loading the model",
-    ),
-    "silent": (
-        container(state=since("10:00:00"), started=True) | readiness("False", "10:07:00"),
-        Reason.NOT_RESPONDING,
-        "health check",
-    ),
-}
-
-
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_reasons_of_a_pod_that_does_not_serve(situation):
-    raw, reason, words = SITUATIONS[situation]
-    seen = observed(body(), [pod("bad", ready=False, **raw), pod("good")], {"good": report(OURS)})
-    ready = conditions(seen)[Condition.READY]
-    assert (ready.status, ready.reason) == ("False", reason)
-    assert ready.message.startswith("1 of 2 replicas ready; bad: ")
-    assert words in ready.message
-
-
-@pytest.mark.parametrize(
-    ("volume", "told"), [("extra", "spec.podTemplate.volumes"), ("model", "being started")]
-)
-def test_volumes_that_are_not_mounted(volume, told):
-    unmounted = {"conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}
-    starting = pod("a", ready=False, **container(**waiting("ContainerCreating")), **unmounted)
-    starting["spec"]["volumes"] = [{"name": volume, "secret": {"secretName": "missing"}}]
-    ready = conditions(observed(body(), [starting]))[Condition.READY]
-    assert ready.reason == Reason.STARTING
-    assert told in ready.message
-
-
-def test_a_long_message_is_cut():
-    seen = observed(body(), [pod("a", ready=False, **unscheduled("x" * 5000))])
-    assert len(conditions(seen)[Condition.READY].message) < 700
-
-
-def test_the_gravest_problem_is_told():
-    loading = pod("a", ready=False, **container(state=RUNNING))
-    crashing = pod("b", ready=False, **SITUATIONS["crash loop"][0])
-    assert conditions(observed(body(), [loading, crashing]))[Condition.READY].reason == Reason.CRASHING
-
-
 def test_a_pod_that_its_node_gave_up_is_told_of_while_replicas_are_missing():
     evicted = pod("old", ready=False, phase="Failed", reason="Evicted", message="low on ephemeral-storage")
     older = pod("older", ready=False, phase="Failed", reason="Evicted", message="another time")
     evicted["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z"
     older["metadata"]["creationTimestamp"] = "2026-01-01T09:00:00Z"
     alone = conditions(observed(body(), [older, evicted]))[Condition.READY]
-    assert alone.reason == Reason.STARTING
+    assert alone.reason == PodReason.STARTING
     assert alone.message.endswith("old, made 2026-01-01T10:00:00Z, failed: Evicted: low on ephemeral-storage")
     loading = pod("new", ready=False, **container(state=RUNNING))
     again = conditions(observed(body(), [evicted, loading, older]))[Condition.READY]
-    assert again.reason == Reason.LOADING
+    assert again.reason == PodReason.LOADING
     assert "low on ephemeral-storage" in again.message
 
 
@@ -298,6 +158,36 @@ def test_a_refused_spec_keeps_telling_what_runs():
     )
     assert "spec.slo.tbt: wrong" in found[Condition.ACCEPTED].message
     assert found[Condition.READY].status == "True"
+    for kind in (Condition.READY, Condition.PROGRESSING, Condition.DEGRADED):
+        assert "the spec as it is now is refused" in found[kind].message
+    progress = found[Condition.PROGRESSING]
+    assert (progress.status, progress.reason) == ("False", Reason.NOT_ACCEPTED)
+
+
+def test_nothing_is_as_the_spec_asks_while_it_cannot_be_carried_out():
+    found = conditions(both(report(OURS), report(OURS)), failure="403", carried=CarriedOut.NOTHING)
+    assert found[Condition.PROGRESSING].reason == Reason.RECONCILE_ERROR
+    assert "as the spec asks" not in " ".join(c.message for c in found.values())
+
+
+@pytest.mark.parametrize(
+    ("engines", "names"),
+    [
+        ([report(OURS), report(OURS)], "FCFS"),
+        ([report(OURS), report("0" * 16)], "FCFS"),
+        ([report(OURS, disabled=True)], "FCFS"),
+        ([report(OURS), report("", state="Stock")], "FCFS, Stock"),
+        ([report("0" * 16, name="LARRY"), report("0" * 16, name="x" * 900)], "LARRY, Unknown"),
+        ([Report()], None),
+    ],
+)
+def test_the_policy_in_force_is_what_engines_run(engines, names):
+    assert told(both(*engines)).policy.in_force == names
+
+
+def test_replicas_that_the_spec_asks_for_are_told_beside_those_that_are_there():
+    summary = told(both(report(OURS)))
+    assert (summary.desired_replicas, summary.replicas, summary.ready_replicas) == (3, 1, 1)
 
 
 def test_what_is_live_is_told_of_the_generation_that_was_carried_out():
@@ -306,7 +196,8 @@ def test_what_is_live_is_told_of_the_generation_that_was_carried_out():
     for condition in before["conditions"]:
         condition["observedGeneration"] = 3
     generations = {
-        kind: c.observed_generation for kind, c in conditions(seen, previous=before, acted=False).items()
+        kind: c.observed_generation
+        for kind, c in conditions(seen, previous=before, carried=CarriedOut.NOTHING).items()
     }
     assert generations == {
         "Accepted": 7,
@@ -316,7 +207,7 @@ def test_what_is_live_is_told_of_the_generation_that_was_carried_out():
         "RoutingReady": 3,
         "Degraded": 7,
     }
-    assert conditions(seen, acted=False)[Condition.READY].observed_generation == 0
+    assert conditions(seen, carried=CarriedOut.NOTHING)[Condition.READY].observed_generation == 0
 
 
 @pytest.mark.parametrize("data", [None, {}, {"policy.json": "{"}, {"policy.json": '{"policy": 1}'}])
@@ -352,7 +243,7 @@ def test_a_failed_reconcile_is_degraded():
     [
         ({"observedGeneration": 0}, Reason.ROLLING_OUT),
         ({"updatedReplicas": 1}, Reason.ROLLING_OUT),
-        ({"readyReplicas": 1}, Reason.STARTING),
+        ({"readyReplicas": 1}, PodReason.STARTING),
         (
             {
                 "conditions": [
@@ -373,7 +264,7 @@ def test_progress_of_a_rollout(change, reason):
 def test_progress_of_pods_that_are_missing_or_loading():
     assert conditions(observed(body(), [pod("a")]))[Condition.PROGRESSING].reason == Reason.SCALING
     starting = observed(body(), [pod("a"), pod("b", ready=False)])
-    assert conditions(starting)[Condition.PROGRESSING].reason == Reason.STARTING
+    assert conditions(starting)[Condition.PROGRESSING].reason == PodReason.STARTING
     assert conditions(starting, paused=True)[Condition.PROGRESSING].reason == Reason.PAUSED
 
 

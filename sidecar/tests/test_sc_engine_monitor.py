@@ -6,6 +6,7 @@ import pytest
 from sc_engine_fake import FakeEngine, finished
 
 from headrace_engine.control.paths import stats_paths
+from headrace_engine.control.phase import PhaseInfo, write_phase
 from headrace_engine.control.records import StepSample
 from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.engine.state import GONE_AFTER
@@ -28,6 +29,14 @@ def test_without_an_engine_nothing_serves(monitor):
     assert monitor.engine.state == "Starting"
     assert not monitor.load.serving
     assert monitor.load.boot == ""
+
+
+def test_the_phase_of_a_start_is_read_as_it_changes(monitor, tmp_path):
+    (tmp_path / "stats").mkdir()
+    for time, phase in enumerate(["Downloading", "Loading", "Compiling"], 1):
+        write_phase(stats_paths(tmp_path).phase, PhaseInfo(phase, float(time)))
+        monitor.look(time)
+        assert (monitor.engine.phase, monitor.engine.phase_since) == (phase, time)
 
 
 def test_the_load_is_what_the_engine_reported(monitor, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from sc_engine_fake import IDLE
 
 from headrace_engine.control.boot import BootInfo
+from headrace_engine.control.phase import PhaseInfo
 from headrace_sidecar.engine.state import (
     GONE_AFTER,
     HUNG_AFTER,
@@ -132,3 +133,13 @@ def test_an_engine_that_serves_without_a_plugin_is_stock_after_a_while(observer)
     assert (engine.state, engine.reason) == ("Stock", SILENT)
     assert observer.see(Look(answering=False), after=1).state == "Starting"
     assert observer.see(Look(INFO, "a", IDLE, answering=True), after=60).state == "Idle"
+
+
+def test_the_phase_of_a_start_is_told_until_the_engine_reports(observer):
+    phase = PhaseInfo("Compiling", 950.0)
+    engine = observer.see(Look(phase=phase))
+    assert (engine.state, engine.phase, engine.phase_since) == ("Starting", "Compiling", 950.0)
+    engine = observer.see(Look(INFO, "a", IDLE, phase=phase), after=1)
+    assert (engine.state, engine.phase, engine.phase_since) == ("Idle", "", 0.0)
+    engine = observer.see(Look(INFO, "a", IDLE, phase=PhaseInfo("Loading", 1000.0)), after=60)
+    assert (engine.state, engine.phase) == ("Gone", "Loading")

@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from headrace_engine.adapter import last_words, phases
 from headrace_engine.control import paths
 
 log = logging.getLogger("vllm.headrace")
@@ -35,6 +36,8 @@ def _register(root: Path) -> None:
     stock = SchedulerConfig.get_scheduler_cls
     if hasattr(stock, "headrace_root"):
         return
+    phases.tell(paths.stats_paths(root).phase)
+    last_words.keep()
 
     def get_scheduler_cls(config: Any) -> Any:
         """The class or factory that the engine calls with keyword arguments to make its scheduler."""

@@ -28,10 +28,12 @@ _NAME_RULE = rule(
 )
 # (name, type, priority, path)
 _COLUMNS = (
+    ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
     ("Ready", "string", 0, '.status.conditions[?(@.type=="Ready")].status'),
     ("Reason", "string", 0, '.status.conditions[?(@.type=="Ready")].reason'),
+    ("Desired", "integer", 0, ".status.desiredReplicas"),
     ("Serving", "integer", 0, ".status.readyReplicas"),
-    ("Policy", "string", 0, ".spec.scheduling.policy"),
+    ("Policy", "string", 0, ".status.policy.inForce"),
     ("Applied", "string", 0, '.status.conditions[?(@.type=="PolicyApplied")].status'),
     ("Degraded", "string", 0, '.status.conditions[?(@.type=="Degraded")].status'),
     ("Model", "string", 1, ".spec.model.source"),

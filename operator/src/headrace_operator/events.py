@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace_operator.api import Condition, Reason, ServiceStatus
+from headrace_operator.api import Condition, PodReason, Reason, ServiceStatus
 
 # Progressing and RoutingReady follow from what these already tell.
 _TOLD = (Condition.ACCEPTED, Condition.READY, Condition.POLICY_APPLIED, Condition.DEGRADED)
 # Steps on the way to something that will be told when it is there.
 _SILENT = {Reason.PENDING, Reason.NO_READY_REPLICAS, Reason.AS_EXPECTED, Reason.NOT_ACCEPTED}
-_HARMLESS = {Reason.STARTING, Reason.LOADING, Reason.SCALED_TO_ZERO}
+_LOADING = {PodReason.DOWNLOADING, PodReason.LOADING, PodReason.COMPILING}
+_HARMLESS = {PodReason.STARTING, *_LOADING, Reason.SCALED_TO_ZERO}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from headrace_operator.api import Reason
 from headrace_operator.cluster import Cluster
 from headrace_operator.desired import Manifest
 from headrace_operator.errors import ApiError, RefusedError
-from headrace_operator.observe import claims_of, missing_claim
+from headrace_operator.problems import claims_of, missing_claim
 
 _REFUSALS = {400, 422}
 _NO_SUCH_FIELD = (

@@ -16,7 +16,16 @@ from typing import Any
 from headrace_operator import metrics, names
 from headrace_operator.accept import check
 from headrace_operator.act import carry_out
-from headrace_operator.api import KIND, Key, LLMService, is_paused, key_of, parse, policy_document
+from headrace_operator.api import (
+    KIND,
+    Key,
+    LLMService,
+    is_paused,
+    key_of,
+    parse,
+    policy_document,
+    replicas_of,
+)
 from headrace_operator.cache import Cache
 from headrace_operator.claims import Claimants, owned_models, stronger_claim
 from headrace_operator.cluster import Cluster
@@ -28,10 +37,11 @@ from headrace_operator.observe import Observed, observe
 from headrace_operator.ownership import Ownership
 from headrace_operator.pace import Pace
 from headrace_operator.plan import Apply, Nudge, next_nudge, plan
+from headrace_operator.policy_status import policy_in_force
 from headrace_operator.recorder import Recorder
 from headrace_operator.rollout import answering, rollout
 from headrace_operator.settings import Settings
-from headrace_operator.status import Subject, policy_in_force, status
+from headrace_operator.status import CarriedOut, Subject, status, untold_in
 
 # Seconds. What was refused for the sake of another object becomes possible without an event of ours.
 _REFUSED_AGAIN = 15.0
@@ -158,28 +168,32 @@ class Reconciler:
         """Write the status if it changed, then tell what changed in it; seconds until it may be written."""
         key, metadata = key_of(body), body["metadata"]
         previous = (self.cache.service(key) or body).get("status") or {}
-        subject = Subject(key, metadata.get("generation", 1), is_paused(metadata), acted, previous)
+        subject = Subject(
+            key,
+            generation=metadata.get("generation", 1),
+            desired=replicas_of(body),
+            paused=is_paused(metadata),
+            carried_out=CarriedOut.ALL if acted else CarriedOut.NOTHING,
+            previous=previous,
+        )
+        observed, time = self._observe(key), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         current = status(
-            subject,
-            self._observe(key),
-            refused,
-            str(failure or ""),
-            gateway=self.settings.gateway,
-            now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            subject, observed, refused, str(failure or ""), gateway=self.settings.gateway, now=time
         )
         metrics.show(key, current)
         written = current.model_dump(mode="json", by_alias=True, exclude_none=True)
+        untold = untold_in(observed, time)
         if written == previous:
-            return None
+            return untold
         content, now = content_hash(written), self.clock()
         wait = self._pace.wait(key, KIND, content, now)
         if wait > 0.0:
-            return wait
+            return _earlier(wait, untold)
         self.cache.put_status(await self.cluster.apply_status(KIND, key.namespace, key.name, written))
         self._pace.wrote(key, KIND, content, now)
         for happening in transitions(previous, current):
             await self.recorder.record(body, happening)
-        return None
+        return untold
 
     def _observe(self, key: Key) -> Observed:
         pods = self._ownership.own(key, self.cache.pods(key))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import LLMService, Reason
+from headrace_operator.api import LLMService, PodReason
 from headrace_operator.desired.history import (
     NOTHING_NEW,
     LastReady,
@@ -28,6 +28,7 @@ from headrace_operator.desired.manifest import content_hash
 from headrace_operator.observe import Observed, Raw
 
 _CRASHES = 3  # of one pod; two may come of an accelerator whose last user is still leaving
+_NO_PLACE = {PodReason.UNSCHEDULABLE, PodReason.CLAIM_NOT_BOUND}
 _MESSAGE_LIMIT = 1500
 
 
@@ -110,10 +111,10 @@ def _failure(live: Raw, observed: Observed, *, as_before: bool) -> str:
     inputs = recorded(live, names.INPUTS_HASH)
     new = [pod for pod in observed.pods if pod.inputs == inputs]
     for pod in new:
-        crashes = pod.problem is not None and pod.problem.reason == Reason.CRASHING
+        crashes = pod.problem is not None and pod.problem.reason == PodReason.CRASHING
         if pod.problem and crashes and pod.restarts >= _CRASHES and not any(p.ready for p in new):
             return f"{pod.name}: {pod.problem.message}"
-    homeless = [pod for pod in new if pod.problem and pod.problem.reason == Reason.UNSCHEDULABLE]
+    homeless = [pod for pod in new if pod.problem and pod.problem.reason in _NO_PLACE]
     if stuck(live) and not any(pod.ready for pod in new) and not (as_before and new and homeless == new):
         why = next((f"; {pod.name}: {pod.problem.message}" for pod in new if pod.problem), "")
         return f"no new pod became ready within {live['spec']['progressDeadlineSeconds']} s{why}"

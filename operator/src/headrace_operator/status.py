@@ -3,50 +3,48 @@
 Everything but `Accepted` is judged by what is live (Deployment, policy ConfigMap, pods, sidecars' reports),
 so it stays true while a wrong spec waits for its correction and the last good one keeps running. Such a
 condition names the generation that was carried out last: who waits for a change is not told of an older one.
+Texts change when something happens, not as time goes by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
 from typing import Any
 
-from headrace_engine.contracts import ContractError, PolicyDocument, loads
 from headrace_operator import names
-from headrace_operator.api import Condition, Key, PolicyStatus, Reason, ServiceStatus, StatusCondition
+from headrace_operator.api import (
+    Condition,
+    Key,
+    PodReason,
+    PolicyStatus,
+    Reason,
+    ServiceStatus,
+    StatusCondition,
+)
 from headrace_operator.desired.history import recorded, rolled_back
 from headrace_operator.errors import RefusedError
 from headrace_operator.observe import Observed, Pod, Raw, Report
+from headrace_operator.policy_status import Verdict, policy_applied, policy_in_force, policy_status
 from headrace_operator.rollout import deployment_condition, stuck
 
 # Conditions about what the operator makes of the spec, not about what it has made.
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
 
+_REFUSED = "the spec as it is now is refused, see Accepted"
+
 _STATES = {True: "True", False: "False", None: "Unknown"}
-
-# A pod's problem that comes first here is the one that the service's Ready condition tells.
-_GRAVEST_FIRST = (
-    Reason.MODEL_CLAIM_NOT_FOUND,
-    Reason.VOLUME_CLAIM_NOT_FOUND,
-    Reason.TOKEN_SECRET_NOT_FOUND,
-    Reason.CONFIGURATION_NOT_FOUND,
-    Reason.CONTAINER_NOT_CREATED,
-    Reason.IMAGE_PULL_FAILED,
-    Reason.CRASHING,
-    Reason.UNSCHEDULABLE,
-    Reason.NOT_RESPONDING,
-    Reason.LOADING,
-    Reason.STARTING,
-)
+_IMPAIRING = {PodReason.CRASHING, PodReason.NOT_RESPONDING}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One condition without its bookkeeping."""
+class CarriedOut(Enum):
+    """How much of a generation was carried out."""
 
-    holds: bool | None  # None: unknown
-    reason: Reason
-    message: str = ""
+    NOTHING = "Nothing"
+    LIVE = "Live"  # all that needs no other pods: replicas, policy, targets, routing
+    ALL = "All"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,9 @@ class Subject:
 
     key: Key
     generation: int
+    desired: int  # replicas that the spec asks for
     paused: bool
-    acted: bool  # whether this generation was carried out
+    carried_out: CarriedOut
     previous: Mapping[str, Any]  # the status that was written last
 
 
@@ -74,21 +73,23 @@ def status(
     document = policy_in_force(subject.key, observed)
     routed = ("ConfigMap", names.gateway_config_map(subject.key)) in observed.objects
     verdicts = {
-        Condition.ACCEPTED: _accepted(refused),
+        Condition.ACCEPTED: _accepted(refused, live, subject.carried_out),
         Condition.READY: _ready(live, observed, refused),
-        Condition.PROGRESSING: _progressing(live, observed, paused=subject.paused),
-        Condition.POLICY_APPLIED: _policy_applied(document, observed),
+        Condition.PROGRESSING: _progressing(live, observed, refused, failure, paused=subject.paused),
+        Condition.POLICY_APPLIED: policy_applied(document, observed),
         Condition.ROUTING_READY: _routing_ready(observed, routed=routed),
-        Condition.DEGRADED: _degraded(live, observed, failure),
+        Condition.DEGRADED: _degraded(live, observed, refused, failure, now),
     }
-    policy = _policy(document, observed)
+    policy = policy_status(document, observed)
     if policy and _unasked(subject, policy, observed):
-        applied = subject.previous["policy"].get("appliedReplicas", 0)
-        policy = policy.model_copy(update={"applied_replicas": applied})
+        before = subject.previous["policy"]
+        told = {"applied_replicas": before.get("appliedReplicas", 0), "in_force": before.get("inForce")}
+        policy = policy.model_copy(update=told)
         verdicts |= _verdicts_before(subject, degraded=verdicts[Condition.DEGRADED].holds is True)
     return ServiceStatus(
         observed_generation=subject.generation,
         url=f"{gateway}/{subject.key.namespace}/{subject.key.name}/v1" if routed else None,
+        desired_replicas=subject.desired,
         replicas=len(observed.pods),
         ready_replicas=len(observed.ready),
         selector=",".join(f"{key}={value}" for key, value in names.pod_labels(subject.key).items()),
@@ -98,39 +99,50 @@ def status(
     )
 
 
-def policy_in_force(key: Key, observed: Observed) -> PolicyDocument | None:
-    """The document that the live ConfigMap hands to the engines; None also when it cannot be read."""
-    config_map = observed.objects.get(("ConfigMap", names.policy_config_map(key)))
-    text = ((config_map or {}).get("data") or {}).get(names.POLICY_FILE)
-    try:
-        return loads(PolicyDocument, text) if text else None
-    except ContractError:
-        return None  # the next write of ours heals it
+def untold_in(observed: Observed, now: str) -> float | None:
+    """Seconds until something ceases to be worth telling; None: nothing will."""
+    waits = [pod.crash_told_until - _seconds(now) for pod in observed.ready if _crashed_lately(pod, now)]
+    return min(waits, default=None)
 
 
-def _accepted(refused: RefusedError | None) -> Verdict:
-    if refused:
-        return Verdict(False, Reason(refused.reason), f"{refused}. Running pods keep the last accepted spec.")
-    return Verdict(True, Reason.VALID, "the spec is valid")
+def _crashed_lately(pod: Pod, now: str) -> bool:
+    return _seconds(now) < pod.crash_told_until
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def _accepted(refused: RefusedError | None, live: Raw | None, carried_out: CarriedOut) -> Verdict:
+    if refused is None:
+        return Verdict(True, Reason.VALID, "the spec is valid")
+    kept = "Running pods keep the last accepted spec."
+    if live is None:
+        kept = "Nothing runs."
+    elif carried_out is CarriedOut.LIVE:
+        kept = (
+            "Running pods keep what they were made from; replicas, policy, targets and routing are as asked."
+        )
+    return Verdict(False, refused.reason, f"{refused}. {kept}")
 
 
 def _ready(live: Raw | None, observed: Observed, refused: RefusedError | None) -> Verdict:
     if live is None:
         if refused:
             return Verdict(False, Reason.NOT_ACCEPTED, str(refused))
-        return Verdict(False, Reason.STARTING, "the Deployment is being created")
+        return Verdict(False, PodReason.STARTING, "the Deployment is being created")
     wanted, ready = live["spec"]["replicas"], len(observed.ready)
     if wanted == 0:
         fix = "set it to 1 or more to serve requests"
         return Verdict(False, Reason.SCALED_TO_ZERO, f"spec.replicas is 0: {fix}")
     count = f"{ready} of {wanted} replicas ready"
     if ready >= wanted:
-        return Verdict(True, Reason.ALL_REPLICAS_READY, count)
+        return Verdict(True, Reason.ALL_REPLICAS_READY, f"{count}; {_REFUSED}" if refused else count)
     reason, message = _missing(live, observed)
     return Verdict(False, reason, f"{count}; {message}")
 
 
-def _missing(live: Raw, observed: Observed) -> tuple[Reason, str]:
+def _missing(live: Raw, observed: Observed) -> tuple[str, str]:
     """Why replicas are missing: the gravest reason that any of them has."""
     refusal = deployment_condition(live, "ReplicaFailure")
     if refusal.get("status") == "True":
@@ -138,12 +150,14 @@ def _missing(live: Raw, observed: Observed) -> tuple[Reason, str]:
     problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
     failed = f"; {observed.failed}" if observed.failed else ""
     if not problems:
-        return Reason.STARTING, f"pods are being created{failed}"
-    name, worst = min(problems, key=lambda item: (_GRAVEST_FIRST.index(item[1].reason), item[0]))
+        return PodReason.STARTING, f"pods are being created{failed}"
+    name, worst = min(problems, key=lambda item: (item[1].reason.rank, item[0]))
     return worst.reason, f"{name}: {worst.message}{failed}"
 
 
-def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdict:
+def _progressing(
+    live: Raw | None, observed: Observed, refused: RefusedError | None, failure: str, *, paused: bool
+) -> Verdict:
     if paused:
         return Verdict(False, Reason.PAUSED, "the annotation headrace.dev/paused is set: nothing is changed")
     if live is None:
@@ -151,16 +165,22 @@ def _progressing(live: Raw | None, observed: Observed, *, paused: bool) -> Verdi
     if stuck(live):
         return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, _late(observed))
     under_way = _rolling_out(live) or _filling_up(live, observed)
-    if under_way is None and rolled_back(live):
+    if under_way:
+        return under_way
+    if refused:
+        return Verdict(False, Reason.NOT_ACCEPTED, f"{_REFUSED}; all replicas are as before")
+    if failure:
+        return Verdict(False, Reason.RECONCILE_ERROR, "the spec could not be carried out, see Degraded")
+    if rolled_back(live):
         return Verdict(False, Reason.ROLLED_BACK, "all replicas are as before the spec was changed")
-    return under_way or Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
+    return Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
 
 
 def _late(observed: Observed) -> str:
     """Why a rollout came to a halt, and what lets it go on."""
     late = "a new pod did not become ready in time"
     for pod in observed.pods:
-        if pod.problem and pod.problem.reason == Reason.UNSCHEDULABLE:
+        if pod.problem and pod.problem.reason == PodReason.UNSCHEDULABLE:
             fix = "add nodes, or let more replicas be away at a time: spec.disruption.maxUnavailable"
             return f"{late}: {pod.name}: {pod.problem.message}: {fix}"
     return late
@@ -183,42 +203,7 @@ def _filling_up(live: Raw, observed: Observed) -> Verdict | None:
     # The Deployment's count comes after the pods' own; the template is kept as ready only by that.
     ready = min(len(observed.ready), live.get("status", {}).get("readyReplicas", 0))
     if ready < wanted:
-        return Verdict(True, Reason.STARTING, f"{ready} of {wanted} replicas ready")
-    return None
-
-
-def _policy_applied(document: PolicyDocument | None, observed: Observed) -> Verdict:
-    if document is None or not observed.ready:
-        return Verdict(None, Reason.NO_READY_REPLICAS, "no engine is ready to apply a policy")
-    failures = [
-        (pod, trouble) for pod in observed.ready if (trouble := _policy_trouble(pod, document, observed))
-    ]
-    if failures:
-        pod, (reason, message) = failures[0]
-        return Verdict(
-            False, reason, f"{len(failures)} of {len(observed.ready)} replicas; {pod.name}: {message}"
-        )
-    applied = _applied(document, observed)
-    count = f"{applied} of {len(observed.ready)} ready replicas run {document.policy} ({document.hash})"
-    if applied < len(observed.ready):
-        return Verdict(False, Reason.PENDING, count)
-    return Verdict(True, Reason.APPLIED, count)
-
-
-def _policy_trouble(pod: Pod, document: PolicyDocument, observed: Observed) -> tuple[Reason, str] | None:
-    report = observed.report(pod)
-    if report.status is None:
-        return (Reason.SIDECAR_UNREACHABLE, report.error) if report.error else None
-    engine, policy = report.status.engine, report.status.policy
-    if engine.state == "Stock":
-        return (
-            Reason.ENGINE_VERSION_NOT_SUPPORTED,
-            engine.reason or f"vLLM {engine.vllm_version} is not supported",
-        )
-    if policy.rejected_hash == document.hash:
-        return Reason.POLICY_REJECTED, policy.error or "the sidecar refused the policy document"
-    if policy.disabled:
-        return Reason.POLICY_FAILED, policy.error or "the policy failed repeatedly; the engine schedules FCFS"
+        return Verdict(True, PodReason.STARTING, f"{ready} of {wanted} replicas ready")
     return None
 
 
@@ -230,15 +215,19 @@ def _routing_ready(observed: Observed, *, routed: bool) -> Verdict:
     return Verdict(True, Reason.ROUTED, f"the gateway was told; {len(observed.ready)} replicas are ready")
 
 
-def _degraded(live: Raw | None, observed: Observed, failure: str) -> Verdict:
+def _degraded(
+    live: Raw | None, observed: Observed, refused: RefusedError | None, failure: str, now: str
+) -> Verdict:
     if failure:
         return Verdict(True, Reason.RECONCILE_ERROR, failure)
-    for reason, message in _impairments(live, observed):
+    for reason, message in _impairments(live, observed, now):
         return Verdict(True, reason, message)
-    return Verdict(False, Reason.AS_EXPECTED, "nothing is wrong")
+    return Verdict(
+        False, Reason.AS_EXPECTED, f"what runs is well; {_REFUSED}" if refused else "nothing is wrong"
+    )
 
 
-def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason, str]]:
+def _impairments(live: Raw | None, observed: Observed, now: str) -> Iterator[tuple[str, str]]:
     """What impairs the service, gravest first."""
     given_up = rolled_back(live)
     if given_up:
@@ -246,8 +235,16 @@ def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason,
     if live is not None and stuck(live):
         yield Reason.PROGRESS_DEADLINE_EXCEEDED, _late(observed)
     for pod in observed.pods:
-        if pod.problem and pod.problem.reason in {Reason.CRASHING, Reason.NOT_RESPONDING}:
+        if pod.problem and pod.problem.reason in _IMPAIRING:
             yield pod.problem.reason, f"{pod.name}: {pod.problem.message}"
+    yield from _troubles_of_engines(observed)
+    for pod in observed.ready:
+        if pod.crash and _crashed_lately(pod, now):
+            yield Reason.CRASHED, f"{pod.name}: {pod.crash}; it serves again"
+
+
+def _troubles_of_engines(observed: Observed) -> Iterator[tuple[str, str]]:
+    """What ready engines say of themselves."""
     for pod in observed.ready:
         report = observed.report(pod).status
         if report is None:
@@ -268,19 +265,6 @@ def _impairments(live: Raw | None, observed: Observed) -> Iterator[tuple[Reason,
             )
 
 
-def _applied(document: PolicyDocument, observed: Observed) -> int:
-    reports = (observed.report(pod).status for pod in observed.ready)
-    return sum(1 for report in reports if report and report.policy.applied_hash == document.hash)
-
-
-def _policy(document: PolicyDocument | None, observed: Observed) -> PolicyStatus | None:
-    if document is None:
-        return None
-    return PolicyStatus(
-        name=document.policy, hash=document.hash, applied_replicas=_applied(document, observed)
-    )
-
-
 def _unasked(subject: Subject, policy: PolicyStatus, observed: Observed) -> bool:
     """Whether a sidecar has neither answered nor failed to yet, of what was told of: policy and ready pods.
 
@@ -298,14 +282,11 @@ def _unasked(subject: Subject, policy: PolicyStatus, observed: Observed) -> bool
 def _verdicts_before(subject: Subject, *, degraded: bool) -> dict[Condition, Verdict]:
     """What was told of engines; not of `Degraded`, if what is seen now says that it holds."""
     kinds = {Condition.POLICY_APPLIED} if degraded else {Condition.POLICY_APPLIED, Condition.DEGRADED}
-    known = {str(reason) for reason in Reason}
     holds = {state: holds for holds, state in _STATES.items()}
     return {
-        Condition(told["type"]): Verdict(
-            holds[told["status"]], Reason(told["reason"]), told.get("message", "")
-        )
+        Condition(told["type"]): Verdict(holds[told["status"]], told["reason"], told.get("message", ""))
         for told in subject.previous.get("conditions") or ()
-        if told["type"] in kinds and told["reason"] in known
+        if told["type"] in kinds
     }
 
 
@@ -314,7 +295,8 @@ def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) ->
     state = _STATES[verdict.holds]
     before: Raw = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
     since = before["lastTransitionTime"] if before.get("status") == state else now
-    current = subject.acted or kind in _OF_THIS_PASS
+    current = subject.carried_out is CarriedOut.ALL or kind in _OF_THIS_PASS
+    current |= subject.carried_out is CarriedOut.LIVE and kind == Condition.POLICY_APPLIED
     return StatusCondition(
         type=kind,
         status=state,  # type: ignore[arg-type]  # one of the three

@@ -15,5 +15,7 @@ vLLM's `schedule()` is never copied or edited. A step goes
 | link        | the files to and from the sidecar, and the thread that watches them  |
 | choice      | whether this engine can run policies at all; otherwise stock, with the reason |
 | announce    | tells the sidecar which of the two it is                             |
+| phases      | tells the sidecar how far vLLM's start is                            |
+| last_words  | leaves the reason for an engine's death with the kubelet             |
 | seams       | what we rely on in vLLM, checked at start                            |
 """

@@ -20,6 +20,10 @@ class EngineInfo:
     vllm_version: str = ""
     boot: str = ""
     max_model_len: int = 0  # tokens of prompt and output together; 0: not known
+    phase: str = (
+        ""  # of its start, before the first report: Downloading, Loading, Compiling; empty: not known
+    )
+    phase_since: float = 0.0  # unix seconds, by the pod's clock
 
 
 @dataclass(frozen=True, slots=True)

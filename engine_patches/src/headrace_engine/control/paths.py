@@ -17,6 +17,7 @@ class StatsPaths:
     board: Path
     steps: Path
     finished: Path
+    phase: Path
 
 
 def root() -> Path:
@@ -32,4 +33,5 @@ def policy_path(root: Path) -> Path:
 def stats_paths(root: Path, rank: int = 0) -> StatsPaths:
     """Where engine rank `rank` reports."""
     stem = root / "stats" / f"rank{rank}"
-    return StatsPaths(*(stem.with_suffix(suffix) for suffix in (".json", ".board", ".steps", ".finished")))
+    suffixes = (".json", ".board", ".steps", ".finished", ".phase")
+    return StatsPaths(*(stem.with_suffix(suffix) for suffix in suffixes))

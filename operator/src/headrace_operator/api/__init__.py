@@ -1,6 +1,6 @@
 """The LLMService API v1alpha1 as types: spec, status, conditions, and the rules that a spec must follow."""
 
-from headrace_operator.api.conditions import Condition, Reason
+from headrace_operator.api.conditions import Condition, PodReason, Reason
 from headrace_operator.api.pod_template import RESERVED_VOLUMES
 from headrace_operator.api.service import (
     API_VERSION,
@@ -15,6 +15,7 @@ from headrace_operator.api.service import (
     key_of,
     parse,
     policy_document,
+    replicas_of,
     served_name_of,
     slo_document,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "Condition",
     "Key",
     "LLMService",
+    "PodReason",
     "PolicyStatus",
     "Reason",
     "ServiceStatus",
@@ -39,6 +41,7 @@ __all__ = [
     "key_of",
     "parse",
     "policy_document",
+    "replicas_of",
     "served_name_of",
     "slo_document",
 ]

@@ -26,23 +26,11 @@ class Reason(StrEnum):
     MODEL_NAME_CONFLICT = "ModelNameConflict"
     OBJECT_NAME_TAKEN = "ObjectNameTaken"
 
-    # Ready; the same words say why Degraded is true
+    # Ready, beside the reasons of pods
     ALL_REPLICAS_READY = "AllReplicasReady"
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_ACCEPTED = "NotAccepted"
     PODS_NOT_CREATED = "PodsNotCreated"  # quota, admission
-    UNSCHEDULABLE = "Unschedulable"  # no node has the devices, memory or CPU
-    MODEL_CLAIM_NOT_FOUND = "ModelClaimNotFound"
-    VOLUME_CLAIM_NOT_FOUND = "VolumeClaimNotFound"
-    TOKEN_SECRET_NOT_FOUND = "TokenSecretNotFound"  # noqa: S105 the name of a reason
-    CONFIGURATION_NOT_FOUND = "ConfigurationNotFound"  # a Secret or ConfigMap of env
-    CONTAINER_NOT_CREATED = "ContainerNotCreated"  # the security context or a mount does not suit the image
-    IMAGE_PULL_FAILED = "ImagePullFailed"
-    STARTING = "Starting"  # scheduled, volumes mounted, containers made
-    LOADING = "Loading"  # vLLM runs and loads the model
-    CRASHING = "Crashing"
-    NOT_RESPONDING = "NotResponding"  # vLLM was up and fails its health check
-    ENGINE_HUNG = "EngineHung"
 
     # Progressing
     SETTLED = "Settled"
@@ -63,8 +51,61 @@ class Reason(StrEnum):
     # RoutingReady
     ROUTED = "Routed"
 
-    # Degraded
+    # Degraded, beside the reasons of pods
     AS_EXPECTED = "AsExpected"
+    CRASHED = "Crashed"  # an engine ended lately, and serves again
+    ENGINE_HUNG = "EngineHung"
     RECONCILE_ERROR = "ReconcileError"
     ROLLED_BACK = "RolledBack"  # a rollout failed; the template that was ready before it runs again
     PREDICTOR_FAILED = "PredictorFailed"  # the mean of recent outputs stands in
+
+
+class PodReason(StrEnum):
+    """Why a pod does not serve, gravest first, each with the sentence that tells it.
+
+    Of a service's pods, the one whose reason stands first here is the one that its Ready condition tells of.
+    """
+
+    MODEL_CLAIM_NOT_FOUND = (
+        "ModelClaimNotFound",
+        "{field} names claim {claim}, which does not exist: {advice}",
+    )
+    VOLUME_CLAIM_NOT_FOUND = (
+        "VolumeClaimNotFound",
+        "{field} names claim {claim}, which does not exist: {advice}",
+    )
+    TOKEN_SECRET_NOT_FOUND = (
+        "TokenSecretNotFound",
+        "spec.model.tokenSecretRef: {words}: create the Secret with that key, or change the field",
+    )
+    CONFIGURATION_NOT_FOUND = "ConfigurationNotFound", "spec.engine.env: {words}"
+    CONTAINER_NOT_CREATED = (
+        "ContainerNotCreated",
+        "container {container}: {words}; check spec.podTemplate.securityContext and .volumeMounts",
+    )
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "container {container}: {words}; check spec.engine.image and spec.podTemplate.imagePullSecrets",
+    )
+    CRASHING = "Crashing", "{crash}"
+    CLAIM_NOT_BOUND = (
+        "ClaimNotBound",
+        "it waits for a volume: {words}; its claims are {claims}: `kubectl describe pvc` says more",
+    )
+    UNSCHEDULABLE = "Unschedulable", "{words}"
+    NOT_RESPONDING = "NotResponding", "vLLM stopped answering its health check"
+    DOWNLOADING = "Downloading", "vLLM is downloading the model"
+    LOADING = "Loading", "vLLM is loading the model"
+    COMPILING = "Compiling", "vLLM has the weights, and compiles and warms up"
+    STARTING = "Starting", "{step}"
+
+    def __new__(cls, word: str, text: str) -> PodReason:
+        """The word, with its text and its place in the order."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.text = text
+        member.rank = len(cls.__members__)
+        return member
+
+    text: str
+    rank: int

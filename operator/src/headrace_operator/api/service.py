@@ -105,6 +105,12 @@ def served_name_of(body: Mapping[str, Any]) -> str:
     return str(model.get("servedName") or body["metadata"]["name"])
 
 
+def replicas_of(body: Mapping[str, Any]) -> int:
+    """As `LLMService.replicas`, of a raw body that may not be valid."""
+    replicas = (body.get("spec") or {}).get("replicas")
+    return replicas if isinstance(replicas, int) else 1
+
+
 def is_paused(metadata: Mapping[str, Any]) -> bool:
     """Whether the object's annotation asks the operator to leave it alone."""
     return (metadata.get("annotations") or {}).get(PAUSED) == "true"

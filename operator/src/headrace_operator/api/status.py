@@ -34,13 +34,17 @@ class StatusCondition(Block):
 
 
 class PolicyStatus(Block):
-    """The scheduling policy that the spec asks for, and how far it got."""
+    """The scheduling policy that engines were told, and how far it got."""
 
     name: Annotated[str, StringConstraints(max_length=64)] = seen("Its name.", ...)
     hash: Annotated[str, StringConstraints(max_length=64)] = seen(
         "Identifies policy, settings and targets.", ...
     )
     applied_replicas: int = seen("Ready replicas that schedule by it.", 0, ge=0)
+    in_force: Annotated[str, StringConstraints(max_length=1024)] | None = seen(
+        "What ready engines schedule by, as they report it; several names where they differ. "
+        "Stock: vLLM's own scheduler, without policies. Absent: no ready engine has reported."
+    )
 
 
 class ServiceStatus(Block):
@@ -48,6 +52,7 @@ class ServiceStatus(Block):
 
     observed_generation: int = seen("Generation of the spec that this status is about.", 0, ge=0)
     url: Long | None = seen("Base URL of the OpenAI API of this service at the gateway.")
+    desired_replicas: int = seen("Pods that the spec asks for: spec.replicas, or 1.", 0, ge=0)
     replicas: int = seen("Pods of the service.", 0, ge=0)
     ready_replicas: int = seen("Pods that serve requests.", 0, ge=0)
     selector: Long | None = seen("Label selector of the pods, for the scale subresource.")

@@ -1,7 +1,8 @@
 """Looks at everything the engine left in the shared folder, and keeps what it means.
 
 One look costs some tens of microseconds: a read of the board, and a `stat` each of the policy document, the
-boot file and the rings. The HTTP side answers from what the last look kept, and reads no file itself.
+boot and phase files and the rings. The HTTP side answers from what the last look kept, and reads no file
+itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from headrace_engine.control.board import BoardReader
 from headrace_engine.control.boot import read_boot
 from headrace_engine.control.files import identity
 from headrace_engine.control.paths import StatsPaths
+from headrace_engine.control.phase import read_phase
 from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest
 from headrace_engine.control.ring import RingReader
 from headrace_sidecar.engine.estimates import Estimates, Rates
@@ -44,6 +46,7 @@ class Monitor:
         self._steps = RingReader(paths.steps, STEPS)
         self._requests = RingReader(paths.finished, FINISHED)
         self._booted: tuple[int, ...] = ()
+        self._phased: tuple[int, ...] = ()
         self._look = Look()
         self._history = History()
         self._estimates = Estimates()
@@ -83,8 +86,11 @@ class Monitor:
         found = identity(self._paths.boot)
         if found != self._booted:
             self._booted, info = found, read_boot(self._paths.boot)
+        phase, found = self._look.phase, identity(self._paths.phase)
+        if found != self._phased:
+            self._phased, phase = found, read_phase(self._paths.phase)
         record = self._board.read() or self._look.record
-        return Look(info, self._board.boot, record, self.answering)
+        return Look(info, self._board.boot, record, self.answering, phase)
 
     def _drain(self) -> None:
         self._estimates.add_steps(self._steps.drain())

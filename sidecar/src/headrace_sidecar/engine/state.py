@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from headrace_engine.contracts import EngineInfo
 from headrace_engine.control.boot import BootInfo
+from headrace_engine.control.phase import PhaseInfo
 from headrace_engine.control.records import BoardRecord
 
 State = Literal["Starting", "Idle", "Running", "Hung", "Stock", "Gone"]
@@ -23,6 +24,8 @@ STATES: tuple[State, ...] = get_args(State)
 GONE_AFTER = 10.0  # seconds without a beat; several beats may be late under a long garbage collection
 HUNG_AFTER = 30.0  # seconds without a step; far beyond any step, a long prefill on a CPU included
 SILENT_AFTER = 5.0  # seconds of answering HTTP without a beat
+
+NO_PHASE = PhaseInfo()
 
 SILENT = (
     "the engine serves, but the Headrace plugin has not reported: vLLM's own scheduler runs; "
@@ -38,6 +41,7 @@ class Look:
     boot: str = ""  # that wrote `record`
     record: BoardRecord | None = None
     answering: bool = False  # vLLM's HTTP server says that it is healthy
+    phase: PhaseInfo = NO_PHASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,12 @@ def judge(history: History, look: Look, now: float) -> EngineInfo:
     """The engine's state, given a history that includes this look."""
     life = _life(look)
     state, reason = _state(history, look, life, now)
-    if life is None:
-        return EngineInfo(state, reason, boot=look.boot)
-    return EngineInfo(state, reason, life.vllm_version, life.boot, life.max_model_len)
+    beating = state in ("Idle", "Running", "Hung")
+    phase = NO_PHASE if beating else look.phase  # of a start, which is over then
+    known = life or BootInfo(look.boot, 0, "", "", "Policy")
+    return EngineInfo(
+        state, reason, known.vllm_version, known.boot, known.max_model_len, phase.phase, phase.since
+    )
 
 
 def _life(look: Look) -> BootInfo | None:

@@ -1,0 +1,186 @@
+"""Why a pod does not serve: reason and a sentence that names what is missing, from its raw object. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import RESERVED_VOLUMES, PodReason
+from headrace_operator.crashes import Crash, crash_of
+
+Raw = Mapping[str, Any]
+
+_MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
+# Kubernetes' scheduler on volumes: claims without one, or whose one cannot be had yet.
+_UNBOUND_CLAIM = re.compile(
+    r"unbound immediate PersistentVolumeClaims|available persistent volumes to bind"
+    r"|non-existent p(v|ersistentv)"
+    r"|binding volumes|storageclass\S* \"[^\"]*\" not found|persistentvolumeclaim \"[^\"]+\" is being deleted"
+    r"|PersistentVolumeClaim with ReadWriteOncePod access mode already in-use",
+    re.IGNORECASE,
+)
+_MISSING_OBJECT = re.compile(r"(secret|configmap) \"?([^\" ]+)\"? not found|couldn't find key", re.IGNORECASE)
+_PULL_FAILURES = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+}
+_NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_PHASES = {str(reason): reason for reason in (PodReason.DOWNLOADING, PodReason.LOADING, PodReason.COMPILING)}
+_MESSAGE_LIMIT = 600
+_CLAIMS_TOLD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a pod does not serve."""
+
+    reason: PodReason
+    message: str
+
+
+def problem(reason: PodReason, **details: str) -> Problem:
+    """The reason with its sentence; `details` are what its text leaves open."""
+    return Problem(reason, reason.text.format(**details))
+
+
+def problem_of(pod: Raw, phase: str = "") -> Problem:
+    """Of a pod that is not ready; `phase`: what its engine says that it is doing, empty if nothing."""
+    status = pod.get("status", {})
+    scheduled = condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return _not_scheduled(pod, scheduled.get("message", ""))
+    containers = containers_of(status)
+    for container in containers:
+        found = _blocked(pod, container) or _down(container)
+        if found:
+            return found
+    engine = engine_of(status)
+    running = engine.get("state", {}).get("running")
+    if running is None:
+        return _starting(pod)
+    if engine.get("started") and _served(status, running):
+        return problem(PodReason.NOT_RESPONDING)
+    loading = problem(_PHASES.get(phase, PodReason.LOADING))
+    crash = crash_of(engine)
+    return (
+        problem(PodReason.CRASHING, crash=f"{crash}; it runs again: {loading.message}") if crash else loading
+    )
+
+
+def missing_claim(volume: str, claim: str, namespace: str) -> Problem:
+    """The claim of a pod's volume does not exist."""
+    field, reason = field_of(volume)
+    advice = f"create PersistentVolumeClaim {claim} in namespace {namespace}, or change {field}"
+    return problem(reason, field=field, claim=claim, advice=advice)
+
+
+def field_of(volume: str) -> tuple[str, PodReason]:
+    """The field of the spec that a pod's volume comes from, and the reason when its claim is missing."""
+    return {
+        "model": ("spec.model.source", PodReason.MODEL_CLAIM_NOT_FOUND),
+        "cache": ("spec.model.cache.claimName", PodReason.MODEL_CLAIM_NOT_FOUND),
+    }.get(volume, ("spec.podTemplate.volumes", PodReason.VOLUME_CLAIM_NOT_FOUND))
+
+
+def claims_of(pod: Raw) -> dict[str, str]:
+    """Volume name → claim of a pod or a pod template."""
+    sources = {
+        volume["name"]: (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        for volume in pod.get("spec", {}).get("volumes") or []
+    }
+    return {volume: claim for volume, claim in sources.items() if claim}
+
+
+def containers_of(status: Raw) -> list[Raw]:
+    """The statuses of a pod's containers, those that start first before the others."""
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def engine_of(status: Raw) -> Raw:
+    """The status of the engine's container; empty before there is one."""
+    return next((c for c in containers_of(status) if c["name"] == names.ENGINE), {})
+
+
+def condition(status: Raw, kind: str) -> Raw:
+    """A pod's condition; empty if it has none of that kind."""
+    return next((c for c in status.get("conditions") or [] if c["type"] == kind), {})
+
+
+def short(message: str) -> str:
+    """At most so much that a condition stays readable."""
+    return message if len(message) <= _MESSAGE_LIMIT else message[:_MESSAGE_LIMIT] + "…"
+
+
+def _not_scheduled(pod: Raw, message: str) -> Problem:
+    missing = _MISSING_CLAIM.search(message)
+    claims = claims_of(pod)
+    if missing:
+        claim = missing[1]
+        volume = next((volume for volume, named in claims.items() if named == claim), "")
+        return missing_claim(volume, claim, pod["metadata"]["namespace"])
+    if _UNBOUND_CLAIM.search(message):
+        named = [f"{claim} ({field_of(volume)[0]})" for volume, claim in claims.items()]
+        more = [] if len(named) <= _CLAIMS_TOLD else [f"{len(named) - _CLAIMS_TOLD} more"]
+        told = ", ".join(named[:_CLAIMS_TOLD] + more) or "not in its spec"
+        return problem(PodReason.CLAIM_NOT_BOUND, words=short(message), claims=told)
+    return problem(PodReason.UNSCHEDULABLE, words=short(message) or "it waits for a node")
+
+
+def _blocked(pod: Raw, container: Raw) -> Problem | None:
+    """A container that cannot be made."""
+    name, waiting = container["name"], container.get("state", {}).get("waiting", {})
+    why, words = waiting.get("reason", ""), short(waiting.get("message", ""))
+    if why == "CreateContainerConfigError" and _MISSING_OBJECT.search(words):
+        return _not_configured(pod, words)
+    if why in _NOT_CREATED:
+        return problem(PodReason.CONTAINER_NOT_CREATED, container=name, words=words)
+    if why in _PULL_FAILURES:
+        return problem(PodReason.IMAGE_PULL_FAILED, container=name, words=words or why)
+    return None
+
+
+def _down(container: Raw) -> Problem | None:
+    """A container that ended and does not run, or does not serve yet beside an engine that may."""
+    state, crash = container.get("state", {}), crash_of(container)
+    up = state.get("running") is not None and (container.get("started") or container["name"] == names.ENGINE)
+    if crash and not up:
+        return problem(PodReason.CRASHING, crash=str(crash))
+    if state.get("waiting", {}).get("reason") == "CrashLoopBackOff":
+        return problem(
+            PodReason.CRASHING, crash=str(Crash(container["name"], container.get("restartCount", 0)))
+        )
+    return None
+
+
+def _not_configured(pod: Raw, words: str) -> Problem:
+    token = next((e for e in _engine_env(pod) if e["name"] == "HF_TOKEN"), {})
+    secret = token.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
+    if secret and secret in words:
+        return problem(PodReason.TOKEN_SECRET_NOT_FOUND, words=words)
+    return problem(PodReason.CONFIGURATION_NOT_FOUND, words=words)
+
+
+def _starting(pod: Raw) -> Problem:
+    unmounted = condition(pod.get("status", {}), "PodReadyToStartContainers").get("status") == "False"
+    volumes = {volume["name"] for volume in pod.get("spec", {}).get("volumes") or []}
+    step = "its containers are being started"
+    if unmounted and volumes - set(RESERVED_VOLUMES):
+        step = "its volumes are not mounted yet: check that what spec.podTemplate.volumes names exists"
+    return problem(PodReason.STARTING, step=step)
+
+
+def _served(status: Raw, running: Raw) -> bool:
+    """Whether the pod was ready since its engine started: readiness changed after that, and not to true."""
+    since = condition(status, "Ready").get("lastTransitionTime") or ""
+    return since > (running.get("startedAt") or "")  # RFC 3339, UTC: sorts as text
+
+
+def _engine_env(pod: Raw) -> list[Raw]:
+    containers = pod.get("spec", {}).get("containers", [])
+    return next((c.get("env", []) for c in containers if c["name"] == names.ENGINE), [])
