@@ -139,9 +139,24 @@ def test_selectors_reach_their_own_pods_only(defaults):
         assert reached(policy["spec"]["podSelector"]["matchLabels"]) == {workload}
     for workload in ("picker", "gateway"):
         assert reached(of(defaults, "Service", f"headrace-{workload}")["spec"]["selector"]) == {workload}
-    for workload in ("picker", "gateway"):
-        budget = of(defaults, "PodDisruptionBudget", f"headrace-{workload}")
-        assert reached(budget["spec"]["selector"]["matchLabels"]) == {workload}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_what_runs_twice_is_spread_over_nodes_and_evicted_one_at_a_time(defaults, workload):
+    deployment = of(defaults, "Deployment", f"headrace-{workload}")["spec"]
+    own = deployment["selector"]["matchLabels"]
+    assert deployment["replicas"] > 1
+    [spread] = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert spread["labelSelector"]["matchLabels"] == own
+    budget = of(defaults, "PodDisruptionBudget", f"headrace-{workload}")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"] == own
+
+
+def test_every_workload_is_among_those_that_are_checked(defaults):
+    assert {m["metadata"]["name"] for m in of(defaults, "Deployment")} == {f"headrace-{w}" for w in WORKLOADS}
 
 
 def test_what_runs_once_has_no_budget_that_would_block_a_node_drain():

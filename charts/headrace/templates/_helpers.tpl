@@ -52,12 +52,40 @@ tolerations:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "headrace.selector" . | nindent 8 }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 65532
   runAsGroup: 65532
   seccompProfile:
     type: RuntimeDefault
+{{- end -}}
+
+{{/* One replica may be evicted at a time; one that is alone has no budget, or its node could not be drained: include
+     with (list $ "operator"). */}}
+{{- define "headrace.disruptionBudget" -}}
+{{- $root := index . 0 -}}
+{{- $values := index $root.Values (index . 1) -}}
+{{- if gt (int $values.replicas) 1 -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "headrace.fullname" $root }}-{{ index . 1 }}
+  labels:
+    {{- include "headrace.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "headrace.selector" . | nindent 6 }}
+{{- end -}}
 {{- end -}}
 
 {{- define "headrace.containerSecurity" -}}
