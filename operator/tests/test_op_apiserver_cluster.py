@@ -11,11 +11,15 @@ from headrace_operator.cache import Cache
 from headrace_operator.claims import owned_models
 from headrace_operator.cluster import connect
 from headrace_operator.desired import desired
-from headrace_operator.errors import ApiError
-from headrace_operator.kinds import resource
+from headrace_operator.errors import ApiError, RefusedError
+from headrace_operator.events import transitions
+from headrace_operator.kinds import EVENT, resource
+from headrace_operator.observe import observe
 from headrace_operator.plan import contains
+from headrace_operator.recorder import Recorder
 from headrace_operator.resync import resync
 from headrace_operator.settings import Settings
+from headrace_operator.status import Subject, status
 from headrace_operator.workqueue import WorkQueue
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
@@ -105,3 +109,18 @@ async def test_errors_say_how_long_to_wait(crd, kube, tmp_path, monkeypatch):
                 await api.read("Service", kube.namespace, "x")
             assert (caught.value.code, caught.value.retry_after) == (429, 7.0)
             assert await api.read("Service", kube.namespace, "x") is None
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "模"])
+async def test_the_longest_event_is_taken(api, service, letter):
+    """The API server counts bytes."""
+    refused = RefusedError("InvalidSpec", letter * 5000)
+    subject = Subject(service.key, 1, False, True, {})
+    told = status(subject, observe([], [], {}), refused, "", gateway="", now="2026-01-01T00:00:00Z")
+    notes = {happening.note for happening in transitions({}, told)}
+    body = await api.read("LLMService", service.key.namespace, service.key.name)
+    for happening in transitions({}, told):
+        await Recorder(api).record(body, happening)
+    taken = {event["note"] async for event in api.each(EVENT, service.key.namespace, "")}
+    assert notes <= taken
+    assert max(len(note.encode()) for note in notes) > 1020

@@ -1,5 +1,6 @@
 """Events: one per transition, counted up when the same happens again, and never a reason to fail."""
 
+import pytest
 from op_world import body, hash_of, observed, pod, report
 
 from headrace_operator.api import Key
@@ -46,6 +47,18 @@ def test_a_refusal_is_a_warning():
     assert happenings[0].note.startswith("Accepted=False: spec.x")
 
 
+@pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "x" + "é" * 5000, "模" * 5000, "short"])
+def test_a_note_is_no_longer_than_an_event_takes(message):
+    [happening] = transitions(as_json(told(serving())), told(serving(), RefusedError("InvalidSpec", message)))
+    assert len(happening.note.encode()) <= 1024
+    assert happening.note.startswith("Accepted=False: ")
+    if message == "short":
+        assert message in happening.note
+    else:
+        assert len(happening.note.encode()) > 1020
+        assert happening.note.endswith("…")
+
+
 class FakeEvents:
     """The events part of a cluster."""
 
@@ -85,3 +98,14 @@ async def test_events_are_not_worth_a_failure():
     cluster.down = True
     await Recorder(cluster).record(body(), HAPPENING)
     assert cluster.created == {}
+
+
+async def test_an_event_that_is_refused_shows_in_the_log(caplog):
+    cluster = FakeEvents()
+
+    async def refuse(event):
+        raise ApiError(422, "note: can have at most 1024 bytes")
+
+    cluster.create_event = refuse
+    await Recorder(cluster).record(body(), HAPPENING)
+    assert "note: can have at most 1024 bytes" in caplog.text

@@ -14,6 +14,7 @@ _TOLD = (Condition.ACCEPTED, Condition.READY, Condition.POLICY_APPLIED, Conditio
 _SILENT = {Reason.PENDING, Reason.NO_READY_REPLICAS, Reason.AS_EXPECTED, Reason.NOT_ACCEPTED}
 _LOADING = {PodReason.DOWNLOADING, PodReason.LOADING, PodReason.COMPILING}
 _HARMLESS = {PodReason.STARTING, *_LOADING, Reason.SCALED_TO_ZERO}
+_LONGEST_NOTE = 1024  # bytes; the API server refuses an Event whose note has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Happening:
 
     warning: bool
     reason: str
-    note: str  # at most 1 kB: the events API's limit
+    note: str  # at most 1,024 bytes of UTF-8
     action: str
 
 
@@ -37,6 +38,14 @@ def transitions(previous: Mapping[str, Any], current: ServiceStatus) -> Iterator
         yield Happening(
             warning=not good and condition.reason not in _HARMLESS,
             reason=condition.reason,
-            note=f"{condition.type}={condition.status}: {condition.message}"[:1024],
+            note=_note(f"{condition.type}={condition.status}: {condition.message}"),
             action="Reconcile",
         )
+
+
+def _note(text: str) -> str:
+    """As much of the text as an Event takes, whole characters."""
+    if len(text.encode()) <= _LONGEST_NOTE:
+        return text
+    end = "…"
+    return text.encode()[: _LONGEST_NOTE - len(end.encode())].decode(errors="ignore") + end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,6 +17,9 @@ from headrace_operator.events import Happening
 from headrace_operator.kinds import EVENT
 
 _REMEMBERED = 4096
+_INVALID = {400, 422}  # codes by which the API server refuses what is not as it must be
+
+logger = logging.getLogger(__name__)
 
 
 class Recorder:
@@ -36,8 +40,9 @@ class Recorder:
             count = self._counts.get(name, 1) + 1
             await self._cluster.repeat_event(namespace, name, count, event["eventTime"])
             self._remember(name, count)
-        except ApiError:
-            return
+        except ApiError as error:
+            if error.code in _INVALID:
+                logger.warning("an Event was refused: %s", error)
 
     def _remember(self, name: str, count: int) -> None:
         if len(self._counts) >= _REMEMBERED:
