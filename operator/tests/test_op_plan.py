@@ -176,13 +176,61 @@ def test_no_nudge_is_due_when_all_have_answered():
         ([{"name": "x", "v": 1}, {"name": "injected"}], [{"name": "x", "v": 1}], True),
         ([{"name": "y"}], [{"name": "x"}], False),
         (["a", "b"], ["a"], False),
-        ({"memory": "1024Mi"}, {"memory": "1Gi"}, True),
-        ({"cpu": "2"}, {"cpu": 2}, True),
-        ({"cpu": "2"}, {"cpu": "2500m"}, False),
+        ({"resources": {"limits": {"memory": "1024Mi"}}}, {"resources": {"limits": {"memory": "1Gi"}}}, True),
+        ({"resources": {"requests": {"cpu": "2"}}}, {"resources": {"requests": {"cpu": 2}}}, True),
+        ({"resources": {"requests": {"cpu": "2"}}}, {"resources": {"requests": {"cpu": "2500m"}}}, False),
+        ({"emptyDir": {"sizeLimit": "1024Mi"}}, {"emptyDir": {"sizeLimit": "1Gi"}}, True),
+        ([{"name": "A", "value": "1"}], [{"name": "A", "value": "1.0"}], False),
+        ({"labels": {"sizeLimit": "1"}}, {"labels": {"sizeLimit": "1.0"}}, False),
+        ({"annotations": {"requests": "1k"}}, {"annotations": {"requests": "1000"}}, False),
+        ({"nodeSelector": {"memory": "1Gi"}}, {"nodeSelector": {"memory": "1024Mi"}}, False),
+        (["1"], ["1.0"], False),
+        ({"data": {"a": "1"}}, {"data": {"a": 1}}, False),
     ],
 )
 def test_contains(live, ours, same):
     assert contains(live, ours) is same
+
+
+SPELLED_TWICE = [("1", "1.0"), ("1000m", "1"), ("1024", "1Ki"), ("2k", "2000")]
+
+
+@pytest.mark.parametrize(("live", "ours"), SPELLED_TWICE)
+def test_only_resources_and_sizes_are_read_as_quantities(live, ours):
+    """Every text that we write is taken for what it says, but for those fields."""
+    raw = body(
+        engine={"image": "i", "env": [{"name": "A", "value": ours}], "args": [ours]},
+        podTemplate={
+            "metadata": {"labels": {"limits": ours}, "annotations": {"sizeLimit": ours}},
+            "nodeSelector": {"requests": ours},
+            "tolerations": [{"key": "a", "value": ours}],
+            "resources": {"requests": {"cpu": ours}, "limits": {"cpu": ours}},
+            "volumes": [{"name": "a", "emptyDir": {"sizeLimit": ours}}],
+        },
+    )
+    deployment = applied(raw)[-1]
+    places = list(texts(deployment["spec"]["template"], ours))
+    assert len(places) == 9
+    for place in places:
+        edited = copy.deepcopy(deployment)
+        edit(edited["spec"]["template"], place, live)
+        healed = actions(raw, observed(raw, objects=[*applied(raw)[:-1], edited]))
+        assert bool(healed) != (place[-1] == "cpu" or place[-2:] == ("emptyDir", "sizeLimit")), place
+
+
+def texts(tree, text, place=()):
+    """Places of a text in JSON."""
+    if isinstance(tree, dict | list):
+        for key, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from texts(item, text, (*place, key))
+    elif tree == text:
+        yield place
+
+
+def edit(tree, place, value):
+    for key in place[:-1]:
+        tree = tree[key]
+    tree[place[-1]] = value
 
 
 @given(st.integers(0, 10**6))

@@ -25,6 +25,8 @@ _CLOSE_REPEAT = 5.0
 _LAST_REPEAT = 30.0
 _CLOSE_REPEATS = 20  # a minute and a half
 _IMMUTABLE = {"ResourceClaimTemplate"}
+# Fields, with those that hold them, whose values the API server may write otherwise than we did.
+_QUANTITIES = {("resources", "requests"), ("resources", "limits"), ("emptyDir", "sizeLimit")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +114,21 @@ def _leftovers(wanted: Iterable[Manifest], observed: Observed) -> Iterable[Delet
             yield Delete(kind, name, live["metadata"]["uid"])
 
 
-def contains(live: Any, ours: Any) -> bool:
-    """Whether `live` has every field that we set, with our value; other fields are not looked at."""
+def contains(live: Any, ours: Any, parent: str = "", *, quantity: bool = False) -> bool:
+    """Whether `live` has every field that we set, with our value; other fields are not looked at.
+
+    `parent` is the field that holds them, and `quantity` says whether they are Kubernetes quantities.
+    """
     if live is None:
         return not ours  # the API server leaves out what is empty
     if isinstance(ours, Mapping):
         return isinstance(live, Mapping) and all(
-            contains(live.get(key), value) for key, value in ours.items()
+            contains(live.get(key), value, key, quantity=quantity or (parent, key) in _QUANTITIES)
+            for key, value in ours.items()
         )
     if isinstance(ours, list):
         return isinstance(live, list) and _contains_items(live, ours)
-    return bool(live == ours) or same_quantity(live, ours)
+    return same_quantity(live, ours) if quantity else bool(live == ours)
 
 
 def _contains_items(live: list[Any], ours: list[Any]) -> bool:
