@@ -13,6 +13,7 @@ from headrace_operator.cache import Cache
 from headrace_operator.engines import Engines
 from headrace_operator.errors import ApiError
 from headrace_operator.kinds import resource
+from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.reconcile import Reconciler
 from headrace_operator.recorder import Recorder
 
@@ -55,7 +56,8 @@ class Memory:
             kind, name = manifest["kind"], manifest["metadata"]["name"]
             new = copy.deepcopy(manifest)
             old = self.objects.get((kind, name), {"metadata": {"uid": f"{kind}-{name}", "generation": 1}})
-            new["metadata"] |= {"uid": old["metadata"]["uid"], "generation": 1}
+            managed = [{"manager": FIELD_MANAGER, "operation": "Apply"}]
+            new["metadata"] |= {"uid": old["metadata"]["uid"], "generation": 1, "managedFields": managed}
             return self.store(new)
 
     async def apply_status(self, kind, namespace, name, status):

@@ -99,6 +99,50 @@ def test_foreign_fields_stay_and_our_own_are_healed(kube):
     eventually(lambda: kube.get("services", "chat"))
 
 
+def relabel(metadata, **labels):
+    kept = {name: value for name, value in metadata["labels"].items() if name not in OURS}
+    metadata["labels"] = kept | {OURS[name]: value for name, value in labels.items()}
+
+
+OURS = {"service": "headrace.dev/service", "manager": "app.kubernetes.io/managed-by"}
+OURS |= {label: name for name, label in OURS.items()}
+# What somebody's manifest may make of an object's metadata.
+REPLACED = {
+    "no service": lambda metadata: relabel(metadata, manager="headrace"),
+    "another service": lambda metadata: relabel(metadata, manager="headrace", service="other"),
+    "no manager": lambda metadata: relabel(metadata, service="chat"),
+    "no label": lambda metadata: metadata.pop("labels"),
+    "nothing": lambda metadata: [metadata.pop(name) for name in ("labels", "annotations", "ownerReferences")],
+}
+
+
+@pytest.mark.parametrize("case", REPLACED)
+def test_an_object_that_lost_our_marks_gets_them_back_at_once(kube, case):
+    """The watches select by label: they say that it is gone, or tell of an object that seems nobody's."""
+    kube.start()
+    eventually(lambda: owned(kube) == OWNED)
+    eventually(lambda: kube.condition("chat", "Accepted")[0] == "True")
+    for plural in ("deployments", "services", "configmaps"):
+        name = "chat-policy" if plural == "configmaps" else "chat"
+        before = kube.get(plural, name)
+        replaced = json.loads(json.dumps(before))
+        del replaced["metadata"]["resourceVersion"]  # whatever its version is
+        REPLACED[case](replaced["metadata"])
+        ok(kube.http.put(kube.path(plural, name), params={"fieldManager": "kubectl"}, json=replaced))
+        began = time.monotonic()
+        eventually(
+            lambda plural=plural, name=name, before=before: marks(kube.get(plural, name)) == marks(before)
+        )
+        assert time.monotonic() - began < 10.0  # those that see it only in the lists take up to 45 s
+        assert kube.get(plural, name)["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def marks(body):
+    metadata = body["metadata"]
+    applied = (metadata.get("annotations") or {}).get("headrace.dev/applied-hash")
+    return metadata.get("labels"), metadata.get("ownerReferences"), applied
+
+
 def test_the_older_service_keeps_the_model_name(kube):
     model = {"source": "hf://a/b", "servedName": f"m-{kube.namespace}"}
     kube.start("first", model=model)

@@ -2,10 +2,12 @@
 
 from random import Random
 
+import pytest
 from op_world import body, pod
 
 from headrace_operator.api import Key, key_of, served_name_of
 from headrace_operator.cache import Cache
+from headrace_operator.names import SERVICE_LABEL
 
 KEY = Key("llm", "chat")
 
@@ -16,8 +18,8 @@ def version(raw, number, **metadata):
 
 def test_objects_are_found_under_their_service():
     cache = Cache()
-    assert cache.put(body()) == KEY
-    assert cache.put(pod("a")) == KEY
+    assert cache.put(body()) == [KEY]
+    assert cache.put(pod("a")) == [KEY]
     assert cache.service(KEY)["kind"] == "LLMService"
     assert [item["metadata"]["name"] for item in cache.pods(KEY)] == ["a"]
     assert cache.owned(KEY) == []
@@ -28,7 +30,7 @@ def test_objects_are_found_under_their_service():
 def test_nobodys_object_is_not_kept():
     cache = Cache()
     stray = {"kind": "Pod", "metadata": {"name": "x", "namespace": "llm", "uid": "x"}}
-    assert cache.put(stray) is None
+    assert cache.put(stray) == []
     assert cache.of_kind("Pod") == []
 
 
@@ -112,3 +114,47 @@ def test_a_services_name_finds_it_as_long_as_it_has_it():
                 for each in cache.services()
                 if served_name_of(each) == name or str(key_of(each)) == name
             }
+
+
+def relabelled(raw, number, labels):
+    return version(raw, number, labels=labels)
+
+
+@pytest.mark.parametrize("labels", [{}, {SERVICE_LABEL: "other"}], ids=["no label", "another's"])
+def test_what_lost_our_label_concerns_the_service_that_it_was_of(labels):
+    """Its watch goes on: only the label that all objects of ours share selects."""
+    cache = Cache()
+    cache.put(version(pod("a"), 10))
+    holder = [Key("llm", service) for service in labels.values()]
+    assert cache.put(relabelled(pod("a"), 11, labels)) == [*holder, KEY]
+    assert cache.pods(KEY) == []
+    assert cache.put(version(pod("a"), 10)) == [KEY]  # a late answer
+    assert cache.pods(KEY) == []
+    assert cache.put(version(pod("a"), 12)) == [KEY, *holder]
+    assert len(cache.pods(KEY)) == 1
+    assert [cache.pods(other) for other in holder] == [[] for _ in holder]
+
+
+def test_an_older_view_of_a_label_changes_nothing():
+    cache = Cache()
+    cache.put(version(pod("a"), 10))
+    assert cache.put(relabelled(pod("a"), 9, {})) == []
+    assert len(cache.pods(KEY)) == 1
+
+
+def test_no_belonging_is_remembered_after_its_end():
+    """Nothing but the numbers of the latest deletions, which are bounded, grows."""
+    dice, cache = Random(1), Cache()
+    there = {}
+    for number in range(2000):
+        name = dice.choice("abc")
+        if name in there and dice.random() < 0.5:
+            cache.drop(version(there.pop(name), number))
+        else:
+            labels = dice.choice([{}, {SERVICE_LABEL: "chat"}, {SERVICE_LABEL: "other"}])
+            uid = there[name]["metadata"]["uid"] if name in there else f"{name}{number}"
+            there[name] = version(pod(name), number, uid=uid, labels=labels)
+            cache.put(there[name])
+        kept = {item["metadata"]["uid"] for key in (KEY, Key("llm", "other")) for item in cache.pods(key)}
+        assert kept == set(cache._holders)
+        assert kept == {raw["metadata"]["uid"] for raw in there.values() if raw["metadata"]["labels"]}

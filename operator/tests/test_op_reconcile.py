@@ -190,7 +190,7 @@ async def test_a_running_service_is_not_moved_to_a_claim_that_is_missing(case):
     assert memory.owned() == before
     assert conditions(memory)["Accepted"] == ("False", reason)
     assert words in memory.objects["LLMService", "chat"]["status"]["conditions"][0]["message"]
-    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "moved"}}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "moved", "uid": "moved"}}
     memory.objects["PersistentVolumeClaim", "moved"] = claim
     await operator(memory).reconcile(KEY)
     assert conditions(memory)["Accepted"] == ("True", "Valid")

@@ -69,7 +69,6 @@ async def test_changes_and_deletions_that_no_watch_told_of_are_found():
 async def test_a_pod_that_was_given_to_another_service_leaves_the_first():
     world = await filled(body(), pod("a"))
     world.change("Pod", "a", lambda item: item["metadata"]["labels"].update({names.SERVICE_LABEL: "apart"}))
-    world.cache.put(copy.deepcopy(world.cluster.objects["Pod", "a"]))  # the watch tells of it
     assert await world.resync() == {"chat", "apart"}
     assert world.cache.pods(KEY) == []
     assert len(world.cache.pods(Key("llm", "apart"))) == 1

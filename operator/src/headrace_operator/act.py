@@ -65,18 +65,27 @@ async def _check(service: LLMService, action: Apply, cluster: Cluster) -> None:
 def _check_free(service: LLMService, kind: str, name: str, found: Mapping[str, Any] | None) -> None:
     """Refuse to take an object of someone else's, as an apply would.
 
-    What we made for a service that was deleted with `--cascade=orphan` is nobody's, and ours to go on with.
+    What we made and what nobody owns is ours to go on with: somebody's manifest may have replaced its labels
+    and its owner, or its service was deleted with `--cascade=orphan`.
     """
     if found is None or owner(found) == service.uid:
         return
     metadata = found["metadata"]
+    if not metadata.get("ownerReferences") and _made_by_us(metadata):
+        return
     if (metadata.get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
-        if not metadata.get("ownerReferences") and names.APPLIED_HASH in (metadata.get("annotations") or {}):
-            return
         raise TransientError(f"{kind} {name} of a deleted service is still there", _COLLECTED_AGAIN)
     raise RefusedError(
         Reason.OBJECT_NAME_TAKEN,
         f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or rename the service",
+    )
+
+
+def _made_by_us(metadata: Mapping[str, Any]) -> bool:
+    """Whether the API server has recorded that fields of it are as we applied them."""
+    return any(
+        entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
+        for entry in metadata.get("managedFields") or ()
     )
 
 

@@ -29,21 +29,47 @@ class Cache:
         self._services: dict[Key, Body] = {}
         self._named: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in requests
         self._belongings: defaultdict[Key, dict[Name, Body]] = defaultdict(dict)
+        self._holders: dict[str, Key] = {}  # uid of a belonging → under which service it is remembered
         self._deleted: dict[str, int] = {}  # uid → version, the latest last
 
-    def put(self, body: Body) -> Key | None:
-        """Remember an object; the key of the service that it concerns, None if it is nobody's."""
-        key = concerns(body)
-        if key is None or version(body) <= self._deleted.get(body["metadata"]["uid"], -1):
-            return key
+    def put(self, body: Body) -> list[Key]:
+        """Remember an object; the keys of the services that it concerns: whose it is, and whose it was."""
+        key, keys = concerns(body), self._leave(body)
+        if key is None:
+            return keys
+        if version(body) > self._deleted.get(body["metadata"]["uid"], -1):
+            self._remember(key, body)
+        return [key, *keys]
+
+    def _remember(self, key: Key, body: Body) -> None:
         if body["kind"] == KIND:
             if _newer(body, self._services.get(key)):
                 self._forget_name(key)
                 self._services[key] = _compact(body)
                 self._named[served_name_of(body)][key] = None
         elif _newer(body, self._belongings[key].get(_name(body))):
+            self._forget(key, _name(body))
             self._belongings[key][_name(body)] = _compact(body)
-        return key
+            self._holders[body["metadata"]["uid"]] = key
+
+    def _leave(self, body: Body) -> list[Key]:
+        """Whose the object was until somebody changed its label; it is not remembered there any more."""
+        uid = body["metadata"]["uid"]
+        former = self._holders.get(uid)
+        if former is None or former == concerns(body):
+            return []
+        if not _newer(body, self._belongings[former][_name(body)]):
+            return []
+        self._forget(former, _name(body))
+        self._bury(uid, version(body) - 1)
+        return [former]
+
+    def _forget(self, key: Key, name: Name) -> None:
+        known = self._belongings[key].pop(name, None)
+        if known is not None:
+            del self._holders[known["metadata"]["uid"]]
+        if not self._belongings[key]:
+            del self._belongings[key]
 
     def put_status(self, body: Body) -> None:
         """Remember the answer to a write of the status, unless it shows something else that is new.
@@ -61,22 +87,20 @@ class Cache:
             return False
         return 0 < version(service) <= version(known)
 
-    def drop(self, body: Body) -> Key | None:
-        """Forget an object that was deleted, unless a newer one has taken its name."""
+    def drop(self, body: Body) -> list[Key]:
+        """Forget an object that was deleted, unless a newer one has taken its name; whom that concerns."""
         key = concerns(body)
         if key is None:
-            return None
-        place: dict[Any, Body] = self._services if body["kind"] == KIND else self._belongings[key]
-        name = key if body["kind"] == KIND else _name(body)
-        known = place.get(name)
-        if known and known["metadata"]["uid"] == body["metadata"]["uid"]:
-            if body["kind"] == KIND:
-                self._forget_name(key)
-            del place[name]
-        self._bury(body)
-        if not self._belongings[key]:
-            del self._belongings[key]
-        return key
+            return []
+        uid = body["metadata"]["uid"]
+        if body["kind"] != KIND:
+            if self._holders.get(uid) == key:
+                self._forget(key, _name(body))
+        elif key in self._services and self._services[key]["metadata"]["uid"] == uid:
+            self._forget_name(key)
+            del self._services[key]
+        self._bury(uid, version(body))
+        return [key]
 
     def go_back(self, known: Body, live: Body) -> None:
         """The API server itself has an older version than is `known`: its etcd was restored from a backup."""
@@ -97,16 +121,15 @@ class Cache:
             if not self._named[name]:
                 del self._named[name]
 
-    def _bury(self, body: Body) -> None:
+    def _bury(self, uid: str, number: int) -> None:
         """An event or an answer that comes late must not bring it back; one newer than its end may."""
-        uid = body["metadata"]["uid"]
-        self._deleted[uid] = max(version(body), self._deleted.pop(uid, -1))
+        self._deleted[uid] = max(number, self._deleted.pop(uid, -1))
         if len(self._deleted) > _DELETIONS:
             del self._deleted[next(iter(self._deleted))]
 
     def discard(self, key: Key, kind: str, name: str) -> None:
         """Forget an owned object that we deleted ourselves; the watch will say so later."""
-        self._belongings[key].pop((kind, name), None)
+        self._forget(key, (kind, name))
 
     def service(self, key: Key) -> Body | None:
         """The LLMService."""

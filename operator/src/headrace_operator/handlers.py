@@ -107,8 +107,7 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
         deleted = event["type"] == "DELETED"
         if resource is SERVICE and not deleted and cache.knows(item):
             return  # mostly our own status: it must not cut short the wait after a failure
-        key = cache.drop(item) if deleted else cache.put(item)
-        if key is not None:
+        for key in cache.drop(item) if deleted else cache.put(item):
             queue.add(key)
         if resource is SERVICE:
             for rival in rivals(item, cache.claiming):
