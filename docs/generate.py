@@ -64,7 +64,7 @@ def sidecar_metrics() -> str:
     collectors, nowhere = CollectorRegistry(), Path("/nonexistent")
     requests = RequestMetrics(collectors)
     handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate)
-    collectors.register(EngineMetrics(Monitor(stats_paths(nowhere), requests.add), handover, "", ""))
+    collectors.register(EngineMetrics(Monitor(stats_paths(nowhere), requests.add), handover))
     return metric_table((family, getattr(family, "_labelnames", ())) for family in collectors.collect())
 
 

@@ -10,6 +10,13 @@ from typing import Any
 
 Manifest = Mapping[str, Any]
 
+_LIMITS = {
+    "sampleLimit": "sample_limit",
+    "labelLimit": "label_limit",
+    "labelNameLengthLimit": "label_name_length_limit",
+    "labelValueLengthLimit": "label_value_length_limit",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:
@@ -51,6 +58,7 @@ def _common(monitor: Manifest, interval: str) -> dict[str, Any]:
         "metrics_path": endpoint.get("path", "/metrics"),
         "params": endpoint.get("params", {}),
         "honor_labels": endpoint.get("honorLabels", False),
+        **{limit: monitor["spec"][name] for name, limit in _LIMITS.items() if name in monitor["spec"]},
         "relabel_configs": [
             *(
                 {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": target}

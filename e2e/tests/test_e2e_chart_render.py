@@ -338,6 +338,14 @@ def test_monitoring_is_off_unless_asked_for(defaults):
     assert not any("grafana_dashboard" in m["metadata"].get("labels", {}) for m in defaults)
 
 
+def test_no_pod_is_believed_who_it_is():
+    for monitor in of(helm.render(VALUES["monitored"]), "PodMonitor"):
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        assert not endpoint.get("honorLabels")
+        sources = {tuple(rule.get("sourceLabels", ())) for rule in endpoint.get("relabelings", ())}
+        assert sources <= {("__meta_kubernetes_pod_label_headrace_dev_service",)}
+
+
 def test_pod_monitors_select_pods_and_name_ports_that_there_are(defaults):
     manifests = helm.render(VALUES["monitored"])
     monitors = {m["metadata"]["name"].removeprefix("headrace-"): m for m in of(manifests, "PodMonitor")}

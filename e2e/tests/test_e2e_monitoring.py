@@ -17,10 +17,10 @@ MONITOR = {
     "spec": {
         "namespaceSelector": {"matchNames": ["llm"]},
         "selector": {"matchLabels": {"a/b": "c"}},
+        "sampleLimit": 7,
         "podMetricsEndpoints": [
             {
                 "port": "sidecar",
-                "honorLabels": True,
                 "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_label_a_b"], "targetLabel": "x"}],
             }
         ],
@@ -114,7 +114,8 @@ def test_a_variable_without_a_value_is_an_error():
 
 def test_a_pod_monitor_becomes_a_scrape_configuration():
     config = of_pods(MONITOR, [Pod("127.0.0.1:9", "llm", "chat-0", "sidecar", {"a/b": "c"})], "5s")
-    assert config["honor_labels"]
+    assert not config["honor_labels"]
+    assert config["sample_limit"] == 7
     assert config["metrics_path"] == "/metrics"
     assert config["static_configs"][0]["labels"]["__meta_kubernetes_pod_label_a_b"] == "c"
     rules = {rule["target_label"]: rule["source_labels"] for rule in config["relabel_configs"]}

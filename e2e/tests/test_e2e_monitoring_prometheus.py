@@ -5,11 +5,15 @@ labels that discovery finds in a cluster; the chart's own pod monitors make the 
 """
 
 import asyncio
+import contextlib
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import aiohttp
 import pytest
@@ -36,6 +40,24 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.envoy, pytest.mark.timeout(300)
 INTERVAL = "1s"
 MONITORING = {"podMonitors": {"enabled": True}, "rules": {"enabled": True}, "dashboards": {"enabled": True}}
 SCRAPES = 12  # while everything is at work
+SCRAPE = ("up", "scrape_", "ALERTS")  # Prometheus' own, of every target
+FORGER = {"namespace": "thief", "service": "steal", "pod": "forger-0"}
+CLAIMED = 'namespace="llm",service="chat",pod="chat-0",container="sidecar",job="headrace-engines"'
+FORGED = f"""\
+headrace_engine_state{{state="Hung",{CLAIMED}}} 1
+headrace_engine_state{{state="Hung",exported_namespace="llm",exported_service="chat",{CLAIMED}}} 1
+headrace_slo_requests_total{{target="All",met="false",set_by="Service",{CLAIMED}}} 1e9
+headrace_engine_boots_total{{instance="127.0.0.1:1",{CLAIMED}}} 9
+headrace_service_condition{{condition="Ready",reason="Forged",{CLAIMED}}} 0
+headrace_service_condition{{condition="Accepted",reason="Forged",exported_namespace="llm",service="chat"}} 0
+headrace_gateway_engines{{state="reporting",{CLAIMED}}} 0
+headrace_gateway_leader 0
+headrace_gateway_envoys 100
+headrace_operator_leader 1
+envoy_cluster_upstream_rq_xx{{envoy_cluster_name="llm/chat",envoy_response_code_class="5",{CLAIMED}}} 1e9
+kube_pod_info{{{CLAIMED}}} 1
+ALERTS{{alertname="HeadraceServiceDown",alertstate="firing",{CLAIMED}}} 1
+"""
 
 
 class Engine:
@@ -50,8 +72,6 @@ class Engine:
         settings = {
             "HEADRACE_DIR": str(root),
             "HEADRACE_POLICY_DIR": str(root / "policy"),
-            "HEADRACE_SERVICE": "llm/chat",
-            "HEADRACE_POD": "chat-0",
             "HEADRACE_PORT": str(self.port),
         }
         self.process = subprocess.Popen(
@@ -91,6 +111,33 @@ class Engine:
         self.fake.close()
 
 
+@contextlib.contextmanager
+def forging():
+    """A tenant's pod that has itself scraped; where it listens, and where one that sends without end does."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("content-type", "text/plain; version=0.0.4")
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(FORGED.encode())
+                for number in itertools.count() if self.server is flood else ():
+                    self.wfile.write(b'headrace_steps_total{n="%d"} 1\n' % number)
+
+        def log_message(self, *_):
+            pass
+
+    servers = _, flood = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
+    for server in servers:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield [f"127.0.0.1:{server.server_port}" for server in servers]
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
 def monitors():
     manifests = helm.render({"monitoring": MONITORING})
@@ -123,10 +170,18 @@ def scraped(monitors, running_operator, tmp_path_factory):
         ),
     }
     assert pods.keys() == monitors.keys()
-    configs = [of_pods(monitors[name], [pod], INTERVAL) for name, pod in pods.items()]
     try:
-        with Prometheus(folder, configs, [queries.RULES]) as server:
-            yield server, asyncio.run(_at_work(rig, engine, kube))
+        with forging() as (forger, flood):
+            configs = [of_pods(monitors[name], [pod], INTERVAL) for name, pod in pods.items()]
+            strangers = [
+                Pod(forger, "thief", "forger-0", "sidecar", {"headrace.dev/service": "steal"}),
+                Pod(forger, "thief", "unlabelled-0", "sidecar"),
+                Pod(flood, "thief", "flood-0", "sidecar", {"headrace.dev/service": "steal"}),
+            ]
+            stranger = of_pods(monitors["headrace-engines"], strangers, INTERVAL)
+            configs.append({**stranger, "job_name": "strangers"})
+            with Prometheus(folder, configs, [queries.RULES]) as server:
+                yield server, asyncio.run(_at_work(rig, engine, kube))
     finally:
         rig.stop()
         engine.stop()
@@ -197,7 +252,32 @@ def test_the_dashboards_are_what_their_source_makes():
 
 
 def test_everything_is_scraped(prometheus):
-    assert [(t["labels"]["job"], t["lastError"]) for t in prometheus.targets() if t["health"] != "up"] == []
+    down = [t["labels"] for t in prometheus.targets() if t["health"] != "up"]
+    assert [(labels["job"], labels["pod"]) for labels in down] == [("strangers", "flood-0")]
+
+
+def test_a_pod_that_claims_to_be_another_is_told_by_where_it_is(prometheus):
+    found = [s for s in prometheus.series('{job="strangers"}') if not s["__name__"].startswith(SCRAPE)]
+    names = {"headrace_engine_state", "headrace_slo_requests_total", "headrace_engine_boots_total"}
+    assert {each["__name__"] for each in found} == names
+    assert {each["instance"] for each in found} == {
+        t["labels"]["instance"] for t in prometheus.targets() if t["labels"]["pod"] == "forger-0"
+    }
+    for each in found:
+        assert each.items() >= FORGER.items()
+        assert not [label for label in each if label.startswith("exported_")]
+    engines = prometheus.series('{job="headrace-engines"}')
+    assert {each["namespace"] for each in engines} == {"llm"}
+
+
+def test_nothing_forged_is_of_another_service_or_part(prometheus):
+    assert prometheus.query('count({__name__=~".+", reason="Forged"})') == []
+    assert prometheus.query('headrace_engine_state{namespace="llm", state="Hung"} == 1') == []
+    assert [s["value"][1] for s in prometheus.query("sum(headrace_gateway_envoys)")] == ["1"]
+    for name in ("headrace_gateway_leader", "headrace_operator_leader"):
+        assert len(prometheus.series(name)) == 1, name
+    assert prometheus.query('sum(envoy_cluster_upstream_rq_xx{namespace="llm"}) < 1e6')
+    assert {s["namespace"] for s in prometheus.series('ALERTS{job="strangers"}')} <= {"thief"}
 
 
 def test_everything_that_is_exposed_is_documented(prometheus):

@@ -30,7 +30,7 @@ class Rig:
         self.monitor = Monitor(
             stats_paths(root), lambda batch: requests.add(batch) if self.monitor.looked else None
         )
-        self.registry.register(EngineMetrics(self.monitor, self.handover, "llm/chat", "chat-0"))
+        self.registry.register(EngineMetrics(self.monitor, self.handover))
 
     def look(self):
         self.handover.look(1.0)
@@ -165,8 +165,7 @@ def test_gauges_and_counters_follow_the_board(rig, engine):
     assert rig.value("steps_total") == 11
     assert rig.value("engine_state", state="Running") == 1
     assert sum(rig.value("engine_state", state=s) for s in ("Starting", "Idle", "Hung", "Stock", "Gone")) == 0
-    names = {"namespace": "llm", "service": "chat", "pod": "chat-0"}
-    assert rig.value("engine_info", **names, vllm_version="0.32.0", boot=engine.board.boot) == 1
+    assert rig.value("engine_info", vllm_version="0.32.0", boot=engine.board.boot) == 1
 
 
 def test_the_policy_in_force_is_told(rig, engine):

@@ -35,7 +35,7 @@ def _fixed(service: LLMService, image: str, settings: Settings) -> dict[str, Any
         + engine.drain_seconds(service)
         + engine.EXIT_SECONDS,
         "securityContext": _security_context(service),
-        "initContainers": [sidecar.install(image, settings), sidecar.sidecar(service, image, settings)],
+        "initContainers": [sidecar.install(image, settings), sidecar.sidecar(image, settings)],
         "containers": [engine.engine(service)],
         "volumes": _volumes(service),
     }

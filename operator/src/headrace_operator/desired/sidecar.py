@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import LLMService
 from headrace_operator.settings import Settings
 
 POLICY_FOLDER = "/etc/headrace/policy"
@@ -27,7 +26,7 @@ def install(image: str, settings: Settings) -> dict[str, Any]:
     return {**_container(names.INSTALL, image, settings), "args": ["install"]}
 
 
-def sidecar(service: LLMService, image: str, settings: Settings) -> dict[str, Any]:
+def sidecar(image: str, settings: Settings) -> dict[str, Any]:
     """Hands the policy to the engine and reports on it.
 
     A native sidecar: the engine starts after its start-up probe has passed, and it stops after the engine.
@@ -40,8 +39,6 @@ def sidecar(service: LLMService, image: str, settings: Settings) -> dict[str, An
         "args": ["serve"],
         "restartPolicy": "Always",
         "env": [
-            {"name": "HEADRACE_SERVICE", "value": names.qualified(service.key)},
-            {"name": "HEADRACE_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HEADRACE_PORT", "value": str(names.SIDECAR_PORT)},
             {"name": "HEADRACE_ENGINE_URL", "value": f"http://127.0.0.1:{names.HTTP_PORT}"},
             {"name": "HEADRACE_POLICY_DIR", "value": POLICY_FOLDER},

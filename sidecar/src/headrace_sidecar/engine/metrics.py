@@ -1,7 +1,8 @@
 """What this sidecar tells Prometheus; docs/metrics.md lists it.
 
 Requests feed histograms and counters as they finish. Everything else is read from the monitor at the moment
-of a scrape, so that it costs nothing between scrapes. All counters start with this process.
+of a scrape, so that it costs nothing between scrapes. All counters start with this process. Which service and
+pod it is, Prometheus knows from where it asked: a pod is not believed that.
 """
 
 from __future__ import annotations
@@ -111,11 +112,9 @@ class RequestMetrics:
 class EngineMetrics:
     """A prometheus collector over the monitor and the handover."""
 
-    def __init__(self, monitor: Monitor, handover: Handover, service: str, pod: str) -> None:
+    def __init__(self, monitor: Monitor, handover: Handover) -> None:
         self._monitor = monitor
         self._handover = handover
-        self._service = service
-        self._pod = pod
 
     def collect(self) -> Iterator[Metric]:
         """All families, with the numbers of this moment."""
@@ -248,10 +247,9 @@ class EngineMetrics:
         info = GaugeMetricFamily(
             "headrace_engine_info",
             "The engine beside this sidecar",
-            labels=("namespace", "service", "pod", "vllm_version", "boot"),
+            labels=("vllm_version", "boot"),
         )
-        namespace, _, service = self._service.partition("/")
-        info.add_metric((namespace, service, self._pod, engine.vllm_version, engine.boot), 1)
+        info.add_metric((engine.vllm_version, engine.boot), 1)
         yield info
 
 

@@ -99,7 +99,7 @@ async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoRetur
 
     handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
     monitor = Monitor(stats_paths(settings.root), finished)
-    registry.register(EngineMetrics(monitor, handover, settings.service, settings.pod))
+    registry.register(EngineMetrics(monitor, handover))
     broadcast = Broadcast()
     looking = Looking(monitor, handover, broadcast)
     looking.look()

@@ -19,8 +19,6 @@ class Settings:
 
     root: Path  # HEADRACE_DIR: the folder shared with the engine, the only place that is written
     policy_dir: Path  # HEADRACE_POLICY_DIR: where the service's policy ConfigMap is mounted
-    service: str  # HEADRACE_SERVICE: namespace/name of the LLMService, for the metrics
-    pod: str  # HEADRACE_POD: this pod's name, likewise
     port: int  # HEADRACE_PORT: where this sidecar listens
     engine_url: str  # HEADRACE_ENGINE_URL: vLLM's own HTTP server, asked only when the plugin is silent
 
@@ -30,8 +28,6 @@ def settings(environment: Mapping[str, str]) -> Settings:
     return Settings(
         root=Path(environment.get("HEADRACE_DIR", DEFAULT_ROOT)),
         policy_dir=Path(environment.get("HEADRACE_POLICY_DIR", "/etc/headrace/policy")),
-        service=environment.get("HEADRACE_SERVICE", ""),
-        pod=environment.get("HEADRACE_POD", ""),
         port=_port(environment.get("HEADRACE_PORT", "9400")),
         engine_url=environment.get("HEADRACE_ENGINE_URL", "http://127.0.0.1:8000").rstrip("/"),
     )
