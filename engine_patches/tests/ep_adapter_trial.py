@@ -18,7 +18,7 @@ BASES = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "asy
 class Trial:
     """One engine with a KV cache that is too small for its load."""
 
-    def __init__(self, asynchronous, document=None, blocks=256):
+    def __init__(self, asynchronous, document=None, blocks=256, caching=False):
         from headrace_engine.sim.clock import MemoryLink, VirtualClock
         from headrace_engine.sim.loop import VirtualEngine
         from headrace_engine.sim.scheduler import make_scheduler
@@ -27,7 +27,11 @@ class Trial:
         clock = VirtualClock()
         self.link = None if document is None else MemoryLink(clock, document=document)
         settings = EngineSettings(
-            num_blocks=blocks, max_num_seqs=32, max_num_batched_tokens=512, async_scheduling=asynchronous
+            num_blocks=blocks,
+            max_num_seqs=32,
+            max_num_batched_tokens=512,
+            async_scheduling=asynchronous,
+            prefix_caching=caching,
         )
         self.scheduler = make_scheduler(settings, self.link)
         self.pool = self.scheduler.kv_cache_manager.block_pool
@@ -58,6 +62,29 @@ class Trial:
         return self.engine.steps, self.engine.preemptions, self.engine.finished
 
 
+def sharing(count=80, per_second=20.0, seed=3, *, alone=False):
+    """A load with hashes for the prefix cache: about half of the prompts begin like others, or none."""
+    from dataclasses import replace
+
+    import ep_sim
+
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.prefixes import PrefixHashes
+    from headrace_engine.sim.scheduler import make_request
+
+    hashes = PrefixHashes(ep_sim.BLOCK)
+    return [
+        make_request(
+            str(number),
+            arrival.prompt_tokens,
+            arrival.output_tokens,
+            START + arrival.at,
+            block_hasher=hashes.hasher(replace(arrival, prefix=()) if alone else arrival),
+        )
+        for number, arrival in enumerate(ep_sim.load(count, per_second, seed))
+    ]
+
+
 def load(count=80, per_second=20, seed=3):
     from headrace_engine.sim.clock import START
     from headrace_engine.sim.scheduler import make_request
@@ -67,3 +94,28 @@ def load(count=80, per_second=20, seed=3):
         at += rng.expovariate(per_second)
         requests.append(make_request(str(number), rng.randrange(8, 900), rng.randrange(2, 200), at))
     return requests
+
+
+def layered(monkeypatch, asynchronous, document, *kinds, blocks=200, caching=False):
+    """An engine with a group of layers of each kind: full attention, a sliding window of 128, a state."""
+    import torch
+    from vllm.v1.kv_cache_interface import (
+        FullAttentionSpec,
+        KVCacheConfig,
+        KVCacheGroupSpec,
+        MambaSpec,
+        SlidingWindowSpec,
+    )
+
+    from headrace_engine.sim import scheduler
+
+    layer = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype": torch.bfloat16}
+    state = {"block_size": 16, "shapes": ((16384,),), "dtypes": (torch.float32,), "mamba_cache_mode": "align"}
+    specs = {
+        "full": FullAttentionSpec(**layer),
+        "window": SlidingWindowSpec(**layer, sliding_window=128),
+        "state": MambaSpec(**state),
+    }
+    groups = [KVCacheGroupSpec([str(n)], specs[kind]) for n, kind in enumerate(kinds)]
+    monkeypatch.setattr(scheduler, "KVCacheConfig", lambda *_: KVCacheConfig(blocks, [], groups))
+    return Trial(asynchronous, document, caching=caching)

@@ -44,6 +44,8 @@ class FakeView:
     default_targets: Targets = NO_TARGETS
     targets_of: dict[str, Targets] = field(default_factory=dict)
     outputs: dict[str, float] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)  # tokens
+    shared: dict[str, int] = field(default_factory=dict)  # blocks
     targets_asked: int = 0
 
     def targets(self, request: FakeRequest) -> Targets:
@@ -56,7 +58,13 @@ class FakeView:
     def most_output(self, request: FakeRequest) -> int:
         return request.max_tokens
 
+    def cached_tokens(self, request: FakeRequest) -> int:
+        return self.cached.get(request.request_id, 0)
+
+    def shared_blocks(self, request: FakeRequest) -> int:
+        return self.shared.get(request.request_id, 0)
+
     def admit(self, request: FakeRequest) -> None:
         self.waiting.remove(request)
         self.running.append(request)
-        self.free_blocks -= self.limits.blocks(request.num_tokens)
+        self.free_blocks -= self.limits.blocks(request.num_tokens) - self.shared_blocks(request)

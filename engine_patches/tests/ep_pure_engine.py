@@ -71,6 +71,12 @@ class PureEngine:
     def most_output(self, request):
         return request.max_tokens
 
+    def cached_tokens(self, request):
+        return 0
+
+    def shared_blocks(self, request):
+        return 0
+
     # What clients do.
     def add(self, request):
         request.first_predicted = request.predicted

@@ -8,7 +8,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from ep_adapter_trial import BASES, MARKS, Trial
+from ep_adapter_trial import BASES, MARKS, Trial, layered
 
 from headrace_engine.contracts import PerRequest, PolicyDocument, Slo
 from headrace_engine.control.layout import SlotWriter
@@ -162,31 +162,6 @@ def test_who_has_an_adapter_is_not_hidden():
     trial.force(lambda: Policy(yielder=hide_half))
     trial.run(requests)
     assert trial.link.board.fallback_steps == 0
-
-
-def layered(monkeypatch, asynchronous, document, *kinds, blocks=200):
-    """An engine with a group of layers of each kind: full attention, a sliding window of 128, a state."""
-    import torch
-    from vllm.v1.kv_cache_interface import (
-        FullAttentionSpec,
-        KVCacheConfig,
-        KVCacheGroupSpec,
-        MambaSpec,
-        SlidingWindowSpec,
-    )
-
-    from headrace_engine.sim import scheduler
-
-    layer = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype": torch.bfloat16}
-    state = {"block_size": 16, "shapes": ((16384,),), "dtypes": (torch.float32,), "mamba_cache_mode": "align"}
-    specs = {
-        "full": FullAttentionSpec(**layer),
-        "window": SlidingWindowSpec(**layer, sliding_window=128),
-        "state": MambaSpec(**state),
-    }
-    groups = [KVCacheGroupSpec([str(n)], specs[kind]) for n, kind in enumerate(kinds)]
-    monkeypatch.setattr(scheduler, "KVCacheConfig", lambda *_: KVCacheConfig(blocks, [], groups))
-    return Trial(asynchronous, document)
 
 
 @BASES

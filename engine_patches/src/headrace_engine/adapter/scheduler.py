@@ -46,6 +46,7 @@ class PolicyScheduler:
         self._pace = Pace(link.known_cost, always=link.listens)
         self._forecast = Forecast(self._pace, limits, link.predictor, link.stopwatch, link.most_output)
         view = SchedulerView(self, limits, queue, self._pace, self._forecast)
+        self._prefix_cache = view.prefix_cache
         self._guard = Guard(view, Policy, self.link.stopwatch)
         self._step = StepPlanner(self, view, queue, self._guard)
         self._in_force: Staged | None = None
@@ -123,6 +124,7 @@ class PolicyScheduler:
         self._contained(self._guard.add, request)
 
     def _left(self, request: Any) -> None:
+        self._contained(self._prefix_cache.forget, request)
         self._contained(self._guard.discard, request)
 
     def _tell(self, event: Callable[..., None], *details: Any) -> None:

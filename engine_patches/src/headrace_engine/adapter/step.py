@@ -26,6 +26,7 @@ class StepPlanner:
     def begin(self, now: float) -> None:
         """Plan the step that vLLM is about to schedule."""
         self._view.now = now
+        self._view.prefix_cache.step()
         plan = self._guard.plan()
         self._queue.begin(self._guard.admitted())
         try:

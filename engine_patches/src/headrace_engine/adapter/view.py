@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace_engine.adapter.prefix_cache import PrefixCache
 from headrace_engine.cost.model import CostModel
 from headrace_engine.policies.view import EngineLimits, RequestView
 
@@ -82,6 +83,9 @@ class SchedulerView:
         self.targets = forecast.targets
         self.predicted_output = forecast.predicted_output
         self.most_output = forecast.most_output
+        self.prefix_cache = PrefixCache(scheduler)
+        self.cached_tokens = self.prefix_cache.cached_tokens
+        self.shared_blocks = self.prefix_cache.shared_blocks
         self.now = 0.0
 
     @property

@@ -10,11 +10,20 @@ from headrace_engine.policies.view import EngineView, RequestView
 def prompt_fits(ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
     """Admit in order while the KV of a request's whole prefill is free; stop at the first that does not fit.
 
-    Blocks that running requests need to finish their prefill are taken. A prompt whose beginning is in the
-    prefix cache is charged in full, so up to that many blocks stay free. If nothing runs, no KV will be
-    released by waiting, and the engine may try the first request whatever it needs.
+    If nothing runs, no KV will be released by waiting, and the engine may try the first whatever it needs.
     """
     for request in ranked:
-        if view.running and view.limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
+        if view.running and not prefill_fits(request, view):
             return
         yield request
+
+
+def prefill_fits(request: RequestView, view: EngineView) -> bool:
+    """Whether the KV of its whole prefill is free.
+
+    Blocks that running requests need to finish their prefill are taken; those that they share with `request`
+    are there already. Of its cached blocks that nobody holds each takes a free one.
+    """
+    room = view.free_blocks - view.promised_blocks
+    blocks = view.limits.blocks(request.num_tokens)
+    return blocks <= room or blocks - view.shared_blocks(request) <= room

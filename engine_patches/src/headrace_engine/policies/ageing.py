@@ -5,9 +5,10 @@ to start the work that waits when the queue is deepest. So a request is overdue 
 more than `patience` percent of that since the request joined. The bound is in work and needs no estimate
 of the engine's speed, and since work is what waits, one value suits every load.
 
-A request's work is what it takes of what is scarce. While there are free slots that is KV: its blocks as it
-joins, and the output that a running request holds on average. While all slots are taken every start is alike,
-and counts as the average start does. Both are sampled at each look, the output from one running request.
+A request's work is what it takes of what is scarce. While there are free slots that is KV: the blocks of what
+it has to compute, and the output that a running request holds on average. While all slots are taken every
+start is alike, and counts as the average start does. Both are sampled at each look, the output from one
+running request.
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ class Ageing:
         self._marks[request] = (self._started, self._blocks_started)
         self._blocks += blocks
 
+    def resized(self, before: int, blocks: int) -> None:
+        """A waiting request that counted `before` blocks has this many now: its prompt is cached, or not."""
+        self._blocks += blocks - before
+
     def left(self, request: RequestView, blocks: int) -> None:
-        """`request`, which had joined with this many blocks, left the queue."""
+        """`request`, which counted this many blocks, left the queue."""
         del self._marks[request]
         self._blocks -= blocks
         self._started += 1

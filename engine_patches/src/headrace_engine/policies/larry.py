@@ -2,7 +2,8 @@
 
 score = alpha * wait - queue length * prompt KV, highest first [Load-Adaptive Request Reordering, section 4.1;
 KV in blocks: our reading]. Requests start in that order while the KV of their prefill is free, and the first
-that does not fit ends the step's admission. A preempted request's KV includes its output so far.
+that does not fit ends the step's admission. A preempted request's KV includes its output so far; what the
+prefix cache has of a prompt counts for nothing, since it is neither computed nor stored again.
 
 As time passes all scores rise alike, and the queue's length is common to all. So lowest
 
@@ -18,15 +19,17 @@ front; `patience` 0 is the paper's form.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 
 from headrace_engine.policies import ageing
 from headrace_engine.policies.admission import prompt_fits
 from headrace_engine.policies.ageing import Ageing
 from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.in_turn import PLACED, next_in_turn
 from headrace_engine.policies.parameters import doc
 from headrace_engine.policies.step_budget import StepBudget
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
@@ -68,6 +71,9 @@ class LoadAdaptiveOrder:
     Joining and leaving take a few binary searches. Ranking opens sizes, smallest first and in step with the
     sizes of the oldest requests: all requests of an unopened size are larger and younger than what was
     reached, so they cost more than the two together.
+
+    What is cached of a prompt is looked up by the step that places it, and now and then while it waits. One
+    step places so many and no more; of thousands that arrive at once those that joined last wait at the end.
     """
 
     def __init__(self, alpha: int, patience: int, limits: EngineLimits) -> None:
@@ -75,17 +81,56 @@ class LoadAdaptiveOrder:
         self._limits = limits
         self._ageing = Ageing(patience, limits)
         self._joined = count()
-        self._entries: dict[RequestView, Entry] = {}
+        self._fresh: dict[RequestView, int] = {}  # blocks
+        self._entries: OrderedDict[RequestView, Entry] = OrderedDict()
         self._by_age: list[Entry] = []
         self._by_size: dict[int, list[Entry]] = {}  # each by age
         self._sizes: list[int] = []  # keys of `_by_size`, ascending
 
     def add(self, request: RequestView) -> None:
-        """Enter `request` with its size as of now."""
-        blocks = self._limits.blocks(request.num_tokens)
-        entry = (request.arrival_time, next(self._joined), blocks, request)
-        self._entries[request] = entry
+        """`request` joined the queue."""
+        blocks = self._fresh[request] = self._limits.blocks(request.num_tokens)
         self._ageing.joined(request, blocks)
+
+    def discard(self, request: RequestView) -> None:
+        """Forget `request`."""
+        blocks = self._fresh.pop(request, None)
+        self._ageing.left(request, self._remove(request)[2] if blocks is None else blocks)
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield the overdue, then the other waiting requests, lowest cost first; equal costs by age."""
+        self._settle(view)
+        overdue = set()
+        for request in self._ageing.overdue(view):
+            overdue.add(request)
+            yield request
+        for request in self._by_score():
+            if request not in overdue:
+                yield request
+        for request in self._fresh:
+            if request not in overdue:
+                yield request
+
+    def _settle(self, view: EngineView) -> None:
+        """Place those that are new, and those of whom another part is cached than when they were placed."""
+        for request in next_in_turn(self._entries):
+            _, number, before, _ = self._entries[request]
+            blocks = self._size(request, view)
+            if blocks != before:
+                self._remove(request)
+                self._place(request, number, before, blocks)
+        for request in list(islice(self._fresh, PLACED)):
+            before = self._fresh.pop(request)
+            self._place(request, next(self._joined), before, self._size(request, view))
+
+    def _size(self, request: RequestView, view: EngineView) -> int:
+        """Blocks of what has to be computed."""
+        return self._limits.blocks(request.num_tokens - view.cached_tokens(request))
+
+    def _place(self, request: RequestView, number: int, before: int, blocks: int) -> None:
+        self._ageing.resized(before, blocks)
+        entry = (request.arrival_time, number, blocks, request)
+        self._entries[request] = entry
         insort(self._by_age, entry)
         same_size = self._by_size.get(blocks)
         if same_size is None:
@@ -94,27 +139,16 @@ class LoadAdaptiveOrder:
         else:
             insort(same_size, entry)
 
-    def discard(self, request: RequestView) -> None:
-        """Forget `request`."""
+    def _remove(self, request: RequestView) -> Entry:
         entry = self._entries.pop(request)
         del self._by_age[bisect_left(self._by_age, entry)]
         blocks = entry[2]
-        self._ageing.left(request, blocks)
         same_size = self._by_size[blocks]
         del same_size[bisect_left(same_size, entry)]
         if not same_size:
             del self._by_size[blocks]
             del self._sizes[bisect_left(self._sizes, blocks)]
-
-    def ranked(self, view: EngineView) -> Iterator[RequestView]:
-        """Yield the overdue, then the other waiting requests, lowest cost first; equal costs by age."""
-        overdue = set()
-        for request in self._ageing.overdue(view):
-            overdue.add(request)
-            yield request
-        for request in self._by_score():
-            if request not in overdue:
-                yield request
+        return entry
 
     def _by_score(self) -> Iterator[RequestView]:
         if not self._by_age:

@@ -87,6 +87,10 @@ class EngineLimits:
             return blocks // self.kv_groups * self.block_size
         return bisect_right(range(LONGEST), blocks, key=self.blocks) - 1
 
+    def shared_tokens(self, blocks: int) -> int:
+        """Tokens of one request that `EngineView.shared_blocks` of so many stand for."""
+        return blocks // self.kv_groups * self.block_size if self.kv_groups else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Targets:
@@ -152,3 +156,15 @@ class EngineView(Protocol):
 
     def most_output(self, request: RequestView) -> int:
         """Most output tokens that `request` may produce."""
+
+    def cached_tokens(self, request: RequestView) -> int:
+        """Tokens from a waiting request's beginning on that need not be computed if it starts now.
+
+        Looked up anew each time, in microseconds, and less than it has; others that come and go change it.
+        """
+
+    def shared_blocks(self, request: RequestView) -> int:
+        """KV blocks of its tokens that other requests hold: to start takes, and to end frees, none of them.
+
+        Cached blocks that nobody holds are not among them: to use one takes it from the free ones.
+        """

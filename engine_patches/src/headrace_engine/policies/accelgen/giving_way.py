@@ -66,10 +66,13 @@ class GivingWay:
         ahead = 0
         keys = sorted((self._key(request, view), place) for place, request in enumerate(prefills))
         for (late, tokens), place in keys:
-            while head is not None and ahead < AHEAD and head.num_tokens <= left - total // SHARE:
-                if (self._order.hopeless(head), head.num_tokens) >= (late, tokens):
+            while head is not None and ahead < AHEAD:
+                its_tokens = self._order.tokens(head)
+                if its_tokens > left - total // SHARE:
                     break
-                left -= head.num_tokens
+                if (self._order.hopeless(head), its_tokens) >= (late, tokens):
+                    break
+                left -= its_tokens
                 ahead += 1
                 head = next(waiting, None)
             cap = max(min(tokens, left), total // SHARE, 1)
@@ -99,7 +102,7 @@ class GivingWay:
         urgent = self._order.urgent(view)
         if not urgent or (self._preemption == "UnlessLate" and self._order.counts()[1]):
             return []
-        needed = view.limits.blocks(urgent[0].num_tokens)
+        needed = view.limits.blocks(urgent[0].num_tokens) - view.shared_blocks(urgent[0])
         room = view.free_blocks - view.promised_blocks
         full = len(view.running) >= view.limits.max_running
         if needed <= room and not full:
@@ -112,10 +115,11 @@ class GivingWay:
         ]
         victims: list[RequestView] = []
         for seconds, place in sorted(spare, reverse=True)[:VICTIMS]:
-            if seconds <= self._steps.prefill_seconds(urgent[0].num_tokens):
+            if seconds <= self._steps.prefill_seconds(self._order.tokens(urgent[0])):
                 break
-            victims.append(candidates[place])
-            room += view.limits.blocks(candidates[place].num_tokens)
+            victim = candidates[place]
+            victims.append(victim)
+            room += view.limits.blocks(victim.num_tokens) - view.shared_blocks(victim)
             if needed <= room:
                 return victims
         return []

@@ -12,18 +12,20 @@ moves so many and no more; of thousands that arrive at once those that joined la
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from math import inf
 
 from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.ageing import Ageing
+from headrace_engine.policies.in_turn import PLACED, next_in_turn
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 URGENT = 2  # steps; who can wait for no longer must start now, since a step may be under way
 LOOK_AHEAD = 32  # requests that do not fit which an admission passes over for others that do
-PLACED = 128  # requests that one look moves from a list to the next, at most
 
 BySize = tuple[int, int, RequestView]
 
@@ -33,8 +35,8 @@ class Waiting:
     """One request in the queue."""
 
     number: int  # in order of joining
-    tokens: int
-    blocks: int
+    tokens: int  # that it has to prefill, as last looked up: what the prefix cache has of it is done
+    blocks: int  # of those
     latest: float = inf  # start; what has produced output already is always in time
     place: str = "new"  # later, near, hopeless
 
@@ -59,7 +61,7 @@ class UrgencyOrder:
         self._ordering = ordering
         self._ageing = Ageing(patience, limits)
         self._numbers = count()
-        self._waiting: dict[RequestView, Waiting] = {}
+        self._waiting: OrderedDict[RequestView, Waiting] = OrderedDict()
         self._new: dict[RequestView, None] = {}
         self._later: list[tuple[float, int, int, RequestView]] = []  # latest start, tokens, number
         self._near: list[BySize] = []
@@ -79,6 +81,10 @@ class UrgencyOrder:
         """`request` left the queue."""
         entry = self._waiting.pop(request)
         self._ageing.left(request, entry.blocks)
+        self._displace(request, entry)
+
+    def _displace(self, request: RequestView, entry: Waiting) -> None:
+        """Take it from its list."""
         if entry.place == "new":
             del self._new[request]
         elif entry.place == "resumed":
@@ -109,8 +115,7 @@ class UrgencyOrder:
         """
         passed = 0
         for request in ranked:
-            blocks = self._limits.blocks(request.num_tokens)
-            if not view.running or blocks <= view.free_blocks - view.promised_blocks:
+            if not view.running or prefill_fits(request, view):
                 yield request
                 continue
             passed += 1
@@ -120,6 +125,10 @@ class UrgencyOrder:
     def counts(self) -> tuple[int, int]:
         """How many wait, and how many of them are hopeless."""
         return len(self._waiting), len(self._hopeless)
+
+    def tokens(self, request: RequestView) -> int:
+        """What a waiting request has to prefill."""
+        return self._waiting[request].tokens
 
     def hopeless(self, request: RequestView) -> bool:
         """Whether a waiting request can no longer meet its targets."""
@@ -147,9 +156,16 @@ class UrgencyOrder:
     def _settle(self, view: EngineView) -> None:
         """Put new requests in their place, and those whose time has come in the next."""
         now = view.now
+        for request in next_in_turn(self._waiting):
+            entry = self._waiting[request]
+            if entry.place != "new" and entry.tokens != request.num_tokens - view.cached_tokens(request):
+                self._displace(request, entry)
+                entry.place = "new"
+                self._new[request] = None
         for request in list(islice(self._new, PLACED)):
             del self._new[request]
             entry = self._waiting[request]
+            self._resize(request, entry, view)
             if request.num_output_tokens and view.targets(request).tbt is not None:
                 entry.place = "resumed"
                 self._resumed[request] = None
@@ -181,6 +197,11 @@ class UrgencyOrder:
                 insort(self._near, (tokens, number, request))
                 insort(self._expiring, (latest, number, request))
         del later[:come]
+
+    def _resize(self, request: RequestView, entry: Waiting, view: EngineView) -> None:
+        before, entry.tokens = entry.blocks, request.num_tokens - view.cached_tokens(request)
+        entry.blocks = self._limits.blocks(entry.tokens)
+        self._ageing.resized(before, entry.blocks)
 
     def _expire(self, entry: Waiting, request: RequestView) -> None:
         del self._expiring[bisect_left(self._expiring, (entry.latest, entry.number, request))]

@@ -9,6 +9,9 @@ A group holds GTs of the same allotted length that were let in together. What it
 they end early is free only when the last of them has ended: they start and end together [time-synced
 batching, section 3.3.2]. A host lends room that it will not need before it has made a half, a quarter, an
 eighth of its output; its guest there must be done by then, and may be a host in turn [KVC pipelining, 3.2].
+
+What a task holds together with others, the same beginning of their prompts, is not allotted to it. The
+longest such beginning is allotted to all of them together, for as long as anyone shares it (ours).
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class Task:
     request: RequestView
     main: int = 0  # blocks
     reserve: int = 0  # blocks
+    shared: int = 0  # blocks that others held when it started
     generates: bool = False
     start: int = 0  # tokens when it was allotted its output
     limit: int = 0  # tokens up to which it has been allotted KV
@@ -52,17 +56,29 @@ class Ledger:
         self.free = limits.total_blocks - self.reserve
         self.tasks: dict[RequestView, Task] = {}
         self.hosted = 0  # tasks
+        self.joined_others = False  # someone started who shares more than anyone did
+        self._common = 0  # blocks of main that are allotted to all who share them
 
-    def start_prompt(self, request: RequestView) -> Task:
-        """A prompt starts on the reserve."""
-        task = self.tasks[request] = Task(request)
-        task.reserve = self._limits.blocks(request.num_tokens)
+    def start_prompt(self, request: RequestView, shared: int = 0) -> Task:
+        """A prompt starts on the reserve, but for `shared` of its blocks, which others hold."""
+        task = self.tasks[request] = Task(request, shared=shared)
+        task.reserve = self._lacking(task, request.num_tokens)
         self.reserve -= task.reserve
+        self.joined_others |= shared > self._common
+        self._share()
         return task
+
+    def share(self, task: Task, shared: int) -> None:
+        """Others have joined `task` in `shared` of its blocks, which are allotted to all of them now."""
+        given = min(max(shared - task.shared, 0), task.main)
+        task.shared += given
+        task.main -= given
+        self.free += given
+        self._share()
 
     def missing(self, task: Task, tokens: int) -> int:
         """Blocks of main that `task` lacks to hold `tokens`."""
-        return self._limits.blocks(tokens) - task.main
+        return self._limits.blocks(tokens) - task.shared - task.main
 
     def allot(self, task: Task, left: int, group: Group | None) -> None:
         """`task` generates, with `left` more output tokens on main."""
@@ -82,12 +98,12 @@ class Ledger:
 
     def extend(self, task: Task, tokens: int) -> bool:
         """Let an outgrown `task` have `tokens` from the reserve; False if that is not there."""
-        needed = self._limits.blocks(tokens) - task.main - task.reserve
+        needed = self._lacking(task, tokens)
         if needed > self.reserve:
             return False
         self.reserve -= max(needed, 0)
         task.reserve += max(needed, 0)
-        task.limit = self._limits.tokens(task.main + task.reserve)
+        task.limit = self._limits.tokens(task.main + task.reserve + task.shared)
         self._leave_group(task, 0)
         self._leave_host(task)
         return True
@@ -102,7 +118,7 @@ class Ledger:
         task = self.tasks.pop(request)
         self._leave_host(task)
         for guest in task.guests:
-            needed = max(self._limits.blocks(guest.limit) - guest.main - guest.reserve, 0)
+            needed = max(self._lacking(guest, guest.limit), 0)
             guest.main += needed
             self.free -= needed
             guest.host = None
@@ -110,6 +126,7 @@ class Ledger:
         task.guests.clear()
         self.reserve += task.reserve
         self._leave_group(task, task.main)
+        self._share()
 
     def lent_by(self, host: Task, minimum: int) -> Iterable[tuple[int, int]]:
         """(length, tokens until it is needed back) of the rooms that `host` could lend, the longest first."""
@@ -119,6 +136,15 @@ class Ledger:
             if host.start + lent not in taken:
                 yield lent, lent - made
             lent //= 2
+
+    def _lacking(self, task: Task, tokens: int) -> int:
+        """Blocks that `task` lacks to hold `tokens`, negative if it has more."""
+        return self.missing(task, tokens) - task.reserve
+
+    def _share(self) -> None:
+        common = max((task.shared for task in self.tasks.values()), default=0)
+        self.free += self._common - common
+        self._common = common
 
     def _move_to_main(self, task: Task, tokens: int) -> None:
         needed = max(self.missing(task, tokens), 0)

@@ -6,6 +6,10 @@ and what it holds less the step count do not change while it decodes, so nothing
 those that just go on. What does change (chunks of a prefill, several tokens in a step, predictions outgrown)
 is looked at again in turn.
 
+What several running requests hold together, the same beginning of their prompts, is counted once and until
+all of them have ended, as if they held it as long as anyone runs: there is no telling who of them will be the
+last. It is what is in use now and that none of them holds alone.
+
 The paper's host that lends the second half of its allocation is the case of this with two requests that start
 together; here anyone's future room serves anyone else, and nobody has to give it back by preemption unless
 predictions fail.
@@ -17,6 +21,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, count
 
+from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.pace import changes
 from headrace_engine.policies.plan import NOTHING, Yielding
@@ -25,7 +30,7 @@ from headrace_engine.policies.view import LONGEST, EngineLimits, EngineView, Req
 LOOKED_AT = 32  # steps in which each running request is looked at once
 
 Entry = tuple[int, int, int, RequestView]
-"""(step of its end, number, tokens held less the step count, request).
+"""(step of its end, number, tokens that it alone holds less the step count, request).
 
 What layers with a window or a state hold soon grows no more: as much as at its end counts from the start, in
 tokens of the others.
@@ -51,7 +56,11 @@ class FuturePeak:
         self._ends: list[int] | None = None  # None: to be measured anew, like the next two
         self._held: list[int] = []  # by those that end then or later, less their step counts
         self._peaks: list[float] = []  # highest use so far, plus the step count then
-        self._finals = 0  # tokens that all will hold at their ends, in sum
+        self._finals = 0  # tokens that all will hold at their ends, in sum, each those that it alone holds
+        self._now = 0  # tokens that all hold now, likewise, less their step counts
+        self._shared: dict[RequestView, int] = {}  # tokens that others hold too, of those that share
+        self._common = 0.0  # tokens held by several requests
+        self._joined_others = False  # someone started who shares more than anyone did
         self._turn = 0
 
     def give_way(self, view: EngineView) -> Yielding:
@@ -63,9 +72,12 @@ class FuturePeak:
         """Start in order as long as each fits; what runs alone always does."""
         for request in ranked:
             if view.running:
-                if view.limits.blocks(request.num_tokens) > view.free_blocks - view.promised_blocks:
+                if not prefill_fits(request, view):
                     return
-                if not self.fits(request.num_tokens, self._lengths.left(request, view)):
+                tokens, left = request.num_tokens, self._lengths.left(request, view)
+                if not (
+                    self.fits(tokens, left) or self.fits(tokens - self._shared_tokens(request, view), left)
+                ):
                     return
             self.enter(request, view)
             self._running.append(request)  # where the engine puts who starts
@@ -75,7 +87,7 @@ class FuturePeak:
 
     def gauges(self) -> tuple[float, float, float]:
         """Percent of the cache that all take at their ends in sum, tasks that wait, tasks hosted."""
-        return 100 * self._finals / self._whole, 0, 0
+        return 100 * (self._finals + self._common) / self._whole, 0, 0
 
     def follow(self, view: EngineView) -> None:
         """Take in who runs now, a step after the last time."""
@@ -85,15 +97,21 @@ class FuturePeak:
             self._take_in(view)
         for entry in self._due():
             self._look_at(entry[3], view)
-        if running:
+        if self._joined_others:  # who held that beginning alone does so no more
+            self._joined_others = False
+            for request in running:
+                self._look_at(request, view)
+        elif running:
             for _ in range(-(-len(running) // LOOKED_AT)):
                 self._turn = (self._turn + 1) % len(running)
                 self._look_at(running[self._turn], view)
+        self._common = self._held_together(view)
 
     def fits(self, tokens: int, left: int) -> bool:
-        """Whether a request may start that holds `tokens` at once and `left` more at its end."""
+        """Whether a request may start that takes KV for `tokens` at once, and for `left` more at its end."""
         tokens += self._besides(tokens + left)
-        if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= self._capacity:
+        capacity = self._capacity - self._common
+        if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= capacity:
             return True  # even if all ended at once
         if self._ends is None:
             self._measure()
@@ -103,24 +121,31 @@ class FuturePeak:
         at_end = own + end
         if later < len(ends):
             at_end += self._held[later] + (len(ends) - later) * (end + self._waste)
-        if at_end > self._capacity:
+        if at_end > capacity:
             return False
         before = bisect_right(ends, end)
-        return not before or self._peaks[before - 1] + own <= self._capacity
+        return not before or self._peaks[before - 1] + own <= capacity
 
     def enter(self, request: RequestView, view: EngineView) -> None:
         """`request` starts; if it does not after all, the next step finds out."""
         end = self._step + self._lengths.left(request, view)
-        entry = (end, next(self._numbers), self._held_at(request, end) - self._step, request)
+        shared = self._shared_tokens(request, view)
+        if shared:
+            self._joined_others |= shared > max(self._shared.values(), default=0)
+            self._shared[request] = shared
+        entry = (end, next(self._numbers), self._held_at(request, end) - shared - self._step, request)
         self._entries[request] = entry
         insort(self._sorted, entry)
         self._finals += entry[0] + entry[2]
+        self._now += entry[2]
         self._ends = None
 
     def _strike(self, request: RequestView) -> None:
         entry = self._entries.pop(request)
         del self._sorted[bisect_left(self._sorted, entry)]
+        self._shared.pop(request, None)
         self._finals -= entry[0] + entry[2]
+        self._now -= entry[2]
         self._ends = None
 
     def _due(self) -> list[Entry]:
@@ -141,7 +166,11 @@ class FuturePeak:
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
-        as_foreseen = entry[2] + self._step == self._held_at(request, entry[0])
+        shared = self._shared.get(request, 0)
+        as_foreseen = (
+            entry[2] + self._step + shared == self._held_at(request, entry[0])
+            and self._shared_tokens(request, view) == shared
+        )
         if as_foreseen and entry[0] > self._step and self._lengths.steady:
             return
         end = self._step + self._lengths.left(request, view)
@@ -153,6 +182,17 @@ class FuturePeak:
         """Tokens that it holds now, if it ends in step `end`."""
         tokens = request.num_tokens
         return tokens + self._besides(tokens + end - self._step)
+
+    def _shared_tokens(self, request: RequestView, view: EngineView) -> int:
+        return self._limits.shared_tokens(view.shared_blocks(request))
+
+    def _held_together(self, view: EngineView) -> float:
+        """Tokens in use now that nobody holds alone."""
+        if not self._shared:
+            return 0.0
+        in_use = (self._limits.total_blocks - view.free_blocks + view.promised_blocks) * self._per_block
+        alone = self._now + len(self._sorted) * (self._step + self._waste)
+        return max(in_use - alone, 0.0)
 
     def _besides(self, tokens: int) -> int:
         """What other layers hold when the request has `tokens`, in tokens of those that keep all."""

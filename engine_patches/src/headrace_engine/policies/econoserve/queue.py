@@ -11,12 +11,14 @@ wait at the end, in order of joining, until their turn comes.
 Two rankings. `by_three_keys` is the paper's [section 3.4]: nearest range of time to the deadline, then most
 KV held, then longest; who can no longer meet its deadline goes behind (our reading). `by_footprint` (ours):
 least predicted KV x time first, since that is what a request takes from the others; who can no longer meet
-its deadline counts for many times its own, so a small one of them does not wait for the largest.
+its deadline counts for many times its own, so a small one of them does not wait for the largest. In both a
+request has the KV that it would take: what running requests hold of its beginning is theirs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
@@ -24,6 +26,7 @@ from math import inf
 
 from headrace_engine.policies.ageing import Ageing
 from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.in_turn import PLACED, next_in_turn
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 RANGES = (0.2, 0.5, 2.0)  # seconds to the deadline: section 3.4's example
@@ -32,10 +35,9 @@ LOST = len(RANGES) + 1  # class of those that can't meet their deadline any more
 LOST_WEIGHT = 16
 STEPS = 64  # over which the pace is averaged
 FORGOTTEN_LATE = 256  # looks at requests that left
-PLACED = 128  # requests that one step puts in their place, at most
 
-Ranking = Callable[[RequestView, EngineView, float], tuple[int, float, float]]
-"""Class, when to look again, and rank of a request whose last output token is due at the given time."""
+Ranking = Callable[[RequestView, EngineView, float, int], tuple[int, float, float]]
+"""Class, when to look again, and rank of a request, from its latest start and the tokens that need KV."""
 
 Entry = tuple[int, float, int, RequestView]
 """(class, rank, number in order of joining, request)."""
@@ -77,9 +79,11 @@ class Deadlines:
 def by_footprint(lengths: Lengths) -> Ranking:
     """Least predicted KV x time first."""
 
-    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, float]:
+    def ranking(
+        request: RequestView, view: EngineView, latest: float, tokens: int
+    ) -> tuple[int, float, float]:
         left = lengths.left(request, view)
-        footprint = (request.num_tokens + left / 2) * left
+        footprint = (tokens + left / 2) * left
         return (0, latest, footprint) if view.now <= latest else (0, inf, footprint * LOST_WEIGHT)
 
     return ranking
@@ -88,8 +92,10 @@ def by_footprint(lengths: Lengths) -> Ranking:
 def by_three_keys(lengths: Lengths) -> Ranking:  # noqa: ARG001
     """The paper's order for prompts: deadline range, KV held (waiting requests hold none), longest first."""
 
-    def ranking(request: RequestView, view: EngineView, latest: float) -> tuple[int, float, float]:
-        place, rank = time_range(request, view, latest), -float(request.num_tokens)
+    def ranking(
+        request: RequestView, view: EngineView, latest: float, tokens: int
+    ) -> tuple[int, float, float]:
+        place, rank = time_range(request, view, latest), -float(tokens)
         jct = view.targets(request).jct
         if place == LOST:
             return place, inf, rank
@@ -102,7 +108,7 @@ def by_three_keys(lengths: Lengths) -> Ranking:  # noqa: ARG001
 
 def by_arrival(lengths: Lengths) -> Ranking:  # noqa: ARG001
     """Order of joining."""
-    return lambda request, view, latest: (0, inf, 0.0)  # noqa: ARG005
+    return lambda request, view, latest, tokens: (0, inf, 0.0)  # noqa: ARG005
 
 
 def time_range(request: RequestView, view: EngineView, latest: float) -> int:
@@ -123,7 +129,7 @@ class TaskQueue:
         self._ageing = Ageing(patience, limits)
         self._joined = count()
         self._fresh: dict[RequestView, int] = {}  # blocks
-        self._entries: dict[RequestView, tuple[Entry, int]] = {}  # with its blocks
+        self._entries: OrderedDict[RequestView, tuple[Entry, int]] = OrderedDict()  # with its blocks
         self._sorted: list[Entry] = []
         self._look_again: list[tuple[float, int]] = []  # when, and the number of whom
         self._numbered: dict[int, RequestView] = {}
@@ -170,7 +176,7 @@ class TaskQueue:
                 yield request
 
     def longest_within(self, tokens: int) -> Iterator[RequestView]:
-        """Those of at most `tokens` tokens, by class and rank, found by bisection; for `by_three_keys`."""
+        """Those that need KV for at most `tokens`, by class and rank, by bisection; for `by_three_keys`."""
         for place in range(LOST + 1):
             for entry in islice(self._sorted, bisect_left(self._sorted, (place, -float(tokens))), None):
                 if entry[0] != place:
@@ -178,6 +184,11 @@ class TaskQueue:
                 yield entry[3]
 
     def _sort_in(self, view: EngineView) -> None:
+        for request in next_in_turn(self._entries):
+            entry, blocks = self._entries[request]
+            if blocks != self._blocks(request, view):
+                del self._sorted[bisect_left(self._sorted, entry)]
+                self._enter(request, blocks, entry[2], view)
         first, again = list(islice(self._fresh, PLACED)), self._look_again
         for request in first:
             self._enter(request, self._fresh.pop(request), next(self._joined), view)
@@ -191,9 +202,16 @@ class TaskQueue:
                 del self._sorted[bisect_left(self._sorted, entry)]
                 self._enter(request, blocks, number, view)
 
-    def _enter(self, request: RequestView, blocks: int, number: int, view: EngineView) -> None:
+    def _blocks(self, request: RequestView, view: EngineView) -> int:
+        """KV blocks that it takes to start."""
+        return max(self._limits.blocks(request.num_tokens) - view.shared_blocks(request), 0)
+
+    def _enter(self, request: RequestView, before: int, number: int, view: EngineView) -> None:
+        blocks = self._blocks(request, view)
+        self._ageing.resized(before, blocks)
+        shared = self._limits.shared_tokens(self._limits.blocks(request.num_tokens) - blocks)
         latest = self._deadlines.latest_start(request, view)
-        place, look_again, rank = self._ranking(request, view, latest)
+        place, look_again, rank = self._ranking(request, view, latest, request.num_tokens - shared)
         entry = (place, rank, number, request)
         self._entries[request] = entry, blocks
         self._numbered[number] = request

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.econoserve.ledger import Group, Ledger, Task
 from headrace_engine.policies.econoserve.lengths import Lengths
 from headrace_engine.policies.econoserve.queue import Deadlines, TaskQueue, time_range
@@ -52,6 +53,7 @@ class Tasks:
         """A step begins: settle what happened, let waiting GTs in, hide the others."""
         self._groups.clear()
         self._settle(view)
+        self._share(view)
         preempted = self._outgrown()
         waiting = [task for task in self.ledger.tasks.values() if _waits(task)]
         waiting = self._let_in(waiting, view)
@@ -87,16 +89,16 @@ class Tasks:
         return 100 * (1 - left / self.limits.total_blocks), self._waiting, self.ledger.hosted
 
     def _start(self, request: RequestView, view: EngineView) -> bool:
-        blocks, ledger = self.limits.blocks(request.num_tokens), self.ledger
-        if view.running and blocks > view.free_blocks - view.promised_blocks:
+        if view.running and not prefill_fits(request, view):
             return False
-        left = self.lengths.left(request, view)
-        if not self._waiting and ledger.free >= self.limits.blocks(request.num_tokens + left):
-            ledger.allot(ledger.start_prompt(request), left, self._group(left))
+        ledger, left, shared = self.ledger, self.lengths.left(request, view), view.shared_blocks(request)
+        blocks = self.limits.blocks(request.num_tokens) - shared
+        if not self._waiting and ledger.free >= self.limits.blocks(request.num_tokens + left) - shared:
+            ledger.allot(ledger.start_prompt(request, shared), left, self._group(left))
         elif not self._waiting and ledger.free >= blocks and (room := self._room(left)):
-            ledger.lodge(ledger.start_prompt(request), left, *room)
+            ledger.lodge(ledger.start_prompt(request, shared), left, *room)
         elif ledger.reserve >= blocks or not view.running:
-            ledger.start_prompt(request)
+            ledger.start_prompt(request, shared)
         else:
             return False
         return True
@@ -110,8 +112,15 @@ class Tasks:
             self.ledger.close(request)
         for request in view.running:
             if request not in tasks:
-                task = self.ledger.start_prompt(request)
+                task = self.ledger.start_prompt(request, view.shared_blocks(request))
                 self.ledger.allot(task, self.lengths.left(request, view), None)
+
+    def _share(self, view: EngineView) -> None:
+        """Who held a beginning alone holds it with those who have started on it."""
+        if self.ledger.joined_others:
+            self.ledger.joined_others = False
+            for task in self.ledger.tasks.values():
+                self.ledger.share(task, view.shared_blocks(task.request))
 
     def _outgrown(self) -> list[RequestView]:
         """Extend or suspend who is at the end of its allotment; the guests that have to go."""
