@@ -178,7 +178,7 @@ CONFIGURATION = Row(
             "Not taken or not read",
             PER_SECOND,
             (count("headrace_gateway_ads_refusals_total", " by (type)"), "Envoy refused {{type}}"),
-            (count("headrace_gateway_config_errors_total"), "ConfigMaps that could not be read"),
+            (count("headrace_gateway_config_errors_total"), "LLMRoutes that could not be used"),
         ),
         lines(
             "Connections made anew",

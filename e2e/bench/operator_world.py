@@ -34,7 +34,7 @@ NAMESPACE = "bench"
 SIDECAR_PORT = 9400
 SERVICES = "/apis/headrace.dev/v1alpha1"
 CORE, APPS = "/api/v1", "/apis/apps/v1"
-DEFINITION = REPOSITORY / "crds/llmservices.headrace.dev.yaml"
+DEFINITIONS = REPOSITORY / "crds"
 _MERGE = "application/merge-patch+json"
 _MIB = 2**20
 _START_SECONDS = 60.0
@@ -86,17 +86,19 @@ class Api:
         raise ApiError(f"the watch of {path} ended")
 
     async def install(self) -> None:
-        """The definition, the namespace, and what its pods need."""
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/llmservices.headrace.dev"
+        """The definitions, the namespace, and what its pods need."""
         headers = {"Content-Type": "application/apply-patch+yaml"}
         query = {"fieldManager": "bench", "force": "true"}
-        await self._call("PATCH", path, data=DEFINITION.read_bytes(), params=query, headers=headers)
+        for file in DEFINITIONS.glob("*.yaml"):
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{file.stem}"
+            await self._call("PATCH", path, data=file.read_bytes(), params=query, headers=headers)
         await self.create(CORE, "namespaces", {"metadata": {"name": NAMESPACE}}, namespace=None)
         await self.create(CORE, "serviceaccounts", {"metadata": {"name": "default"}})
         async with asyncio.timeout(_START_SECONDS):
             while True:
                 try:
                     await self.list(SERVICES, "llmservices")
+                    await self.list(SERVICES, "llmroutes")
                 except ApiError:
                     await asyncio.sleep(0.1)
                 else:

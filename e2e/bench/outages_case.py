@@ -21,8 +21,8 @@ from e2e.faults import Proxy
 
 Body = dict[str, Any]
 
-_CRD = REPOSITORY / "crds" / "llmservices.headrace.dev.yaml"
-_CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/llmservices.headrace.dev"
+_CRDS = REPOSITORY / "crds"
+_CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ROOTS = {"llmservices": "/apis/headrace.dev/v1alpha1", "deployments": "/apis/apps/v1"}
 _PATIENCE = 180.0  # seconds until something must have happened
 _EDIT_EVERY = 0.05  # seconds
@@ -154,7 +154,7 @@ def prepare(control_plane: ControlPlane, name: str, folder: Path) -> Iterator[Ri
             )
         )
         proxy = stack.enter_context(Proxy(control_plane.url, authority, control_plane.token))
-        _install_crd(http)
+        _install_crds(http)
         _ok(http.post("/api/v1/namespaces", json={"metadata": {"name": name}}))
         config = proxy.kubeconfig(folder / f"{name}.kubeconfig")
         rig = Rig(http, name, proxy, stack.enter_context(_operator(config, name, folder / f"{name}.log")))
@@ -166,12 +166,16 @@ def prepare(control_plane: ControlPlane, name: str, folder: Path) -> Iterator[Ri
 _installing = threading.Lock()
 
 
-def _install_crd(http: httpx.Client) -> None:
+def _install_crds(http: httpx.Client) -> None:
     headers = {"Content-Type": "application/apply-patch+yaml"}
     query = {"fieldManager": "other", "force": "true"}
     with _installing:
-        _ok(http.patch(_CRD_PATH, params=query, content=_CRD.read_bytes(), headers=headers))
-        _until(lambda: http.get("/apis/headrace.dev/v1alpha1/llmservices").status_code == 200)
+        for file in _CRDS.glob("*.yaml"):
+            path = f"{_CRDS_PATH}/{file.stem}"
+            _ok(http.patch(path, params=query, content=file.read_bytes(), headers=headers))
+        for plural in ("llmservices", "llmroutes"):
+            path = f"/apis/headrace.dev/v1alpha1/{plural}"
+            _until(lambda path=path: bool(http.get(path).is_success))  # type: ignore[misc]  # mypy reads no default
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ OPERATOR = {
     "apps/deployments": WRITE,
     "apps/replicasets": {"get"},
     "/services": WRITE,
-    "/configmaps": WRITE,
+    "headrace.dev/llmroutes": WRITE,
+    "/configmaps": WRITE | {"delete"},
     "networking.k8s.io/networkpolicies": WRITE,
     "policy/poddisruptionbudgets": WRITE,
     "resource.k8s.io/resourceclaimtemplates": WRITE | {"delete"},
@@ -24,7 +25,7 @@ OPERATOR = {
 }
 LEASE = {"coordination.k8s.io/leases": {"create", "get", "update"}}
 PICKER = {
-    "/configmaps": {"list", "watch"},
+    "headrace.dev/llmroutes": {"list", "watch"},
     "discovery.k8s.io/endpointslices": {"list", "watch"},
 }
 LEASES = {(None, "headrace-operator-lease"): LEASE, (None, "headrace-picker-lease"): LEASE}

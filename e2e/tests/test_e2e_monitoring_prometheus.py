@@ -207,7 +207,7 @@ async def _at_work(rig, engine, kube):
         busy.load(waiting=900, waiting_prefill_tokens=10_000_000)
         services = {
             rig.config("chat"): [chat],
-            rig.config("busy", max_queue_seconds=0.1): [busy],
+            rig.config("busy", max_queue_ms=100): [busy],
             rig.config("empty"): [],
         }
         await rig.apply(session, services)

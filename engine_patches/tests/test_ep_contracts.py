@@ -47,7 +47,7 @@ DOCUMENTS = {
         served_name="chat",
         balancer="SAL",
         sal=SalParameters(kv_release="Gross"),
-        max_queue_seconds=30.0,
+        max_queue_ms=30_000,
         slo=Slo(ttft_ms=500, jct_ms=30_000),
         port=8000,
         sidecar_port=9400,
@@ -120,7 +120,7 @@ def test_a_writer_may_add_keys(name):
     assert decode(type(DOCUMENTS[name]), golden(name) | {"addedLater": [1]}) == DOCUMENTS[name]
 
 
-@names
+@pytest.mark.parametrize("name", sorted(DOCUMENTS.keys() - {"gateway_config"}))  # a kind has its API version
 def test_a_newer_schema_is_refused(name):
     with pytest.raises(
         ContractError, match=r"schema: version 2 is not understood, this reader knows up to 1"

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import httpx
 
-CRD = Path(__file__).parents[2] / "crds" / "llmservices.headrace.dev.yaml"
+CRDS = Path(__file__).parents[2] / "crds"
+CRD = CRDS / "llmservices.headrace.dev.yaml"
+ROUTE_CRD = CRDS / "llmroutes.headrace.dev.yaml"
 ROOTS = {
     "llmservices": "/apis/headrace.dev/v1alpha1",
+    "llmroutes": "/apis/headrace.dev/v1alpha1",
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
@@ -93,13 +96,15 @@ def eventually(check, seconds=120.0, every=0.05):
 
 
 def install_crd(apiserver):
-    """Install the CRD and wait until it is served."""
+    """Install the definitions and wait until they are served."""
     kube = Kube(apiserver, "default")
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/llmservices.headrace.dev"
     headers = {"Content-Type": "application/apply-patch+yaml"}
     query = {"fieldManager": "test", "force": "true"}
-    ok(kube.http.patch(path, params=query, content=CRD.read_bytes(), headers=headers))
-    eventually(lambda: kube.http.get(kube.path("llmservices")).status_code == 200)
+    for file in CRDS.glob("*.yaml"):
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{file.stem}"
+        ok(kube.http.patch(path, params=query, content=file.read_bytes(), headers=headers))
+    for plural in ("llmservices", "llmroutes"):
+        eventually(lambda plural=plural: kube.http.get(kube.path(plural)).is_success)
     kube.close()
 
 

@@ -71,9 +71,11 @@ async def test_lists_go_on_over_pages(api, service, monkeypatch):
     monkeypatch.setattr(module, "_PAGE", 1)
     for manifest in desired(service, SETTINGS, ["x"], None):
         await api.apply(manifest)
+        if manifest["kind"] == "ConfigMap":
+            await api.apply({**manifest, "metadata": {**manifest["metadata"], "name": "chat-other"}})
     namespace = service.key.namespace
     found = [body async for body in api.each(resource("ConfigMap"), namespace, SELECTOR)]
-    assert {body["metadata"]["name"] for body in found} == {"chat-policy", "chat-gateway"}
+    assert {body["metadata"]["name"] for body in found} == {"chat-policy", "chat-other"}
     assert {body["kind"] for body in found} == {"ConfigMap"}
 
 

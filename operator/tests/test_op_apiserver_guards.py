@@ -138,8 +138,8 @@ def thief(crd):
 
 
 def gateway_models(kube):
-    made = kube.get("configmaps", "chat-gateway")
-    return json.loads(made["data"]["gateway.json"])["models"] if made else None
+    made = kube.get("llmroutes", "chat")
+    return made["spec"]["models"] if made else None
 
 
 def now(kube):

@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("operator"), pytest
 OWNED = {
     "deployments": {"chat"},
     "services": {"chat"},
-    "configmaps": {"chat-policy", "chat-gateway"},
+    "configmaps": {"chat-policy"},
+    "llmroutes": {"chat"},
     "networkpolicies": {"chat"},
     "poddisruptionbudgets": {"chat"},
 }
@@ -152,8 +153,10 @@ def test_the_older_service_keeps_the_model_name(kube):
     eventually(lambda: kube.condition("second", "Accepted")[1] == "ModelNameConflict")
     assert "spec.model.servedName" in kube.condition("second", "Accepted")[2]
     assert kube.get("deployments", "second") is None
-    gateway = json.loads(kube.get("configmaps", "first-gateway")["data"]["gateway.json"])
-    assert gateway["models"] == [f"{kube.namespace}/first", f"m-{kube.namespace}"]
+    assert kube.get("llmroutes", "first")["spec"]["models"] == [
+        f"{kube.namespace}/first",
+        f"m-{kube.namespace}",
+    ]
 
 
 def test_a_refused_spec_changes_nothing_that_runs(kube):

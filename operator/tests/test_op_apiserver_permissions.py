@@ -82,11 +82,25 @@ def test_the_permissions_suffice_and_none_is_unused(crd, kube, granted, tmp_path
     assert granted - seen == UNSEEN
 
 
+def left_by_an_earlier_release(kube):
+    """A ConfigMap in an LLMRoute's place, which is to go."""
+    owner = kube.get("llmroutes", "chat")["metadata"]["ownerReferences"]
+    labels = {
+        "app.kubernetes.io/managed-by": "headrace",
+        "headrace.dev/service": "chat",
+        "headrace.dev/gateway-config": "true",
+    }
+    metadata = {"name": "chat-gateway", "labels": labels, "ownerReferences": owner}
+    ok(kube.create("configmaps", {"metadata": metadata, "data": {"gateway.json": "{}"}}))
+    eventually(lambda: kube.get("configmaps", "chat-gateway") is None)
+
+
 def everything(kube, proxy):
     """A service's life with all that it may bring."""
     kube.start(accelerator={"type": "GPU", "allocation": "DRA"})
     with FakeNode(kube):
         eventually(lambda: kube.condition("chat", "PolicyApplied")[0] == "True")
+        left_by_an_earlier_release(kube)
         ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": "LARRY"}}}))
         eventually(lambda: '"LARRY"' in kube.get("configmaps", "chat-policy")["data"]["policy.json"])
         eventually(lambda: kube.condition("chat", "PolicyApplied")[0] == "True")  # by a nudge of its pods

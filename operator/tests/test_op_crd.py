@@ -1,12 +1,15 @@
 """The CRD's own quality: generated, bounded, described, structural."""
 
+import dataclasses
 import re
 import string
 
 import pytest
 import yaml
-from op_kube import CRD
+from op_kube import CRDS
+from pydantic.alias_generators import to_camel
 
+from headrace_engine.contracts import GatewayConfig, Slo
 from headrace_engine.policies import registry
 from headrace_operator import crd
 from headrace_operator.api import Condition, Reason, ServiceStatus
@@ -27,17 +30,19 @@ def walk(schema, path=""):
 
 
 NODES = dict(walk(SCHEMA))
+ROUTE_NODES = dict(walk(crd.route_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
 SPEC = {path: node for path, node in NODES.items() if path.startswith(".spec.")}
 
 
-def test_the_committed_file_is_what_the_types_say():
-    assert CRD.read_text() == crd.render(), "run `make generate`"
+def test_the_committed_files_are_what_the_types_say():
+    assert {path.name: path.read_text() for path in CRDS.glob("*.yaml")} == crd.files(), "run `make generate`"
 
 
-def test_every_array_string_and_map_is_bounded():
+@pytest.mark.parametrize("nodes", [NODES, ROUTE_NODES], ids=["LLMService", "LLMRoute"])
+def test_every_array_string_and_map_is_bounded(nodes):
     unbounded = [
         path
-        for path, node in NODES.items()
+        for path, node in nodes.items()
         if path not in {".apiVersion", ".kind"}
         and (
             (node.get("type") == "array" and "maxItems" not in node)
@@ -160,6 +165,18 @@ def test_a_published_field_stays(field):
     assert f".spec.{field}" in NODES
 
 
+def test_a_route_has_the_fields_of_its_contract_and_says_what_each_means():
+    """Both ways: the API server drops what the schema does not know."""
+    fields = {field.name for field in dataclasses.fields(GatewayConfig)} - {"namespace", "name"}
+    known = {path.removeprefix(".spec.") for path in ROUTE_NODES if re.fullmatch(r"\.spec\.\w+", path)}
+    assert known == {to_camel(field) for field in fields}
+    slo = {path.removeprefix(".spec.slo.") for path in ROUTE_NODES if re.fullmatch(r"\.spec\.slo\.\w+", path)}
+    assert slo == {to_camel(field.name) for field in dataclasses.fields(Slo)}
+    for path, node in ROUTE_NODES.items():
+        inside = path.startswith((".spec.", ".status.")) and not path.endswith("[]")
+        assert not inside or node.get("description"), path
+
+
 def test_status_fits_its_own_schema():
     conditions = NODES[".status.conditions"]
     assert conditions["x-kubernetes-list-map-keys"] == ["type"]
@@ -168,8 +185,9 @@ def test_status_fits_its_own_schema():
     assert set(ServiceStatus().model_dump(by_alias=True)) == set(NODES[".status"]["properties"])
 
 
-def test_main_writes_the_file(tmp_path, monkeypatch):
+def test_main_writes_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["crd", str(tmp_path / "crds")])
     crd.main()
-    written = yaml.safe_load((tmp_path / "crds" / crd.FILE).read_text())
-    assert written["metadata"]["name"] == "llmservices.headrace.dev"
+    for plural in ("llmservices", "llmroutes"):
+        written = yaml.safe_load((tmp_path / "crds" / f"{plural}.headrace.dev.yaml").read_text())
+        assert written["metadata"]["name"] == f"{plural}.headrace.dev"

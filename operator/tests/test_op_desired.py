@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from op_golden import SETTINGS, cases, expected, render
 from op_kube import llmservice
 
-from headrace_engine.contracts import GatewayConfig, PolicyDocument, loads
+from headrace_engine.contracts import PolicyDocument, loads
 from headrace_engine.policies import registry
 from headrace_operator import names
-from headrace_operator.api import parse
+from headrace_operator.api import RouteSpec, parse
 from headrace_operator.claims import owned_models
 from headrace_operator.desired import desired, without_models
 from headrace_operator.desired.disruption_budget import disruption_budget
@@ -88,8 +88,10 @@ def test_contract_documents_read_back(change):
     document = loads(PolicyDocument, rendered["ConfigMap", "chat-policy"]["data"]["policy.json"])
     registry.validate(document)
     assert document.hash == document.content_hash()
-    config = loads(GatewayConfig, rendered["ConfigMap", "chat-gateway"]["data"]["gateway.json"])
-    assert config.models == ("llm/chat", "chat")
+    spec = rendered["LLMRoute", "chat"]["spec"]
+    assert spec["models"] == ["llm/chat", "chat"]
+    read_back = RouteSpec.model_validate(spec).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert read_back == spec  # nothing that the API server would drop, refuse or fill in
 
 
 def test_scaling_leaves_the_policy_hash_alone():
@@ -191,12 +193,12 @@ def test_who_may_not_write_where_the_image_says_has_a_home(security, extra, home
     assert mounted <= {volume["name"] for volume in volumes}
 
 
-def test_a_lost_name_leaves_the_live_gateway_config_otherwise_alone():
+def test_a_lost_name_leaves_the_live_route_otherwise_alone():
     service = parse(body())
-    live = objects(body(routing={"balancer": "Random"}))["ConfigMap", "chat-gateway"]
-    config = loads(GatewayConfig, without_models(service, live, ["chat"])["data"]["gateway.json"])
-    assert config.models == ("llm/chat",)
-    assert config.balancer == "Random"
+    live = objects(body(routing={"balancer": "Random"}))["LLMRoute", "chat"]
+    spec = without_models(service, live, ["chat"])["spec"]
+    assert spec == {**live["spec"], "models": ["llm/chat"]}
+    assert spec["balancer"] == "Random"
 
 
 @pytest.mark.parametrize(
@@ -212,5 +214,4 @@ def test_the_gateway_learns_whether_engines_cache_prefixes(args, accelerator, ca
     raw = body()
     raw["spec"]["engine"]["args"] = args
     raw["spec"]["accelerator"] = {"type": accelerator}
-    config = objects(raw)["ConfigMap", "chat-gateway"]["data"][names.GATEWAY_FILE]
-    assert loads(GatewayConfig, config).prefix_caching is cached
+    assert objects(raw)["LLMRoute", "chat"]["spec"]["prefixCaching"] is cached

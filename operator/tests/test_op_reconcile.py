@@ -238,11 +238,11 @@ async def test_a_webhook_without_dry_run_leaves_the_answer_to_the_write():
     assert conditions(memory)["Accepted"] == ("True", "Valid")
 
 
-@pytest.mark.parametrize("data", [None, {"gateway.json": "{"}])
-async def test_an_unreadable_gateway_configuration_stops_no_status(data):
+@pytest.mark.parametrize("spec", [None, {}])
+async def test_an_unreadable_route_stops_no_status(spec):
     memory = with_service()
     await settle(memory)
-    memory.objects["ConfigMap", "chat-gateway"]["data"] = data
+    memory.objects["LLMRoute", "chat"]["spec"] = spec
     update(memory, podTemplate={"volumes": [{"name": "host", "hostPath": {"path": "/etc"}}]})
     await operator(memory).reconcile(KEY)
     assert conditions(memory)["Accepted"] == ("False", "HostPathNotAllowed")

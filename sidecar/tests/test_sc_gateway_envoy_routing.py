@@ -172,7 +172,7 @@ async def test_a_prompt_is_never_sent_twice(rig, session):
 
 async def test_overload_is_a_429_with_retry_after(rig, session):
     engine = await rig.engine(1)
-    await rig.apply(session, {rig.config("busy", max_queue_seconds=1.0): [engine]})
+    await rig.apply(session, {rig.config("busy", max_queue_ms=1000): [engine]})
     assert (await posted(session, rig.url + CHAT, chat("busy")))[0] == 200
     engine.load(waiting_prefill_tokens=55_000)  # 5.5 s at its 10,000 tokens a second
 

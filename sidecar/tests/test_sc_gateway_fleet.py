@@ -36,7 +36,7 @@ def test_with_no_report_at_all_every_engine_serves_in_turn():
 
 
 def test_a_queue_of_long_ago_refuses_nobody():
-    service = fleet("a", max_queue_seconds=1.0)
+    service = fleet("a", max_queue_ms=1000)
     service.observe("a", replace(IDLE, waiting_prefill_tokens=10**6), 0.0)
     with pytest.raises(OverloadedError):
         service.choose(SHORT, 2.0)
@@ -49,7 +49,7 @@ def test_no_engine():
 
 
 def test_overload_is_the_queue_ahead_on_the_best_engine():
-    service = fleet("a", "b", max_queue_seconds=2.0)
+    service = fleet("a", "b", max_queue_ms=2000)
     service.observe("a", replace(IDLE, waiting_prefill_tokens=35_000), 0.0)  # 3.5 s at 10,000 tokens a second
     service.observe("b", replace(IDLE, waiting_prefill_tokens=19_000), 0.0)
     assert service.choose(SHORT, 0.0).address == "b"
@@ -60,13 +60,13 @@ def test_overload_is_the_queue_ahead_on_the_best_engine():
 
 
 def test_a_long_prompt_alone_is_no_overload():
-    service = fleet("a", max_queue_seconds=1.0)
+    service = fleet("a", max_queue_ms=1000)
     service.observe("a", IDLE, 0.0)
     assert service.choose(Prompt(1, text_bytes=400_000, counted_tokens=0), 0.0).address == "a"
 
 
 def test_bookings_count_towards_overload():
-    service = fleet("a", max_queue_seconds=1.005)
+    service = fleet("a", max_queue_ms=1005)
     service.observe("a", IDLE, 0.0)
     for _ in range(101):  # 100 tokens each against 10,000 tokens a second
         service.choose(SHORT, 0.1)

@@ -1,105 +1,102 @@
-"""ConfigMaps and EndpointSlices become a catalog; broken or foreign ones change nothing."""
+"""LLMRoutes and EndpointSlices become a catalog; half a view is not published."""
 
 import asyncio
 import contextlib
-from dataclasses import replace
 
-import pytest
+from sc_gateway_objects import endpoint_slice, llmroute
 
-from headrace_engine.contracts import ContractError, GatewayConfig, dumps
+from headrace_sidecar.gateway import kubernetes_source
 from headrace_sidecar.gateway.catalog import ServiceKey
-from headrace_sidecar.gateway.kubernetes_source import ConfigReader, KubernetesSource, join, parse
+from headrace_sidecar.gateway.kubernetes_source import MOST_ADDRESSES, KubernetesSource, join
+from headrace_sidecar.gateway.llmroutes import RouteReader
 
 KEY = ServiceKey("llm", "chat")
-CONFIG = GatewayConfig("llm", "chat", ("chat",), "chat")
-
-
-def config_map(text, namespace="llm", name="chat-gateway"):
-    return {
-        "metadata": {"namespace": namespace, "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "data": {"gateway.json": text},
-    }
-
-
-def endpoint_slice(*endpoints, family="IPv4", service="chat", namespace="llm"):
-    return {
-        "metadata": {"namespace": namespace, "name": "x", "labels": {"headrace.dev/service": service}},
-        "addressType": family,
-        "endpoints": [
-            {"addresses": [address], "conditions": conditions} for address, conditions in endpoints
-        ],
-    }
+READY, UNREADY = {"ready": True}, {"ready": False}
 
 
 def test_configuration_and_ready_endpoints_are_joined():
-    services = ConfigReader().read([config_map(dumps(CONFIG))])
+    services = RouteReader().read([llmroute()])
     catalog = join(
         services,
         [
-            endpoint_slice(("10.0.0.3", {"ready": True}), ("10.0.0.2", {}), ("10.0.0.1", {"ready": False})),
-            endpoint_slice(("fd00::2", {"ready": True}), family="IPv6"),
-            endpoint_slice(("10.0.0.9", {"ready": True}), service="other"),
-            endpoint_slice(("10.0.0.8", {"ready": True}), namespace="elsewhere"),
+            endpoint_slice(("10.0.0.3", READY), ("10.0.0.2", {}), ("10.0.0.1", UNREADY)),
+            endpoint_slice(("fd00::2", READY), family="IPv6"),
+            endpoint_slice(("10.0.0.9", READY), service="other"),
+            endpoint_slice(("10.0.0.8", READY), namespace="elsewhere"),
         ],
     )
     assert catalog.services.keys() == {KEY}
     assert catalog.services[KEY].addresses == ("10.0.0.2", "10.0.0.3")
 
 
-def test_a_broken_configuration_keeps_the_last_good_one_and_is_logged_once(caplog):
-    reader = ConfigReader()
-    reader.read([config_map(dumps(CONFIG))])
-    for _ in range(2):
-        assert [service.config for service in reader.read([config_map("{")])] == [CONFIG]
-    assert len([record for record in caplog.records if "llm/chat" in record.getMessage()]) == 1
-    assert reader.read([]) == []
-    assert reader.read([config_map("{")]) == []
+def test_another_service_with_the_labels_of_one_adds_no_engine_to_it():
+    """A Service's labels are copied to its slices, and an editor of the namespace may choose them."""
+    foreign = endpoint_slice(("10.0.0.66", READY), of="mine")
+    [service] = join(RouteReader().read([llmroute()]), [foreign]).services.values()
+    assert (service.addresses, service.unready) == ((), ())
 
 
-@pytest.mark.parametrize(
-    ("namespace", "name"), [("evil", "chat-gateway"), ("llm", "other-gateway"), ("llm", "chat")]
-)
-def test_a_config_map_speaks_only_for_its_own_service(namespace, name):
-    key = ServiceKey(namespace, name.removesuffix("-gateway"))
-    if key == KEY:
-        assert parse(key, dumps(CONFIG)) == CONFIG
-    else:
-        with pytest.raises(ContractError, match="llm/chat"):
-            parse(key, dumps(CONFIG))
+def test_addresses_are_bounded():
+    endpoints = [(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", READY) for n in range(MOST_ADDRESSES + 10)]
+    [service] = join(RouteReader().read([llmroute()]), [endpoint_slice(*endpoints)]).services.values()
+    assert len(service.addresses) == MOST_ADDRESSES
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("port", 0),
-        ("sidecar_port", 65536),
-        ("models", tuple(f"m{number}" for number in range(17))),
-        ("models", ("",)),
-        ("models", ("m" * 254,)),
-        ("models", ("chat\n",)),
-    ],
-)
-def test_what_envoy_would_refuse_is_refused_here(field, value):
-    with pytest.raises(ContractError, match=field):
-        parse(KEY, dumps(replace(CONFIG, **{field: value})))
+@contextlib.asynccontextmanager
+async def publishing(publish):
+    """A source whose stores the test fills."""
+    source = KubernetesSource(None, ())
+    task = asyncio.create_task(source._publish_changes(publish))
+    yield source, source._routes[0], source._slices[0]
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_a_catalog_that_cannot_be_published_does_not_end_the_source(caplog):
-    source, published = KubernetesSource(None, ()), asyncio.Queue()
+    published = asyncio.Queue()
 
     def publish(catalog):
         published.put_nowait(catalog)
         if published.qsize() == 1:
             raise ValueError("Envoy's configuration can't be built")
 
-    task = asyncio.create_task(source._publish_changes(publish))
-    for store in (*source._configs, *source._slices):
-        store.replace([])
-    async with asyncio.timeout(30):
-        while published.qsize() < 2:
-            source._configs[0].replace([])
-            await asyncio.sleep(0.001)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with publishing(publish) as (_, routes, slices):
+        routes.replace([])
+        slices.replace([])
+        async with asyncio.timeout(30):
+            while published.qsize() < 2:
+                routes.replace([])
+                await asyncio.sleep(0.001)
     assert "the one before stays in force" in caplog.text
+
+
+async def test_engines_without_routes_are_waited_for_at_the_start_only(monkeypatch):
+    """An operator that is being upgraded has yet to write them; to begin without would take them away."""
+    monkeypatch.setattr(kubernetes_source, "GATHER_SECONDS", 0.0)
+    catalogs = asyncio.Queue()
+    async with publishing(catalogs.put_nowait) as (_, routes, slices), asyncio.timeout(30):
+        slices.replace(
+            [endpoint_slice(("10.0.0.1", READY)), endpoint_slice(("10.0.0.2", READY), service="b")]
+        )
+        routes.replace([])
+        await asyncio.sleep(0.05)
+        assert catalogs.empty()
+        routes.replace([llmroute()])
+        await asyncio.sleep(0.05)
+        assert catalogs.empty()
+        routes.replace([llmroute(), llmroute(name="b")])
+        assert len((await catalogs.get()).services) == 2
+        routes.replace([])  # by the operator's wish
+        assert (await catalogs.get()).services == {}
+
+
+async def test_engines_that_stay_without_a_route_do_not_hold_up_the_others(monkeypatch):
+    monkeypatch.setattr(kubernetes_source, "FIRST_SECONDS", 0.0)
+    catalogs = asyncio.Queue()
+    async with publishing(catalogs.put_nowait) as (_, routes, slices), asyncio.timeout(30):
+        slices.replace([endpoint_slice(("10.0.0.2", READY), service="b")])
+        routes.replace([llmroute()])
+        await asyncio.sleep(0.05)
+        routes.replace([llmroute()])
+        assert (await catalogs.get()).services.keys() == {KEY}

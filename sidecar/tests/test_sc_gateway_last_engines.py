@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sc_gateway_objects import endpoint_slice
 
 from headrace_engine.contracts import GatewayConfig
 from headrace_sidecar.gateway import last_engines
@@ -108,11 +109,7 @@ def test_pods_that_end_are_not_among_the_unready():
         ("10.0.0.2", {"ready": False, "terminating": False}),
         ("10.0.0.3", {"ready": False, "terminating": True}),
     ]
-    each = {
-        "metadata": {"namespace": "llm", "labels": {"headrace.dev/service": "chat"}},
-        "endpoints": [{"addresses": [address], "conditions": about} for address, about in conditions],
-    }
-    service = join([SERVICE], [each]).services[KEY]
+    service = join([SERVICE], [endpoint_slice(*conditions)]).services[KEY]
     assert (service.addresses, service.unready) == (("10.0.0.1",), ("10.0.0.2",))
 
 

@@ -77,7 +77,7 @@ REPORT = st.builds(LoadReport, **{name: KINDS[kind] for name, kind in get_type_h
 @given(st.lists(REPORT.map(lambda report: replace(report, schema=1)), min_size=1, max_size=6))
 def test_whatever_engines_report_each_request_is_sent_somewhere_or_refused(reports):
     for balancer in BALANCERS:
-        config = GatewayConfig("llm", "chat", (), "chat", balancer=balancer, max_queue_seconds=5.0)
+        config = GatewayConfig("llm", "chat", (), "chat", balancer=balancer, max_queue_ms=5000)
         fleet = Fleet.of(config, Random(1))
         fleet.set_addresses(["a", "b"])
         for now, report in enumerate(reports):

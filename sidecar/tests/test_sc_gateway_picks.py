@@ -22,7 +22,7 @@ BODY = b'{"messages": [{"role": "user", "content": "hi"}]}'
 @pytest.fixture
 def picker():
     made = Picker(lambda: 0.0, Random(1))
-    busy = GatewayConfig("llm", "busy", (), "busy", max_queue_seconds=1.0)
+    busy = GatewayConfig("llm", "busy", (), "busy", max_queue_ms=1000)
     services = [Service(busy, ("10.0.0.3",)), Service(GatewayConfig("llm", "empty", (), "empty"))]
     made.set_catalog(
         Catalog.of([Service(GatewayConfig("llm", "chat", (), "chat"), ("10.0.0.1",)), *services])

@@ -4,17 +4,21 @@ import asyncio
 import contextlib
 import json
 import uuid
+from pathlib import Path
 
 import pytest
+import yaml
 from kubernetes.aio import client, config
+from sc_gateway_objects import endpoint_slice, llmroute
 from sc_gateway_rig import until
 
-from headrace_engine.contracts import GatewayConfig, dumps
 from headrace_sidecar.gateway import kubernetes_source, watch
 from headrace_sidecar.gateway.catalog import ServiceKey
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+ROUTES = ("headrace.dev", "v1alpha1", "llmroutes")
+CRD = Path(__file__).parents[2] / "crds" / "llmroutes.headrace.dev.yaml"
 
 
 @pytest.fixture
@@ -22,7 +26,21 @@ async def api(apiserver):
     settings = client.Configuration()
     await config.load_kube_config(str(apiserver.kubeconfig), client_configuration=settings)
     async with client.ApiClient(settings) as api:
+        await install_routes(api)
         yield api
+
+
+async def install_routes(api):
+    """The definition of LLMRoute, in force."""
+    definition = yaml.safe_load(CRD.read_text())
+    with contextlib.suppress(client.ApiException):  # it is there
+        await client.ApiextensionsV1Api(api).create_custom_resource_definition(definition)
+
+    async def served():
+        with contextlib.suppress(client.ApiException):
+            return await client.CustomObjectsApi(api).list_cluster_custom_object(*ROUTES)
+
+    await until(served, "LLMRoutes are served")
 
 
 @pytest.fixture
@@ -51,29 +69,37 @@ async def ended(task):
         await task
 
 
-def config_map(namespace, name="chat", **settings):
-    return {
-        "metadata": {"name": f"{name}-gateway", "labels": {"headrace.dev/gateway-config": "true"}},
-        "data": {"gateway.json": dumps(GatewayConfig(namespace, name, (name,), name, **settings))},
-    }
+async def make(api, namespace, kind, body):
+    """An object of Headrace's API, or of the core."""
+    if kind == "llmroutes":
+        return await client.CustomObjectsApi(api).create_namespaced_custom_object(
+            *ROUTES[:2], namespace, kind, body
+        )
+    return await client.CoreV1Api(api).create_namespaced_config_map(namespace, body)
 
 
-def endpoint_slice(*addresses):
-    return {
-        "metadata": {
-            "name": "chat-1",
-            "labels": {"app.kubernetes.io/managed-by": "headrace", "headrace.dev/service": "chat"},
-        },
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
-        "ports": [{"name": "http", "port": 8000}],
-    }
+def route(namespace, **spec):
+    """As the operator writes it; ownership is not looked up."""
+    body = llmroute(namespace, **spec)
+    body["metadata"] = {key: body["metadata"][key] for key in ("name", "ownerReferences")}
+    del body["status"]
+    return body
+
+
+def config_map(name="chat"):
+    return {"metadata": {"name": name}}
+
+
+def slice_of(*addresses):
+    body = endpoint_slice(*((address, {"ready": True}) for address in addresses))
+    del body["metadata"]["namespace"]
+    return body
 
 
 async def test_the_catalog_follows_the_cluster(api, namespace):
-    core, discovery = client.CoreV1Api(api), client.DiscoveryV1Api(api)
+    custom, discovery = client.CustomObjectsApi(api), client.DiscoveryV1Api(api)
     key = ServiceKey(namespace, "chat")
-    await core.create_namespaced_config_map(namespace, config_map(namespace))
+    await make(api, namespace, "llmroutes", route(namespace))
     async with following(api) as catalogs:
 
         def addresses():
@@ -81,19 +107,24 @@ async def test_the_catalog_follows_the_cluster(api, namespace):
             return None if service is None else service.addresses
 
         await until(lambda: addresses() == (), "the service is known")
-        await discovery.create_namespaced_endpoint_slice(namespace, endpoint_slice("10.0.0.1"))
+        await discovery.create_namespaced_endpoint_slice(namespace, slice_of("10.0.0.1"))
         await until(lambda: addresses() == ("10.0.0.1",), "its engine is known")
         await discovery.replace_namespaced_endpoint_slice(
-            "chat-1", namespace, endpoint_slice("10.0.0.1", "10.0.0.2")
+            "x-chat-ipv4", namespace, slice_of("10.0.0.1", "10.0.0.2")
         )
         await until(lambda: addresses() == ("10.0.0.1", "10.0.0.2"), "its second engine is known")
-        await core.replace_namespaced_config_map(
-            "chat-gateway", namespace, config_map(namespace, balancer="RoundRobin")
+        await custom.patch_namespaced_custom_object(
+            *ROUTES[:2],
+            namespace,
+            ROUTES[2],
+            "chat",
+            {"spec": {"balancer": "RoundRobin"}},
+            _content_type="application/merge-patch+json",
         )
         await until(
             lambda: catalogs[-1].services[key].config.balancer == "RoundRobin", "the balancer changed"
         )
-        await core.delete_namespaced_config_map("chat-gateway", namespace)
+        await custom.delete_namespaced_custom_object(*ROUTES[:2], namespace, ROUTES[2], "chat")
         await until(lambda: key not in catalogs[-1].services, "the service is gone")
 
 
@@ -112,7 +143,7 @@ async def test_what_has_not_changed_is_published_again_while_the_api_server_is_h
 
 
 async def test_only_the_chosen_namespaces_are_seen(api, namespace):
-    await client.CoreV1Api(api).create_namespaced_config_map(namespace, config_map(namespace))
+    await make(api, namespace, "llmroutes", route(namespace))
     async with following(api, "default") as elsewhere, following(api, namespace, "default") as here:
         await until(
             lambda: here and ServiceKey(namespace, "chat") in here[-1].services, "the service is known"
@@ -160,8 +191,8 @@ async def test_a_version_that_is_gone_leads_to_a_new_list(api, namespace, monkey
     task = asyncio.create_task(watch.follow(store, core.list_namespaced_config_map, namespace=namespace))
     try:
         await until(lambda: len(versions) >= 2, "it lists again and watches")
-        await core.create_namespaced_config_map(namespace, config_map(namespace))
-        await until(lambda: (namespace, "chat-gateway") in listed[-1], "changes arrive on the new watch")
+        await core.create_namespaced_config_map(namespace, config_map())
+        await until(lambda: (namespace, "chat") in listed[-1], "changes arrive on the new watch")
     finally:
         await ended(task)
 

@@ -1,6 +1,6 @@
-"""Render the CustomResourceDefinition of LLMService from the typed API.
+"""Render the CustomResourceDefinitions of LLMService and LLMRoute from the typed API.
 
-`python -m headrace_operator.crd [FOLDER]` writes FOLDER/llmservices.headrace.dev.yaml (default: crds/ of
+`python -m headrace_operator.crd [FOLDER]` writes FOLDER/PLURAL.headrace.dev.yaml of each (default: crds/ of
 the working directory). Each policy's settings become a block of `spec.scheduling`, from the policy's own
 `Params`.
 """
@@ -8,18 +8,28 @@ the working directory). Each policy's settings become a block of `spec.schedulin
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from headrace_engine.policies import registry
-from headrace_operator.api import GROUP, KIND, PLURAL, VERSION, ServiceStatus, Spec
+from headrace_operator.api import (
+    GROUP,
+    KIND,
+    PLURAL,
+    ROUTE_KIND,
+    ROUTE_PLURAL,
+    VERSION,
+    RouteSpec,
+    RouteStatus,
+    ServiceStatus,
+    Spec,
+)
 from headrace_operator.api.base import rule
 from headrace_operator.api.serving import block_name
 from headrace_operator.structural import structural
-
-FILE = f"{PLURAL}.{GROUP}.yaml"
 
 _NAME_RULE = rule(
     "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$')",
@@ -42,21 +52,59 @@ _COLUMNS = (
 )
 
 
+_ROUTE_COLUMNS = (
+    ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
+    ("Programmed", "string", 0, '.status.conditions[?(@.type=="Programmed")].status'),
+    ("Envoys", "integer", 0, ".status.envoys"),
+    ("Models", "string", 1, ".spec.models"),
+    ("Age", "date", 0, ".metadata.creationTimestamp"),
+)
+_SCALE = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".status.selector",
+}
+
+
 def definition() -> dict[str, Any]:
-    """The CustomResourceDefinition."""
+    """The CustomResourceDefinition of LLMService."""
+    return _definition(KIND, PLURAL, _schema(), _COLUMNS, short_names=["llms"], scale=_SCALE)
+
+
+def route_definition() -> dict[str, Any]:
+    """The CustomResourceDefinition of LLMRoute."""
+    schema = _object_schema(
+        "How requests reach one LLMService. The operator writes it, the gateway's picker reports on it: "
+        "change the LLMService of the same name instead.",
+        structural(RouteSpec),
+        structural(RouteStatus),
+    )
+    return _definition(ROUTE_KIND, ROUTE_PLURAL, schema, _ROUTE_COLUMNS)
+
+
+def _definition(
+    kind: str,
+    plural: str,
+    schema: dict[str, Any],
+    columns: Iterable[tuple[str, str, int, str]],
+    *,
+    short_names: Sequence[str] = (),
+    scale: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    singular = {"plural": plural, "singular": kind.lower()}
+    short = {"shortNames": list(short_names)} if short_names else {}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["llms"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                **singular,
+                **short,
                 "categories": ["headrace"],
             },
             "versions": [
@@ -64,19 +112,12 @@ def definition() -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _schema()},
+                    "schema": {"openAPIV3Schema": schema},
                     "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "priority": priority, "jsonPath": path}
-                        for name, kind, priority, path in _COLUMNS
+                        {"name": name, "type": type_, "priority": priority, "jsonPath": path}
+                        for name, type_, priority, path in columns
                     ],
-                    "subresources": {
-                        "status": {},
-                        "scale": {
-                            "specReplicasPath": ".spec.replicas",
-                            "statusReplicasPath": ".status.replicas",
-                            "labelSelectorPath": ".status.selector",
-                        },
-                    },
+                    "subresources": {"status": {}, **({"scale": dict(scale)} if scale else {})},
                 }
             ],
         },
@@ -87,9 +128,14 @@ def _schema() -> dict[str, Any]:
     spec = structural(Spec)
     scheduling = spec["properties"]["scheduling"]["properties"]
     scheduling.update(_policy_blocks())
+    text = "One model, served by any number of vLLM replicas behind one name."
+    return _object_schema(text, spec, structural(ServiceStatus))
+
+
+def _object_schema(text: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "description": "One model, served by any number of vLLM replicas behind one name.",
+        "description": text,
         "required": ["spec"],
         "x-kubernetes-validations": [_NAME_RULE],
         "properties": {
@@ -97,7 +143,7 @@ def _schema() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": structural(ServiceStatus),
+            "status": status,
         },
     }
 
@@ -123,17 +169,23 @@ def _setting(schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def render() -> str:
-    """The definition as YAML."""
+def render(definition: Mapping[str, Any]) -> str:
+    """A definition as YAML."""
     header = "# Generated by `make generate` from operator/src/headrace_operator/api; edit that instead.\n"
-    return header + yaml.safe_dump(definition(), sort_keys=False, width=110)
+    return header + yaml.safe_dump(definition, sort_keys=False, width=110)
+
+
+def files() -> dict[str, str]:
+    """All definitions as YAML, by the names of their files."""
+    return {f"{each['metadata']['name']}.yaml": render(each) for each in (definition(), route_definition())}
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the files."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "crds")
     folder.mkdir(exist_ok=True)
-    (folder / FILE).write_text(render())
+    for name, text in files().items():
+        (folder / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_operator.api import GROUP, KIND, PLURAL, VERSION
+from headrace_operator.api import GROUP, KIND, PLURAL, ROUTE_KIND, ROUTE_PLURAL, VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Resource:
 
 
 SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
+ROUTE = Resource(ROUTE_KIND, GROUP, VERSION, ROUTE_PLURAL)
 POD = Resource("Pod", "", "v1", "pods")
 CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 REPLICA_SET = Resource("ReplicaSet", "apps", "v1", "replicasets")
@@ -36,6 +37,7 @@ EVENT = Resource("Event", "events.k8s.io", "v1", "events")
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 OWNED = (
     Resource("ConfigMap", "", "v1", "configmaps"),
+    ROUTE,
     Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies"),
     Resource("Service", "", "v1", "services"),
     Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),

@@ -9,7 +9,6 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "headrace"
 SELECTOR = f"{MANAGED_BY}={MANAGER}"  # of what the operator owns, and its pods
 SERVICE_LABEL = f"{GROUP}/service"
-GATEWAY_CONFIG_LABEL = f"{GROUP}/gateway-config"
 
 # On pods: any change makes the kubelet refresh the policy volume at once instead of within a minute.
 POLICY_NUDGE = f"{GROUP}/policy-nudge"
@@ -30,7 +29,6 @@ ENGINE = "engine"
 SIDECAR = "headrace-sidecar"
 INSTALL = "headrace-install"
 POLICY_FILE = "policy.json"
-GATEWAY_FILE = "gateway.json"
 
 
 def labels(key: Key) -> dict[str, str]:
@@ -51,11 +49,6 @@ def pod_labels(key: Key) -> dict[str, str]:
 def policy_config_map(key: Key) -> str:
     """ConfigMap with the policy document."""
     return f"{key.name}-policy"
-
-
-def gateway_config_map(key: Key) -> str:
-    """ConfigMap with the gateway's view of the service."""
-    return f"{key.name}-gateway"
 
 
 def claim_template(key: Key) -> str:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace_operator import metrics, names
+from headrace_operator import metrics
 from headrace_operator.accept import check
 from headrace_operator.act import carry_out
 from headrace_operator.api import (
     KIND,
+    ROUTE_KIND,
     Key,
     LLMService,
     is_paused,
@@ -42,6 +43,7 @@ from headrace_operator.recorder import Recorder
 from headrace_operator.rollout import answering, rollout
 from headrace_operator.settings import Settings
 from headrace_operator.status import CarriedOut, Subject, status, untold_in
+from headrace_operator.upgrade import carry_over
 
 # Seconds. What was refused for the sake of another object becomes possible without an event of ours.
 _REFUSED_AGAIN = 15.0
@@ -78,6 +80,7 @@ class Reconciler:
         look: float | None = None
         try:
             look = await self._learn_pods(body)
+            await carry_over(body, self._observe(key), self.cluster, self.cache)
             service = parse(body)
             again = await self._act(service)
             acted = not service.paused
@@ -136,7 +139,7 @@ class Reconciler:
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
-        live = observed.objects.get(("ConfigMap", names.gateway_config_map(service.key)))
+        live = observed.objects.get((ROUTE_KIND, service.key.name))
         if live is None:
             return
         lost = [model for model in models_of(live) if self._lost(model, service)]

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace_operator import names
 from headrace_operator.api import (
+    ROUTE_KIND,
     Condition,
     Key,
     PodReason,
@@ -71,7 +72,7 @@ def status(
     """The status at `now` (RFC 3339, UTC); `failure` is what went wrong in this reconcile, or empty."""
     live = observed.deployment(subject.key.name)
     document = policy_in_force(subject.key, observed)
-    routed = ("ConfigMap", names.gateway_config_map(subject.key)) in observed.objects
+    routed = (ROUTE_KIND, subject.key.name) in observed.objects
     verdicts = {
         Condition.ACCEPTED: _accepted(refused, live, subject.carried_out),
         Condition.READY: _ready(live, observed, refused),

@@ -3,12 +3,12 @@
 | document        | from → to            | carried by                                          |
 |-----------------|----------------------|-----------------------------------------------------|
 | PolicyDocument  | operator → engine    | ConfigMap `<service>-policy`, then the shared folder |
-| GatewayConfig   | operator → picker    | ConfigMap `<service>-gateway`                        |
+| GatewayConfig   | operator → picker    | `spec` of LLMRoute `<service>`                       |
 | LoadReport      | sidecar → picker     | `GET /load`, `GET /load/stream`                      |
 | EngineStatus    | sidecar → operator   | `GET /status`                                        |
 
 Everything is JSON with camelCase keys. A reader ignores keys it does not know and refuses a `schema` newer
-than its own, so that a writer may add but never repurpose a key.
+than its own, so that a writer may add but never repurpose a key. An LLMRoute has its API version instead.
 """
 
 from headrace_engine.contracts.codec import ContractError, decode, dumps, encode, loads

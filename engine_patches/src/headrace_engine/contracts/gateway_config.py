@@ -22,7 +22,7 @@ class SalParameters:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Operator → picker; ConfigMap `<service>-gateway`, key `gateway.json`.
+    """Operator → picker; `spec` of the LLMRoute that is named as its service, where both names are its own.
 
     Requests reach the service by OpenAI `model` field (any of `models`), by path `/<namespace>/<name>/v1/…`,
     or by header `x-headrace-service: <namespace>/<name>`.
@@ -34,9 +34,8 @@ class GatewayConfig:
     served_name: str  # the short name; vLLM answers to it and to `namespace/name`
     balancer: Balancer = "SAL"
     sal: SalParameters = field(default_factory=SalParameters)
-    max_queue_seconds: float | None = None  # least estimated wait above this: 429
+    max_queue_ms: int | None = None  # least estimated wait above this: 429
     slo: Slo = field(default_factory=Slo)
     port: int = 8000  # vLLM's port on each endpoint
     sidecar_port: int = 9400  # the sidecar's
     prefix_caching: bool = True  # the engines keep what they computed for prompts that begin alike
-    schema: int = 1

@@ -2,6 +2,7 @@
 
 from headrace_operator.api.conditions import Condition, PodReason, Reason
 from headrace_operator.api.pod_template import RESERVED_VOLUMES
+from headrace_operator.api.route import ROUTE_KIND, ROUTE_PLURAL, RouteSpec, RouteStatus
 from headrace_operator.api.service import (
     API_VERSION,
     GROUP,
@@ -27,6 +28,8 @@ __all__ = [
     "KIND",
     "PLURAL",
     "RESERVED_VOLUMES",
+    "ROUTE_KIND",
+    "ROUTE_PLURAL",
     "VERSION",
     "Condition",
     "Key",
@@ -34,6 +37,8 @@ __all__ = [
     "PodReason",
     "PolicyStatus",
     "Reason",
+    "RouteSpec",
+    "RouteStatus",
     "ServiceStatus",
     "Spec",
     "StatusCondition",

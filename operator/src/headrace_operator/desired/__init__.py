@@ -8,12 +8,12 @@ from typing import Any
 from headrace_operator.api import LLMService
 from headrace_operator.desired.deployment import deployment
 from headrace_operator.desired.disruption_budget import disruption_budget
-from headrace_operator.desired.gateway_config_map import gateway_config_map, models_of, with_models
 from headrace_operator.desired.history import NOTHING_NEW, Rollout
 from headrace_operator.desired.manifest import Manifest, content_hash, owner, sealed
 from headrace_operator.desired.network_policy import network_policy
 from headrace_operator.desired.policy_config_map import policy_config_map
 from headrace_operator.desired.resource_claim_template import resource_claim_template
+from headrace_operator.desired.route import models_of, route, with_models
 from headrace_operator.desired.service import cluster_service
 from headrace_operator.settings import Settings
 
@@ -36,7 +36,7 @@ def desired(
         policy_config_map(service),
         network_policy(service, settings),
         cluster_service(service),
-        gateway_config_map(service, models),
+        route(service, models),
         disruption_budget(service),
     ]
     if service.claims_devices:

@@ -5,16 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from headrace_operator import names
-from headrace_operator.api import API_VERSION, KIND, LLMService
+from headrace_operator.api import API_VERSION, KIND, Key
 
 Manifest = dict[str, Any]
 
 
+class Owner(Protocol):
+    """An LLMService, as far as what it owns must name it."""
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and name."""
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+
+
 def manifest(
-    service: LLMService,
+    service: Owner,
     api_version: str,
     kind: str,
     name: str,

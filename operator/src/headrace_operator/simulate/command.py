@@ -13,11 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace_engine.adapter.seams import version_mismatch
-from headrace_engine.contracts import GatewayConfig, loads
-from headrace_operator import names
-from headrace_operator.api import LLMService
 from headrace_operator.api.base import milliseconds
-from headrace_operator.desired.gateway_config_map import gateway_config_map
+from headrace_operator.desired.route import gateway_config
 from headrace_operator.simulate import candidates, document, models, targets, trace
 from headrace_operator.simulate.engine import engine
 from headrace_operator.simulate.errors import UsageError
@@ -59,7 +56,9 @@ def simulate(options: argparse.Namespace) -> Report:
         arrivals=stretch.arrivals,
         settings=derived.settings,
         profile=(profile.model, profile.gpu, profile.tensor_parallel),
-        gateway=replace(_gateway(service), prefix_caching=derived.settings.prefix_caching),
+        gateway=replace(
+            gateway_config(service, (service.served_name,)), prefix_caching=derived.settings.prefix_caching
+        ),
         slo=slo,
         seed=options.seed,
     )
@@ -90,12 +89,6 @@ def _require_vllm() -> None:
     )
     if mismatch is not None:
         raise UsageError(f"{mismatch}; {wanted}")
-
-
-def _gateway(service: LLMService) -> GatewayConfig:
-    """What the operator would tell the gateway of this service."""
-    written = gateway_config_map(service, (service.served_name,))
-    return loads(GatewayConfig, written["data"][names.GATEWAY_FILE])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 """The gateway: Envoy carries every byte, the picker in this package says where each request goes.
 
 ```
-  watch (ConfigMaps, EndpointSlices) ──► catalog ──► xds ──► ads ──► Envoy's routes, clusters, endpoints
+  watch (LLMRoutes, EndpointSlices) ──► catalog ──► xds ──► ads ──► Envoy's routes, clusters, endpoints
   load_client (sidecars' /load/stream) ──► fleet of each service ◄── picks ◄── Envoy, one HTTP request each
                                               └── balancers: pure functions, no clock, no I/O
 ```

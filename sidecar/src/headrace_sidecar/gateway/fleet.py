@@ -129,8 +129,11 @@ class Fleet:
 
         The queue ahead counts, without the request itself: a long prompt alone is no overload.
         """
-        limit = self.config.max_queue_seconds
-        if limit is None or wait_seconds(chosen, NOTHING, self.context) <= limit:
+        allowed = self.config.max_queue_ms
+        if allowed is None:
+            return
+        limit = allowed / 1000
+        if wait_seconds(chosen, NOTHING, self.context) <= limit:
             return
         least = min(wait_seconds(endpoint, NOTHING, self.context) for endpoint in candidates)
         if least > limit:

@@ -25,12 +25,12 @@ ADS_REFUSALS = Counter("headrace_gateway_ads_refusals", "Configurations that an 
 WATCH_RESTARTS = Counter(
     "headrace_gateway_watch_restarts", "Kubernetes watches that were started anew", ["kind"]
 )
-CONFIG_ERRORS = Counter("headrace_gateway_config_errors", "Service configurations that could not be read")
+CONFIG_ERRORS = Counter("headrace_gateway_config_errors", "LLMRoutes that could not be used")
 REPORTS = Counter("headrace_gateway_reports", "Load reports of engines that were taken in")
 LOAD_RECONNECTS = Counter("headrace_gateway_load_reconnects", "Load streams that broke and were opened anew")
 
 # Counters that exist before their first event: a rate that begins with it would miss it.
-for _kind in ("ConfigMap", "EndpointSlice"):
+for _kind in ("LLMRoute", "EndpointSlice"):
     WATCH_RESTARTS.labels(_kind)
 for _type in ("Cluster", "ClusterLoadAssignment", "RouteConfiguration"):
     ADS_REFUSALS.labels(_type)

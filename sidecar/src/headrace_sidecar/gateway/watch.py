@@ -39,7 +39,7 @@ class Store:
 
     def replace(self, objects: list[Json]) -> None:
         """Take a whole list."""
-        self.objects = {_key(each): each for each in objects}
+        self.objects = {_key(each): _kept(each) for each in objects}
         self._changed()
 
     def apply(self, change: str, each: Json) -> None:
@@ -48,7 +48,7 @@ class Store:
         if change == "DELETED":
             objects.pop(_key(each), None)
         else:
-            objects[_key(each)] = each
+            objects[_key(each)] = _kept(each)
         self.objects = objects
         self._changed()
 
@@ -119,6 +119,12 @@ async def _watch(call: MethodType, selection: Json, version: str) -> AsyncIterat
             yield event
     finally:
         await watch.close()
+
+
+def _kept(each: Json) -> Json:
+    """Without what nobody reads here and anybody may have filled."""
+    metadata = {k: v for k, v in each["metadata"].items() if k not in {"managedFields", "annotations"}}
+    return {**each, "metadata": metadata}
 
 
 def _key(each: Json) -> tuple[str, str]:

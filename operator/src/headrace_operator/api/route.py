@@ -1,0 +1,91 @@
+"""LLMRoute: what the gateway must know of one service, written by the operator, reported on by the picker.
+
+Its `spec` is the contract `GatewayConfig` but for namespace and name, which are the object's own. Users
+write LLMServices: a route that speaks for a service must come from the operator alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from headrace_operator.api.base import Block, Integer, Word
+from headrace_operator.api.status import StatusCondition, seen
+
+ROUTE_KIND = "LLMRoute"
+ROUTE_PLURAL = "llmroutes"
+MOST_ADDRESSES = 2048  # replicas and what a rollout may start on top
+
+Balancer = Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"]
+Port = Annotated[Integer, Field(ge=1, le=65_535)]
+Milliseconds = Annotated[Integer, Field(ge=0, le=2**53)]
+Address = Annotated[str, StringConstraints(min_length=2, max_length=45)]
+
+
+class RoutePerRequest(Block):
+    """The tightest targets that a client may ask for."""
+
+    ttft_ms: Milliseconds | None = seen("TTFT in milliseconds; unset: the service's own.")
+    tbt_ms: Milliseconds | None = seen("TBT in milliseconds; unset: the service's own.")
+    jct_ms: Milliseconds | None = seen("JCT in milliseconds; unset: the service's own.")
+
+
+class RouteSlo(Block):
+    """Targets of each request, in milliseconds."""
+
+    ttft_ms: Milliseconds | None = seen("Time to first token; unset: no target.")
+    tbt_ms: Milliseconds | None = seen("Mean time between tokens; unset: no target.")
+    jct_ms: Milliseconds | None = seen("Job completion time; unset: no target.")
+    jct_scale_percent: Milliseconds | None = seen(
+        "Job completion time as a percentage of what the request would take alone; instead of jctMs."
+    )
+    per_request: RoutePerRequest | None = seen("What clients may ask for; unset: nothing.")
+
+
+class RouteSal(Block):
+    """Settings of the SAL balancer."""
+
+    kv_release: Literal["Gross", "Net"] = seen(
+        "Whether KV freed per second counts gross, or net of what running decodes consume.", "Net"
+    )
+
+
+class RouteSpec(Block):
+    """What the operator tells the gateway of one service; a change is live."""
+
+    models: tuple[Word, ...] = seen(
+        "Names in requests that reach the service.",
+        ...,
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    served_name: Word = seen("The name that its engines answer to.", ...)
+    balancer: Balancer = seen("How requests are spread over engines.", "SAL")
+    sal: RouteSal = seen("Settings of SAL; unused with other balancers.", RouteSal())
+    max_queue_ms: Milliseconds | None = seen(
+        "Requests that would wait longer than this, in milliseconds, are refused with 429; unset: none are."
+    )
+    slo: RouteSlo = seen("Targets of each request.", RouteSlo())
+    port: Port = seen("Where each engine listens.", 8000)
+    sidecar_port: Port = seen("Where each engine's sidecar listens.", 9400)
+    prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
+
+
+class RouteStatus(Block):
+    """What the gateway makes of the route, as the picker that leads last saw it."""
+
+    observed_generation: int = seen("Generation of the spec that this status is about.", 0, ge=0)
+    envoys: int = seen("Envoys that take their configuration from the picker.", 0, ge=0)
+    addresses: tuple[Address, ...] = seen(
+        "Addresses of engines that every one of these Envoys has; each finds by itself which of them serve.",
+        (),
+        max_length=MOST_ADDRESSES,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    conditions: tuple[StatusCondition, ...] = seen(
+        "Accepted: the picker can use the route. Programmed: every Envoy has it.",
+        (),
+        max_length=8,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )

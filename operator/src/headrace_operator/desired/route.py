@@ -1,0 +1,59 @@
+"""LLMRoute NAME: what the gateway must know of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace_engine.contracts import GatewayConfig, SalParameters, encode
+from headrace_operator import engine_arguments, names
+from headrace_operator.api import API_VERSION, ROUTE_KIND, LLMService, slo_document
+from headrace_operator.api.base import milliseconds
+from headrace_operator.desired.manifest import Manifest, Owner, manifest
+
+
+def route(service: LLMService, models: Iterable[str]) -> Manifest:
+    """The route of the service under the names `models` that it owns at the gateway."""
+    return route_of(service, gateway_config(service, models))
+
+
+def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
+    """Routing of the service under these names."""
+    routing = service.spec.routing
+    return GatewayConfig(
+        namespace=service.key.namespace,
+        name=service.key.name,
+        models=tuple(models),
+        served_name=service.served_name,
+        balancer=routing.balancer,
+        sal=SalParameters(kv_release=routing.sal.kv_release),
+        max_queue_ms=milliseconds(routing.max_queue) if routing.max_queue else None,
+        slo=slo_document(service.spec.slo),
+        port=names.HTTP_PORT,
+        sidecar_port=names.SIDECAR_PORT,
+        prefix_caching=_prefix_caching(service),
+    )
+
+
+def _prefix_caching(service: LLMService) -> bool:
+    """Whether vLLM keeps prefixes: unless told not to, the last argument counting; on a CPU it never does."""
+    options = engine_arguments.read(service.spec.engine.args)
+    wanted = engine_arguments.switch(options, "enable-prefix-caching", otherwise=True)
+    return wanted and service.spec.accelerator.type == "GPU"
+
+
+def route_of(owner: Owner, config: GatewayConfig) -> Manifest:
+    """The object; who it is for, its name says."""
+    spec = {key: value for key, value in encode(config).items() if key not in {"namespace", "name"}}
+    return manifest(owner, API_VERSION, ROUTE_KIND, owner.key.name, spec=spec)
+
+
+def with_models(owner: Owner, live: Mapping[str, Any], models: Iterable[str]) -> Manifest:
+    """The live route with other names, for a service whose new spec is not accepted."""
+    spec = {**live["spec"], "models": list(models)}
+    return manifest(owner, API_VERSION, ROUTE_KIND, owner.key.name, spec=spec)
+
+
+def models_of(live: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names that the live route claims."""
+    return tuple((live.get("spec") or {}).get("models") or ())

@@ -1,0 +1,86 @@
+"""What an earlier release left: ConfigMap NAME-gateway, from which pickers of that release read a route.
+
+Its content becomes an LLMRoute at once, also of a service that is paused or whose spec is not accepted: so a
+picker of this release serves what one of the earlier did. The ConfigMap goes when such pickers are long gone.
+Who may edit ConfigMaps may have changed it, so no model's name is taken from there but the service's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace_engine.contracts import ContractError, GatewayConfig, decode
+from headrace_operator import names
+from headrace_operator.api import ROUTE_KIND, Key, is_paused, key_of, served_name_of
+from headrace_operator.cache import Cache
+from headrace_operator.cluster import Cluster
+from headrace_operator.desired import Manifest, owner
+from headrace_operator.desired.manifest import sealed
+from headrace_operator.desired.route import route_of
+from headrace_operator.observe import Observed
+
+LABEL = f"{names.SERVICE_LABEL.partition('/')[0]}/gateway-config"
+FILE = "gateway.json"
+# Seconds that a route must be old. A rollout of pickers has failed by then, or all are of this release.
+_OVERLAP = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    key: Key
+    uid: str
+
+
+async def carry_over(service: Mapping[str, Any], observed: Observed, cluster: Cluster, cache: Cache) -> None:
+    """Write the route of a raw LLMService that has but the ConfigMap, or end that. Raises ApiError."""
+    key, uid = key_of(service), service["metadata"]["uid"]
+    left = observed.objects.get(("ConfigMap", f"{key.name}-gateway"))
+    if left is None or owner(left) != uid or LABEL not in (left["metadata"].get("labels") or {}):
+        return
+    route = observed.objects.get((ROUTE_KIND, key.name))
+    if route is None:
+        found = translated(service, left, cache.claiming(served_name_of(service)))
+        if found is not None:
+            cache.put(await cluster.apply(found))
+    elif not is_paused(service["metadata"]) and _age(route) > _OVERLAP:
+        await cluster.delete("ConfigMap", key.namespace, left["metadata"]["name"], left["metadata"]["uid"])
+        cache.discard(key, "ConfigMap", left["metadata"]["name"])
+
+
+def translated(
+    service: Mapping[str, Any], left: Mapping[str, Any], claiming: Iterable[Mapping[str, Any]]
+) -> Manifest | None:
+    """The route that ConfigMap `left` told of; None if it cannot be read. `claiming`: the served name."""
+    key, metadata, wanted = key_of(service), service["metadata"], served_name_of(service)
+    own = names.qualified(key)
+    try:
+        told = json.loads((left.get("data") or {}).get(FILE, ""))
+        seconds = told.pop("maxQueueSeconds", None)
+        told |= {"namespace": key.namespace, "name": key.name, "models": [own]}
+        told |= {"port": names.HTTP_PORT, "sidecarPort": names.SIDECAR_PORT}
+        if seconds is not None:
+            told["maxQueueMs"] = round(seconds * 1000)
+        config = decode(GatewayConfig, told)
+    except (ContractError, AttributeError, TypeError, ValueError):
+        return None
+    rivals = [other for other in claiming if key_of(other) != key]
+    mine = all(
+        names.qualified(key_of(other)) != wanted and _since(service) < _since(other) for other in rivals
+    )
+    manifest = route_of(_Owner(key, metadata["uid"]), config)
+    if mine and wanted != own:
+        manifest["spec"]["models"].append(wanted)
+    return sealed(manifest)
+
+
+def _since(service: Mapping[str, Any]) -> tuple[str, Key]:
+    return service["metadata"].get("creationTimestamp") or "", key_of(service)
+
+
+def _age(body: Mapping[str, Any]) -> float:
+    made = datetime.fromisoformat(body["metadata"]["creationTimestamp"])
+    return (datetime.now(UTC) - made).total_seconds()
