@@ -44,7 +44,7 @@ async def test_model_path_and_header_reach_their_service(rig, session, picker):
     assert await engine("/v1/completions", {"model": "chat", "prompt": "hi"}) == a.address
     assert await engine("/llm/code/v1/completions?x=1", {"prompt": "hi"}) == b.address
     assert b.served[-1]["path"] == "/v1/completions?x=1"
-    assert await engine(CHAT, chat("code"), {"x-headrace-service": "llm/chat"}) == a.address
+    assert await engine(CHAT, chat("any"), {"x-headrace-service": "llm/chat"}) == a.address
     assert (await refusal(rig, session, json=chat("nobody")))[:2] == (404, "model_not_found")
     async with session.get(rig.url + "/v1/models") as response:
         listed = [model["id"] for model in (await response.json())["data"]]
@@ -78,7 +78,7 @@ async def test_refusals(rig, session):
     )
     assert await code(json={"messages": []}) == (400, "model_missing")
     assert await code(json={"model": "chat"}) == (400, "invalid_body")
-    assert await code("/llm/chat" + CHAT, data=b"", headers=JSON) == (400, "invalid_body")
+    assert await code("/llm/chat" + CHAT, data=b"[]", headers=JSON) == (400, "invalid_body")
     assert await code(json=chat('no"such\n')) == (404, "model_not_found")
     assert await code(json=chat("chat"), headers={"x-headrace-service": "llm/none"}) == (
         404,
@@ -87,7 +87,7 @@ async def test_refusals(rig, session):
     assert await code(method="GET") == (405, "method_not_allowed")
     too_large = io.BytesIO(json.dumps(chat("chat", "x" * BODY_LIMIT)).encode())
     assert await code(data=too_large, headers=JSON) == (413, "request_too_large")
-    assert await code("/v1/%2fchat/completions", json=chat("chat")) == (400, "invalid_request")
+    assert await code("/v1/chat%2fcompletions", json=chat("chat")) == (404, "path_not_found")
     assert await code(json=chat("empty")) == (503, "no_ready_engine")
     assert (await refusal(rig, session, json=chat("empty")))[2]["retry-after"] == "5"
     assert engine.served == []
@@ -107,7 +107,6 @@ async def test_no_engine_without_the_picker_is_a_503_of_the_same_shape(rig, sess
         ("POST", "/v1/load_lora_adapter"),
         ("POST", "/llm/chat/reset_prefix_cache"),
         ("POST", "/llm/chat/v1/../sleep"),
-        ("POST", "/llm/chat/v1/models"),
         ("POST", "/v1/chat/completions/render"),
         ("POST", "/v1/chat/completions/"),
         ("GET", "/health"),

@@ -64,8 +64,8 @@ def test_guards_then_header_then_path_then_model_then_refusals():
     table = routes.routes(Catalog.of([service("a"), service("b")])).virtual_hosts[0].routes
     kinds = []
     for route in table:
-        if route.match.path.endswith(names.MODELS_PATH):
-            kind = "listing"
+        if route.HasField("direct_response") and route.direct_response.status == 200:
+            kind = "models"
         elif route.HasField("direct_response"):
             kind = route.direct_response.status
         elif route.match.dynamic_metadata:
@@ -74,11 +74,8 @@ def test_guards_then_header_then_path_then_model_then_refusals():
             kind = "path" if route.match.path else "header"
         if kind not in kinds[-1:]:
             kinds.append(kind)
-    assert kinds == [
-        *(415, 400, "header", 404),
-        *("path", "listing", "path", "listing", "model", "listing"),
-        *(400, 404, 405, 404),
-    ]
+    guards, refusals = (400, 415, 400), (400, 404, 405, 404, 405, 404)
+    assert kinds == [*guards, "header", 404, "path", "model", "models", *refusals]
 
 
 def test_a_listing_of_any_length_fits():

@@ -1,9 +1,9 @@
 """Envoy's static configuration: listeners, filters and where the picker is.
 
 A request passes: header hygiene → API key → `model` read from the body into metadata → picker chooses the
-engine → router. Everything that changes (routes, clusters, endpoints) comes from the picker over ADS, and
-stays in force while the picker is away. Listeners open only when the first configuration has come, so an
-Envoy that never met a picker is not ready rather than wrong.
+engine → router; an engine's error is rewritten on its way back. Everything that changes (routes, clusters,
+endpoints) comes from the picker over ADS, and stays in force while the picker is away. Listeners open only
+when the first configuration has come, so an Envoy that never met a picker is not ready rather than wrong.
 
 `python -m headrace_sidecar.gateway.bootstrap` writes the chart's copies, in which Helm fills in the picker's
 address and the limits, and leaves out TLS and API keys where no Secret is named.
@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from headrace_sidecar.gateway import credentials, filters, names
+from headrace_sidecar.gateway.engine_errors import engine_errors
 from headrace_sidecar.gateway.filters import typed
 from headrace_sidecar.gateway.overload import overload_manager
 
@@ -152,6 +153,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
             *([credentials.api_key_filter(settings.api_keys)] if settings.api_keys else []),
             filters.model_reader(),
             filters.picker_filter(settings.max_body_bytes),
+            *engine_errors(),
             filters.router(),
         ],
         early_header_mutation_extensions=[filters.header_hygiene()],
@@ -159,7 +161,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         use_remote_address=True,
         normalize_path=True,
         merge_slashes=True,
-        path_with_escaped_slashes_action="REJECT_REQUEST",
+        path_with_escaped_slashes_action="KEEP_UNCHANGED",  # only models, whose names have slashes, take one
         common_http_protocol_options={
             "headers_with_underscores_action": "DROP_HEADER",
             "idle_timeout": "3600s",

@@ -33,6 +33,7 @@ class Picker:
     clock: Callable[[], float]
     random: Random
     fleets: dict[str, Fleet] = field(default_factory=dict)  # by `namespace/name`
+    owners: dict[str, str] = field(default_factory=dict)  # services, so named, by the names of their models
 
     def set_catalog(self, catalog: Catalog) -> None:
         """Follow the catalog; fleets of services that stay keep what they know."""
@@ -45,6 +46,7 @@ class Picker:
             fleet.set_addresses(service.addresses)
             fleets[str(key)] = fleet
         self.fleets = fleets
+        self.owners = {model: str(key) for model, key in catalog.model_owners().items()}
 
     def observe(self, key: ServiceKey, address: str, report: LoadReport) -> None:
         """Take in the report of one engine."""
@@ -62,13 +64,26 @@ class Picker:
         if fleet is None:
             return None
         try:
-            endpoint = fleet.choose(read_prompt(body), self.clock())
+            prompt = read_prompt(body)
+            if self.owners.get(prompt.model, service) != service:
+                return _another_services_model(prompt.model, service, fleet)
+            endpoint = fleet.choose(prompt, self.clock())
         except BadRequestError as error:
-            return Reply(400, "invalid_body", str(error))
+            return Reply(400, "invalid_body", str(error), error.param)
         except NoEngineError:
             return Reply(503, "no_ready_engine", f"the service {service} has no ready engine", retry_after=5)
         except OverloadedError as error:
             return Reply(
-                429, "overloaded", f"the service {service} is overloaded: {error}", error.retry_after
+                429,
+                "overloaded",
+                f"the service {service} is overloaded: {error}",
+                retry_after=error.retry_after,
             )
         return Choice(authority(endpoint.address, fleet.config.port), fleet.config.balancer)
+
+
+def _another_services_model(model: str, service: str, fleet: Fleet) -> Reply:
+    """Path or header name a service, and the body a model that is not its own."""
+    own = ", ".join(f"`{name}`" for name in fleet.config.models)
+    text = f"`{model}` is a model of another service than {service}, which the request names: it has {own}"
+    return Reply(404, "model_not_found", text, "model")

@@ -12,22 +12,27 @@ STAND_IN = {503: 424}  # how the picker tells Envoy of a status that Envoy would
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An error for the client; `retry_after` in whole seconds becomes the header of that name."""
+    """An error for the client; `param` is the field of the body that it is about, if it is about one.
+
+    `retry_after` in whole seconds, and `allow`, become the headers of these names.
+    """
 
     status: int
     code: str
     message: str
+    param: str | None = None
     retry_after: int | None = None
+    allow: str = ""
 
     @property
     def body(self) -> dict[str, Any]:
         """The JSON body; its `type` follows from the status, as in OpenAI's API."""
-        return error_body(self.status, self.code, self.message)
+        return error_body(self.status, self.code, self.message, self.param)
 
 
-def error_body(status: int, code: str, message: str) -> dict[str, Any]:
+def error_body(status: int, code: str | None, message: str, param: str | None = None) -> dict[str, Any]:
     """OpenAI's error object."""
-    return {"error": {"message": message, "type": _type(status), "param": None, "code": code}}
+    return {"error": {"message": message, "type": _type(status), "param": param, "code": code}}
 
 
 def _type(status: int) -> str:

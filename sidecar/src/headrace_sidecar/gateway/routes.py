@@ -6,27 +6,23 @@ engine; `/v1/models` and every error are answered by Envoy itself, so all of it 
 away.
 """
 
-import json
-from collections.abc import Iterable
-
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
-from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 from google.protobuf import any_pb2
 
 from headrace_engine.contracts import wishes
 from headrace_sidecar.gateway import filters, names
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
+from headrace_sidecar.gateway.direct import Match, refuse
 from headrace_sidecar.gateway.kept import Kept
+from headrace_sidecar.gateway.model_routes import READ, longest_body, model_routes
 from headrace_sidecar.gateway.replies import Reply
 
-Match = dict[str, object]
-
 POST = {"name": ":method", "string_match": {"exact": "POST"}}
-GET = {"name": ":method", "string_match": {"exact": "GET"}}
 _NOT = {"invert_match": True, "treat_missing_header_as_empty": True}
 ENGINE_PATH = {"regex": "|".join(names.ENGINE_PATHS)}
+ANY_SERVICE = "(/[^/]+/[^/]+)?"  # by which a path may begin
 WISH_HEADERS = [wishes.header(wish) for wish in wishes.WISHES]
 MOST_CHOICES = 128  # per prompt; OpenAI's own limit
 FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
@@ -38,7 +34,6 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     models: dict[ServiceKey, list[str]] = {key: [] for key in catalog.services}
     for model, key in catalog.model_owners().items():
         models[key].append(model)
-    listing = _models_body((model, key.namespace) for key, owned in models.items() for model in owned)
     asking = {key: service.config.slo.per_request is not None for key, service in catalog.services.items()}
     host = route_components_pb2.VirtualHost(
         name="gateway",
@@ -50,18 +45,17 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     for key in catalog.services:
         host.routes.append(_route_by_header(str(key), asking[key]))
     host.routes.append(_WRONG_HEADER)
-    for key, owned in models.items():
+    for key in catalog.services:
         host.routes.extend(_routes_by_path(str(key), asking[key]))
-        own_listing = _models_body((model, key.namespace) for model in owned)
-        host.routes.append(_models_route(f"/{key}{names.MODELS_PATH}", own_listing))
     for key, claimed in models.items():
         host.routes.extend(_route_by_model(str(key), model, asking[key]) for model in claimed)
-    host.routes.append(_models_route(names.MODELS_PATH, listing))
+    about_models = model_routes(models)
+    host.routes.extend(about_models)
     host.routes.extend(_REFUSALS)
     return route_pb2.RouteConfiguration(
         name=names.ROUTES,
         virtual_hosts=[host],
-        max_direct_response_body_size_bytes={"value": max(4096, len(listing))},
+        max_direct_response_body_size_bytes={"value": max(4096, longest_body(about_models))},
     )
 
 
@@ -108,49 +102,49 @@ def _wishes_in_id() -> base_pb2.HeaderValueOption:
 
 def _guards() -> list[route_components_pb2.Route]:
     """What is refused for every service, with the picker or without: bodies nobody can read, and bombs."""
-    path = {"regex": rf"(/[^/]+/[^/]+)?({'|'.join(names.ENGINE_PATHS)})"}
+    posted: Match = {"safe_regex": {"regex": rf"{ANY_SERVICE}({ENGINE_PATH['regex']})"}, "headers": [POST]}
+
+    def with_headers(*headers: Match) -> Match:
+        return {**posted, "headers": [POST, *headers]}
+
     no_json = {"name": "content-type", "string_match": {"safe_regex": {"regex": filters.JSON_TYPE}}}
     plain = {"name": "content-encoding", "string_match": {"exact": "identity", "ignore_case": True}}
     coded = {"name": "content-encoding", "present_match": True}
+    malformed = _metadata(names.PROBLEM, {"string_match": {"exact": names.MALFORMED}})
     told = _metadata(names.CHOICES, {"present_match": True})
     few = {**_metadata(names.CHOICES, {"string_match": {"safe_regex": {"regex": FEW}}}), "invert": True}
     return [
-        _refuse(
-            {"safe_regex": path, "headers": [POST, {**no_json, **_NOT}]},
+        refuse(
+            with_headers({"name": "content-length", "string_match": {"exact": "0"}}),
+            Reply(400, "empty_body", "the request body is empty: send a JSON object"),
+        ),
+        refuse(
+            with_headers({**no_json, **_NOT}),
             Reply(415, "unsupported_media_type", "send JSON, and say so: content-type: application/json"),
         ),
-        _refuse(
-            {"safe_regex": path, "headers": [POST, coded, {**plain, **_NOT}]},
+        refuse(
+            with_headers(coded, {**plain, **_NOT}),
             Reply(415, "unsupported_encoding", "send the body as it is, without content-encoding"),
         ),
-        _refuse(
-            {"safe_regex": path, "headers": [POST], "dynamic_metadata": [told, few]},
-            Reply(400, "invalid_choices", f"`n` is no whole number from 1 to {MOST_CHOICES}"),
+        refuse(
+            {**posted, "dynamic_metadata": [malformed]},
+            Reply(
+                400,
+                "invalid_json",
+                "the request body is not JSON: it may be cut short, or hold what is no Unicode text, such as"
+                r" half of a surrogate pair (\ud83d)",
+            ),
+        ),
+        refuse(
+            {**posted, "dynamic_metadata": [told, few]},
+            Reply(400, "invalid_choices", f"`n` is no whole number from 1 to {MOST_CHOICES}", "n"),
         ),
     ]
 
 
-def _models_route(path: str, listing: str) -> route_components_pb2.Route:
-    response: Match = {"status": 200, "body": {"inline_string": listing}}
-    return _direct({"path": path, "headers": [GET]}, response)
-
-
-def _models_body(models: Iterable[tuple[str, str]]) -> str:
-    """OpenAI's list of models, from pairs of name and namespace."""
-    return compact_json(
-        {
-            "object": "list",
-            "data": [
-                {"id": model, "object": "model", "created": 0, "owned_by": namespace}
-                for model, namespace in sorted(models)
-            ],
-        }
-    )
-
-
 def _refuse_header() -> route_components_pb2.Route:
     """A service header that no route took: going on to the body's model would hide the mistake."""
-    return _refuse(
+    return refuse(
         {"safe_regex": ENGINE_PATH, "headers": [POST, {"name": names.SERVICE_HEADER, "present_match": True}]},
         Reply(404, "service_not_found", f"no service is named by the header {names.SERVICE_HEADER}"),
     )
@@ -159,64 +153,43 @@ def _refuse_header() -> route_components_pb2.Route:
 def _refusals() -> list[route_components_pb2.Route]:
     """What is left after every service had its chance, most telling first."""
     posted: Match = {"safe_regex": ENGINE_PATH, "headers": [POST]}
-    malformed = _metadata(names.PROBLEM, {"string_match": {"exact": names.MALFORMED}})
+    by_path: Match = {"regex": rf"{ANY_SERVICE}({ENGINE_PATH['regex']})"}
+    about_models: Match = {"regex": rf"{ANY_SERVICE}{names.MODELS_PATH}(/.*)?"}
+    a_model: Match = {"regex": rf"{ANY_SERVICE}{names.MODELS_PATH}/.+"}
     no_model = {**_metadata(names.MODEL, {"present_match": True}), "invert": True}
     model = f"%DYNAMIC_METADATA({names.REQUEST_METADATA}:{names.MODEL})%"
+    unnamed = "the request names no model: send a JSON object with the model's name in its field `model`"
     return [
-        _refuse(
-            {**posted, "dynamic_metadata": [malformed]},
-            Reply(400, "invalid_json", "the body is not JSON, or content-type is not application/json"),
-        ),
-        _refuse(
-            {**posted, "dynamic_metadata": [no_model]},
-            Reply(400, "model_missing", "the request names no model: set the field `model`"),
-        ),
-        _refuse(
+        refuse({**posted, "dynamic_metadata": [no_model]}, Reply(400, "model_missing", unnamed, "model")),
+        refuse(
             posted,
-            Reply(404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists all"),
+            Reply(404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists all", "model"),
         ),
-        _refuse({"safe_regex": ENGINE_PATH}, Reply(405, "method_not_allowed", "use POST")),
-        _refuse({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
+        refuse(
+            {"safe_regex": by_path, "headers": [POST]},
+            Reply(404, "service_not_found", "no service is named by the path"),
+        ),
+        refuse({"safe_regex": by_path}, Reply(405, "method_not_allowed", "use POST", allow="POST")),
+        refuse(
+            {"safe_regex": a_model, "headers": [READ]},
+            Reply(404, "model_not_found", f"no such model: GET {names.MODELS_PATH} lists all", "model"),
+        ),
+        refuse(
+            {"safe_regex": about_models, "headers": [{**READ, "invert_match": True}]},
+            Reply(405, "method_not_allowed", "use GET", allow="GET, HEAD"),
+        ),
+        refuse({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
     ]
-
-
-def _refuse(match: Match, reply: Reply) -> route_components_pb2.Route:
-    response: Match = {"status": reply.status, "body": {"inline_string": compact_json(reply.body)}}
-    if "%" in reply.message:  # Envoy fills in what it knows of the request, escaped for JSON
-        response["body_format"] = {"json_format": reply.body, "content_type": "application/json"}
-    return _direct(match, response)
-
-
-def _direct(match: Match, response: Match) -> route_components_pb2.Route:
-    """A route that Envoy answers itself; the picker is not asked."""
-    json_header = {"key": "content-type", "value": "application/json"}
-    return route_components_pb2.Route(
-        match=match,
-        direct_response=response,
-        response_headers_to_add=[{"header": json_header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}],
-        typed_per_filter_config={names.PICKER_FILTER: _NO_PICKER},
-    )
 
 
 def _metadata(key: str, value: Match) -> Match:
     return {"filter": names.REQUEST_METADATA, "path": [{"key": key}], "value": value}
 
 
-def compact_json(body: object) -> str:
-    """ASCII, so that its length is its size in bytes."""
-    return json.dumps(body, separators=(",", ":"))
-
-
 def _previous_hosts() -> any_pb2.Any:
     predicate = any_pb2.Any()
     predicate.Pack(previous_hosts_pb2.PreviousHostsPredicate())
     return predicate
-
-
-def _no_picker() -> any_pb2.Any:
-    disabled = any_pb2.Any()
-    disabled.Pack(ext_authz_pb2.ExtAuthzPerRoute(disabled=True))
-    return disabled
 
 
 # Only what no engine can have seen is tried again: a prompt that crashed one must not meet the next.
@@ -229,7 +202,6 @@ _RETRIES = route_components_pb2.RetryPolicy(
         {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": _previous_hosts()}
     ],
 )
-_NO_PICKER = _no_picker()
 _WISHES_IN_ID = _wishes_in_id()
 _GUARDS = _guards()
 _WRONG_HEADER = _refuse_header()

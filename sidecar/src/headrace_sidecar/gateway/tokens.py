@@ -7,7 +7,7 @@ counted.
 """
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -25,7 +25,11 @@ _SPOKEN = ("content", "name", "arguments", "output")  # of a message, a tool's c
 
 
 class BadRequestError(ValueError):
-    """The request cannot be served by any engine; the message tells the client why."""
+    """The request cannot be served by any engine; the message tells why, and `param` the field to blame."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,14 @@ class Prompt:
     `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
     one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
     request has several prompts. vLLM shares no KV between requests of different `cache_salt`: that is first.
+    `model` is the one that the body names; empty if it names none.
     """
 
     requests: int
     text_bytes: int
     counted_tokens: int
     text: bytes = field(default=b"", compare=False, repr=False)
+    model: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)
@@ -82,8 +88,13 @@ def read_prompt(body: bytes) -> Prompt:
     if not isinstance(request, dict):
         raise BadRequestError("the request body is not a JSON object")
     if request.get(INNER) is not None:
-        raise BadRequestError(f"`{INNER}` is not for clients")
+        raise BadRequestError(f"`{INNER}` is not for clients", INNER)
     _refuse_many(request)
+    prompt, model = _measure(request), request.get("model")
+    return replace(prompt, model=model) if isinstance(model, str) else prompt
+
+
+def _measure(request: dict[str, Any]) -> Prompt:
     given = request.get
     if given("messages") is not None:
         return _chat(request, "messages")
@@ -109,13 +120,15 @@ def _refuse_many(request: dict[str, Any]) -> None:
             and len(given) * choices > MOST_PROMPTS
             and not (_are(int, given) or _are(dict, given))  # one prompt
         ):
-            raise BadRequestError(f"`{key}` asks for over {MOST_PROMPTS} answers: send fewer prompts at once")
+            raise BadRequestError(
+                f"`{key}` asks for over {MOST_PROMPTS} answers: send fewer prompts at once", key
+            )
 
 
 def _chat(request: dict[str, Any], key: str) -> Prompt:
     messages = request[key]
     if not isinstance(messages, list) or not messages or not _are(dict, messages):
-        raise BadRequestError(f"`{key}` is not a list of messages")
+        raise BadRequestError(f"`{key}` is not a list of messages", key)
     tools, texts = _tools(request.get("tools")), [_text(request.get("instructions"))]
     text = [_salt(request), tools, texts[0]]
     known = True  # what came before is text, all of it in `text`
@@ -167,7 +180,7 @@ def _tools(tools: Any) -> bytes:
     try:
         return orjson.dumps(tools) if tools else b""
     except orjson.JSONEncodeError:
-        raise BadRequestError("`tools` is nested too deeply") from None
+        raise BadRequestError("`tools` is nested too deeply", "tools") from None
 
 
 def _prompts(request: dict[str, Any], key: str) -> Prompt:
@@ -176,7 +189,7 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
     if isinstance(given, str) or (isinstance(given, list) and given and _are(int, given)):
         given = [given]
     if not isinstance(given, list) or not given:
-        raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
+        raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those", key)
     choices = _choices(request)
     text_bytes = counted = 0
     text = b""
@@ -188,7 +201,7 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
             counted += len(prompt)
             text = _ids(prompt) if len(given) == 1 else b""
         else:
-            raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those")
+            raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those", key)
     beginning = b"\0".join((_salt(request), text)) if len(given) == 1 and text else b""
     return Prompt(len(given) * choices, text_bytes * choices, counted * choices, beginning)
 
@@ -203,7 +216,7 @@ def _ids(prompt: list[int]) -> bytes:
 def _choices(request: dict[str, Any]) -> int:
     choices = request.get("n")  # vLLM takes 2.0 for 2, and "2"
     if isinstance(choices, str):
-        raise BadRequestError("`n` is a text: give a number")
+        raise BadRequestError("`n` is a text: give a number", "n")
     return int(min(choices, MOST_PROMPTS)) if isinstance(choices, int | float) and choices >= 1 else 1
 
 
