@@ -47,6 +47,7 @@ class FakeView:
     cached: dict[str, int] = field(default_factory=dict)  # tokens
     shared: dict[str, int] = field(default_factory=dict)  # blocks
     targets_asked: int = 0
+    holding: list[FakeRequest] = field(default_factory=list)
 
     def targets(self, request: FakeRequest) -> Targets:
         self.targets_asked += 1

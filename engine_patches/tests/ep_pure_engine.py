@@ -48,6 +48,8 @@ class PureEngine:
         self.guard = Guard(self, self.make, lambda: 0.0)
 
     # What a policy sees.
+    holding = ()
+
     @property
     def waiting(self):
         return self.queue

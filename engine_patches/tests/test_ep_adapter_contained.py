@@ -35,13 +35,14 @@ class OursError(Exception):
 
 
 def parts():
-    from headrace_engine.adapter import forecast, guard, pace, step, telemetry, view
+    from headrace_engine.adapter import forecast, guard, pace, prefix_cache, step, telemetry, view
     from headrace_engine.sim.clock import MemoryLink
 
     return (
         forecast.Forecast,
         guard.Guard,
         pace.Pace,
+        prefix_cache.PrefixCache,
         step.StepPlanner,
         telemetry.Telemetry,
         view.SchedulerView,

@@ -52,3 +52,9 @@ def test_without_the_kubelets_file_nothing_is_kept(tmp_path):
     assert logging.getLogger("vllm").handlers == before
     keeper = last_words._Keeper(tmp_path / "none")
     keeper.handle(logging.LogRecord("vllm", logging.ERROR, "x", 1, "EngineCore failed to start.", (), None))
+
+
+def test_a_line_that_can_not_be_formatted_does_no_harm(file):
+    keeper = last_words._Keeper(file)
+    keeper.handle(logging.LogRecord("vllm.x", logging.ERROR, "x.py", 1, "Worker proc %d", ("W0",), None))
+    assert file.read_text() == ""

@@ -82,3 +82,15 @@ def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path):
 def test_a_phase_that_cannot_be_understood_is_none(tmp_path, content):
     (tmp_path / "rank0.phase").write_text(content)
     assert read_phase(tmp_path / "rank0.phase") == PhaseInfo()
+
+
+def test_what_goes_wrong_stays_in_the_listener(listener, monkeypatch, tmp_path):
+    def fail(*_):
+        raise ValueError("unforeseen")
+
+    monkeypatch.setattr(phases, "read_phase", fail)
+    say(listener, "Starting to load model %s...")
+    monkeypatch.setattr(phases, "write_phase", fail)
+    client = type("Client", (Hub,), {})
+    phases._watch_downloads(client, tmp_path / "rank0.phase")
+    assert client(tmp_path / "rank0.phase").snapshot_download("a model") == "a model"

@@ -79,6 +79,8 @@ def test_room_that_is_free_again_in_time_serves_another():
 def test_who_is_put_back_takes_no_room_from_those_behind():
     """For want of an adapter's place, or while a grammar compiles: vLLM goes on with the next."""
     blocked = [holding(300, 300) for _ in range(5)]
+    for request in blocked:
+        request.num_computed_tokens = 0
     eligible = holding(100, 100)
     view = FakeView(running=[holding(10, 10)], limits=SMALL)
     peak = FuturePeak(SMALL, 0, Lengths(0, 0))

@@ -179,7 +179,8 @@ class Guard:
                 raise InvalidPlanError("admits a request that is not in the queue, or admits one twice")
             anyone = True
             yield request
-        if not anyone and not self._view.running and len(waiting) > len(excluded):
+        idle = not (self._view.running or self._view.holding)
+        if idle and not anyone and len(waiting) > len(excluded):
             raise InvalidPlanError("admits nobody although nothing runs")
 
     def _charge(self, started: float) -> None:

@@ -38,7 +38,13 @@ class _Keeper(logging.Handler):
         self._path = path
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises."""
+        """Never raises: it is called from vLLM's own logging."""
+        try:
+            self._keep(record)
+        except Exception:
+            self.handleError(record)
+
+    def _keep(self, record: logging.LogRecord) -> None:
         if not str(record.msg).startswith(FATAL):
             return
         raised = record.exc_info[1] if record.exc_info else None

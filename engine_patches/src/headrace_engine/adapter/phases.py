@@ -41,7 +41,13 @@ class _Listener(logging.Handler):
         self._made = time.time()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises."""
+        """Never raises: it is called from vLLM's own logging."""
+        try:
+            self._listen(record)
+        except Exception:
+            self.handleError(record)
+
+    def _listen(self, record: logging.LogRecord) -> None:
         text = str(record.msg)
         for beginning, phase in BEGINNINGS:
             if text.startswith(beginning) and not (phase == "Loading" and self._downloading()):
@@ -71,5 +77,5 @@ def _watch_downloads(client: Any, path: Path) -> None:
 
 
 def _begin(path: Path, phase: str) -> None:
-    with suppress(OSError):
+    with suppress(Exception):  # it is called in the midst of vLLM's start
         write_phase(path, PhaseInfo(phase, time.time()))

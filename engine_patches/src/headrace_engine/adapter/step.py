@@ -25,8 +25,7 @@ class StepPlanner:
 
     def begin(self, now: float) -> None:
         """Plan the step that vLLM is about to schedule."""
-        self._view.now = now
-        self._view.prefix_cache.step()
+        self._view.begin(now)
         plan = self._guard.plan()
         self._queue.begin(self._guard.admitted())
         try:

@@ -70,7 +70,7 @@ def _most_blocks(manager: Any) -> int | None:
 
 
 class SchedulerView:
-    """Live: nothing is copied, so it costs what is read. `now` is set at the start of each step."""
+    """Live: nothing is copied, so it costs what is read; but `now` and `holding` are as of a step's start."""
 
     def __init__(
         self, scheduler: Any, limits: EngineLimits, queue: PlanQueue, pace: Pace, forecast: Forecast
@@ -87,6 +87,18 @@ class SchedulerView:
         self.cached_tokens = self.prefix_cache.cached_tokens
         self.shared_blocks = self.prefix_cache.shared_blocks
         self.now = 0.0
+        self.holding: Collection[RequestView] = ()
+        self._others = "kv_holding_waiting" if hasattr(scheduler, "kv_holding_waiting") else "skipped_waiting"
+
+    def begin(self, now: float) -> None:
+        """A step is about to be planned; who holds KV is as of now, since vLLM's scan takes them in hand.
+
+        Up to 0.30 those who wait for a grammar are in the same queue of vLLM's, and hold none.
+        """
+        self.now = now
+        self.prefix_cache.step()
+        others = getattr(self._scheduler, self._others)
+        self.holding = tuple(request for request in others if request.num_computed_tokens) if others else ()
 
     @property
     def waiting(self) -> Collection[RequestView]:

@@ -127,6 +127,12 @@ class EngineView(Protocol):
         """Requests that hold KV; vLLM serves them in this order and preempts from the end."""
 
     @property
+    def holding(self) -> Collection[RequestView]:
+        """Requests that hold KV but neither run nor are in the queue: a KV connector loads it, or they wait
+        for their client's next input. They go on into `running` by themselves, in no plan.
+        """
+
+    @property
     def free_blocks(self) -> int:
         """KV blocks that no request holds; blocks of the prefix cache that nobody uses count as free."""
 

@@ -18,7 +18,7 @@ predictions fail.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, count
 
 from headrace_engine.policies.admission import prefill_fits
@@ -50,7 +50,9 @@ class FuturePeak:
         self._lengths = lengths
         self._step = 0
         self._numbers = count()
-        self._running: list[RequestView] = []  # those of `_entries`, in the engine's order
+        self._running: list[
+            RequestView
+        ] = []  # those of `_entries`: who runs, in the engine's order, or holds KV
         self._entries: dict[RequestView, Entry] = {}
         self._sorted: list[Entry] = []
         self._ends: list[int] | None = None  # None: to be measured anew, like the next two
@@ -71,7 +73,7 @@ class FuturePeak:
     def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
         """Start in order as long as each fits; what runs alone always does."""
         for request in ranked:
-            if view.running:
+            if self._running:
                 if not prefill_fits(request, view):
                     return
                 tokens, left = request.num_tokens, self._lengths.left(request, view)
@@ -82,7 +84,8 @@ class FuturePeak:
             self.enter(request, view)
             self._running.append(request)  # where the engine puts who starts
             yield request
-            if view.running[-1:] != [request]:  # it was put back, for want of its adapter or grammar
+            if view.running[-1:] != [request] and not request.num_computed_tokens:
+                # It was put back, for want of its adapter or grammar; whose KV is being loaded holds it.
                 self._strike(self._running.pop())
 
     def gauges(self) -> tuple[float, float, float]:
@@ -92,11 +95,14 @@ class FuturePeak:
     def follow(self, view: EngineView) -> None:
         """Take in who runs now, a step after the last time."""
         self._step += 1
-        running = view.running
+        holding = view.holding
+        running = [*view.running, *holding] if holding else view.running
         if running != self._running:
-            self._take_in(view)
+            self._take_in(running, view)
         for entry in self._due():
             self._look_at(entry[3], view)
+        for request in holding:  # while its KV is being loaded its end moves away
+            self._look_at(request, view)
         if self._joined_others:  # who held that beginning alone does so no more
             self._joined_others = False
             for request in running:
@@ -156,13 +162,13 @@ class FuturePeak:
             due.append(entry)
         return due
 
-    def _take_in(self, view: EngineView) -> None:
-        joined, left = changes(self._running, view.running, self._entries)
+    def _take_in(self, running: Sequence[RequestView], view: EngineView) -> None:
+        joined, left = changes(self._running, running, self._entries)
         for request in left:
             self._strike(request)
         for request in joined:
             self.enter(request, view)
-        self._running = list(view.running)
+        self._running = list(running)
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]

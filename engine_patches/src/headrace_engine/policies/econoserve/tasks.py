@@ -48,14 +48,18 @@ class Tasks:
     deadlines: Deadlines
     _groups: dict[int, Group] = field(default_factory=dict)  # of this step, by allotted blocks
     _waiting: int = 0  # GTs, after this step's were let in
+    _holding: frozenset[RequestView] = frozenset()  # in this step; they can't be hidden, nor generate
 
     def give_way(self, view: EngineView) -> Yielding:
         """A step begins: settle what happened, let waiting GTs in, hide the others."""
         self._groups.clear()
+        self._holding = frozenset(view.holding)
         self._settle(view)
         self._share(view)
         preempted = self._outgrown()
-        waiting = [task for task in self.ledger.tasks.values() if _waits(task)]
+        waiting = [
+            task for task in self.ledger.tasks.values() if _waits(task) and task.request not in self._holding
+        ]
         waiting = self._let_in(waiting, view)
         self._waiting = len(waiting)
         short = view.free_blocks < len(view.running) * self.limits.kv_groups
@@ -97,7 +101,7 @@ class Tasks:
             ledger.allot(ledger.start_prompt(request, shared), left, self._group(left))
         elif not self._waiting and ledger.free >= blocks and (room := self._room(left)):
             ledger.lodge(ledger.start_prompt(request, shared), left, *room)
-        elif ledger.reserve >= blocks or not view.running:
+        elif ledger.reserve >= blocks or not (view.running or self._holding):
             ledger.start_prompt(request, shared)
         else:
             return False
@@ -105,12 +109,12 @@ class Tasks:
 
     def _settle(self, view: EngineView) -> None:
         """Strike off who is gone; take on who runs unknown to the books, as after a change of policy."""
-        running, tasks = set(view.running), self.ledger.tasks
+        running, tasks = {*view.running, *self._holding}, self.ledger.tasks
         if tasks.keys() == running:
             return
         for request in [each for each in tasks if each not in running]:
             self.ledger.close(request)
-        for request in view.running:
+        for request in (*view.running, *self._holding):
             if request not in tasks:
                 task = self.ledger.start_prompt(request, view.shared_blocks(request))
                 self.ledger.allot(task, self.lengths.left(request, view), None)
@@ -127,7 +131,7 @@ class Tasks:
         preempted = []
         for task in self.ledger.tasks.values():
             tokens, host = task.request.num_tokens, task.host
-            if not task.generates:
+            if not task.generates or task.request in self._holding:
                 continue
             if host is not None and (host.request.num_tokens >= task.return_at or tokens >= task.limit):
                 if not self.ledger.extend(task, tokens + 1):
@@ -154,7 +158,8 @@ class Tasks:
                 if not self.methods.ordered:
                     stay += waiting[place + 1 :]
                     break
-        if stay and not any(task.generates for task in self.ledger.tasks.values()):
+        tasks = self.ledger.tasks.values()
+        if stay and not any(task.generates and task.request not in self._holding for task in tasks):
             first = stay.pop(0)
             self.ledger.allot(first, self.lengths.left(first.request, view), None)
         return stay
