@@ -1,8 +1,11 @@
 """What the chart lets Headrace do in a cluster. A wider permission must be argued for here."""
 
+import json
+
 import pytest
 
 from e2e import helm
+from headrace_operator.api.pod_template import _PRIVILEGES
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier whose preparation builds Helm
 
@@ -28,6 +31,22 @@ PICKER = {
     "headrace.dev/llmroutes": {"list", "watch"},
     "discovery.k8s.io/endpointslices": {"list", "watch"},
 }
+READ = {"get", "list", "watch"}
+VIEW = {
+    f"headrace.dev/{resource}": READ
+    for resource in (
+        "llmservices",
+        "llmservices/status",
+        "llmservices/scale",
+        "llmroutes",
+        "llmroutes/status",
+    )
+}
+EDIT = {
+    "headrace.dev/llmservices": {"create", "update", "patch", "delete", "deletecollection"},
+    "headrace.dev/llmservices/scale": {"update", "patch"},
+}
+USERS = {(None, "headrace-view"): VIEW, (None, "headrace-edit"): EDIT}
 LEASES = {(None, "headrace-operator-lease"): LEASE, (None, "headrace-picker-lease"): LEASE}
 
 
@@ -50,11 +69,72 @@ def roles(manifests, kind):
 
 def test_cluster_wide():
     manifests = helm.render()
-    assert roles(manifests, "ClusterRole") == {
-        (None, "headrace-operator"): OPERATOR,
-        (None, "headrace-picker"): PICKER,
-    }
+    assert (
+        roles(manifests, "ClusterRole")
+        == {
+            (None, "headrace-operator"): OPERATOR,
+            (None, "headrace-picker"): PICKER,
+        }
+        | USERS
+    )
     assert roles(manifests, "Role") == LEASES
+
+
+def test_users_get_as_much_as_they_have_of_other_kinds():
+    """The cluster's own roles take these up; nobody gets to write a status or a route by them."""
+    found = {
+        m["metadata"]["name"]: m["metadata"]["labels"] for m in helm.render() if m["kind"] == "ClusterRole"
+    }
+    into = {
+        name: {label.rpartition("-")[2] for label in labels if label.startswith("rbac.authorization")}
+        for name, labels in found.items()
+    }
+    assert into == {
+        "headrace-view": {"view", "edit", "admin"},
+        "headrace-edit": {"edit", "admin"},
+        "headrace-operator": set(),
+        "headrace-picker": set(),
+    }
+    written = {resource for resource, verbs in (VIEW | EDIT).items() if verbs - READ}
+    assert written == {"headrace.dev/llmservices", "headrace.dev/llmservices/scale"}
+
+
+def policies(*flags, **values):
+    return [m for m in helm.render(values, *flags) if m["kind"] == "ValidatingAdmissionPolicy"]
+
+
+def test_admission_policies_are_there_wherever_the_api_server_has_them():
+    has, has_not = (
+        ("--api-versions", "apps/v1/Deployment"),
+        "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy",
+    )
+    assert len(policies()) == len(policies(*has, "--api-versions", has_not)) == 3
+    assert policies(*has) == policies(admissionPolicies={"enabled": False}) == []
+
+
+def test_each_admission_policy_is_bound_and_denies():
+    bindings = [m for m in helm.render() if m["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert {b["spec"]["policyName"] for b in bindings} == {p["metadata"]["name"] for p in policies()}
+    assert all(b["spec"]["validationActions"] == ["Deny"] for b in bindings)
+    assert {p["spec"]["failurePolicy"] for p in policies()} == {"Fail"}
+    assert {v.get("reason") for p in policies() for v in p["spec"]["validations"]} == {"Forbidden"}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_policy_for_the_operator_follows_what_users_may_ask_for(allowed):
+    [policy] = (
+        p for p in policies(operator={"allowHostPath": allowed}) if "-operator" in p["metadata"]["name"]
+    )
+    text = json.dumps(policy["spec"]["validations"])
+    assert ("has(v.hostPath)" in text) == allowed
+    assert all(f"'{prefix}'" in text for prefix in _PRIVILEGES)
+    written = {
+        resource.partition("/")[2].removesuffix("/status")
+        for resource, verbs in OPERATOR.items()
+        if verbs & {"create", "patch", "update", "delete"}
+    } - {"llmservices", "llmservices/finalizers"}
+    [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert written | {"leases"} == {each.removesuffix("/status") for each in rule["resources"]}
 
 
 def test_only_the_release_namespace_has_leases_and_only_their_own_can_be_changed():
@@ -69,7 +149,7 @@ def test_only_the_release_namespace_has_leases_and_only_their_own_can_be_changed
 
 def test_watched_namespaces_get_a_role_each_and_the_cluster_none():
     manifests = helm.render({"watchNamespaces": ["llm", "chat"]})
-    assert not roles(manifests, "ClusterRole")
+    assert roles(manifests, "ClusterRole") == USERS
     assert (
         roles(manifests, "Role")
         == {

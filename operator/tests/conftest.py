@@ -3,6 +3,7 @@
 import uuid
 
 import hypothesis
+import op_release
 import pytest
 from op_kube import install_crd, new_namespace
 from op_process import Operator
@@ -17,6 +18,7 @@ hypothesis.settings.load_profile("headrace-operator")
 @pytest.fixture(scope="session")
 def crd(apiserver):
     install_crd(apiserver)
+    op_release.install(apiserver)
     return apiserver
 
 
@@ -30,6 +32,15 @@ def operator(crd, tmp_path_factory):
 @pytest.fixture
 async def api(crd, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(crd.kubeconfig))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with connect() as connected:
+        yield connected
+
+
+@pytest.fixture
+async def own_api(crd, monkeypatch):
+    """A connection by the operator's own account."""
+    monkeypatch.setenv("KUBECONFIG", str(op_release.kubeconfig(crd)))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     async with connect() as connected:
         yield connected

@@ -96,11 +96,11 @@ class Wire:
 
 
 class Desk:
-    """One namespace, and at most one operator at a time."""
+    """One namespace, at most one operator at a time; `api` is the administrator's, `own` the operator's."""
 
-    def __init__(self, api, namespace, name="chat"):
+    def __init__(self, api, own, namespace, name="chat"):
         self.api, self.key = api, Key(namespace, name)
-        self.wire = Wire(api)
+        self.wire = Wire(own)
         self.operator = None
         self._looked = None  # what was seen of the Deployment last
         self.now = 0.0  # each reconcile comes late enough for everything that waits

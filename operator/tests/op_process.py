@@ -7,9 +7,16 @@ import sys
 from pathlib import Path
 
 import httpx
+import op_release
 from op_kube import eventually
 
 SIDECAR_IMAGE = "example/sidecar:1"
+
+
+def _account(apiserver):
+    """The kubeconfig of the chart's account for the operator; the administrator's where there is none."""
+    own = op_release.kubeconfig(apiserver)
+    return own if own.exists() else apiserver.kubeconfig
 
 
 class Operator:
@@ -19,11 +26,11 @@ class Operator:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         settings = {
-            "KUBECONFIG": str(apiserver.kubeconfig),
+            "KUBECONFIG": str(_account(apiserver)),
             "HEADRACE_SIDECAR_IMAGE": image,
             "HEADRACE_METRICS_PORT": str(self.port),
             "HEADRACE_GATEWAY_URL": "http://gateway.example",
-            "HEADRACE_SYSTEM_NAMESPACE": "default",
+            "HEADRACE_SYSTEM_NAMESPACE": "headrace-system",
             "HEADRACE_LEASE": f"operator-{self.port}",  # of its own, unless the test shares one
         }
         self.log = log

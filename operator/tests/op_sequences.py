@@ -4,11 +4,13 @@ The same seed makes the same choices.
 """
 
 import asyncio
+import contextlib
 import os
 import random
 from dataclasses import dataclass, field
 from unittest import mock
 
+import op_release
 from op_desk import Desk, KilledError, accepted
 from op_kube import llmservice, ok
 
@@ -69,15 +71,21 @@ class Life:
 
 def live(crd, kube, seed):
     """Live it through, then start anew with the last spec alone."""
-    with mock.patch.dict(os.environ, {"KUBECONFIG": str(crd.kubeconfig)}):
+    return asyncio.run(_live(crd, kube, seed))
+
+
+@contextlib.asynccontextmanager
+async def _connected(config):
+    with mock.patch.dict(os.environ, {"KUBECONFIG": str(config)}):
         os.environ.pop("KUBERNETES_SERVICE_HOST", None)
-        return asyncio.run(_live(kube, seed))
+        async with cluster.connect() as api:
+            yield api
 
 
-async def _live(kube, seed):
+async def _live(crd, kube, seed):
     life = Life(seed)
-    async with cluster.connect() as api:
-        desk = Desk(api, kube.namespace, f"s{seed}")
+    async with _connected(crd.kubeconfig) as api, _connected(op_release.kubeconfig(crd)) as own:
+        desk = Desk(api, own, kube.namespace, f"s{seed}")
         player = _Player(desk, kube, random.Random(seed), life.story)
         await desk.start()
         for _ in range(_STEPS):

@@ -42,9 +42,11 @@ async def change(desk, kube, before, after, dies_at=None):
 
 
 @pytest.mark.parametrize("case", CHANGES)
-async def test_a_death_between_any_two_calls_changes_nothing_of_the_end(api, kube, case, record_property):
+async def test_a_death_between_any_two_calls_changes_nothing_of_the_end(
+    api, own_api, kube, case, record_property
+):
     """Invariant 4: the same fixpoint, and no deletion that the undisturbed operator would not make."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     calls, deletions = await change(desk, kube, *CHANGES[case])
     undisturbed = await desk.snapshot()
     assert calls > 5
@@ -60,9 +62,9 @@ async def test_a_death_between_any_two_calls_changes_nothing_of_the_end(api, kub
     assert desk.wire.wrong == []
 
 
-async def test_a_fresh_operator_writes_nothing_where_all_is_done(api, kube):
+async def test_a_fresh_operator_writes_nothing_where_all_is_done(api, own_api, kube):
     """Invariant 3: no write at the fixpoint, whatever the operator remembers."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     for spec in ({}, {"accelerator": GPU, "engine": TWO}):
         ask(kube, spec)
         await desk.settle()

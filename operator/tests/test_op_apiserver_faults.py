@@ -9,6 +9,7 @@ import os
 import threading
 import time
 
+import op_release
 import pytest
 from op_kube import eventually, ok
 from op_kubelet import FakeNode
@@ -49,7 +50,7 @@ CHAOS = [
 
 @pytest.fixture(scope="module")
 def proxy(crd):
-    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token) as running:
+    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", op_release.token(crd)) as running:
         yield running
 
 

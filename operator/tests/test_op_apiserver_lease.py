@@ -8,6 +8,7 @@ import os
 import signal
 import time
 
+import op_release
 import pytest
 from op_kube import eventually, ok
 from op_process import Operator
@@ -23,7 +24,7 @@ class Replica:
     """One replica behind a proxy of its own."""
 
     def __init__(self, crd, folder, lease, stack):
-        self.proxy = stack.enter_context(Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token))
+        self.proxy = stack.enter_context(Proxy(crd.url, crd.folder / "pki" / "ca.crt", op_release.token(crd)))
         folder.mkdir()
         config = str(self.proxy.kubeconfig(folder / "kubeconfig"))
         self.operator = Operator(crd, folder / "log", KUBECONFIG=config, HEADRACE_LEASE=lease)

@@ -1,5 +1,6 @@
 """What must never happen to what runs: by a blind operator, or by no operator at all."""
 
+import op_release
 import pytest
 from op_desk import Desk
 from op_kube import eventually, llmservice, ok
@@ -29,9 +30,9 @@ def lives(kube):
     return found, kube.get("deployments", "chat")["spec"]["template"]
 
 
-async def test_an_operator_that_sees_nothing_deletes_and_changes_nothing(api, kube):
+async def test_an_operator_that_sees_nothing_deletes_and_changes_nothing(api, own_api, kube):
     """Invariant 6: empty lists never mean that something is to be deleted or made anew."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     ask(kube, accelerator=GPU)
     await desk.settle()
     before = lives(kube)
@@ -47,9 +48,9 @@ async def test_an_operator_that_sees_nothing_deletes_and_changes_nothing(api, ku
     assert desk.wire.deleted == []
 
 
-async def test_what_an_outdated_spec_would_delete_stays(api, kube):
+async def test_what_an_outdated_spec_would_delete_stays(api, own_api, kube):
     """Invariant 6: a deletion follows from the live spec, not from one that the operator saw before."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     ask(kube, accelerator=GPU)
     await desk.settle()
     ask(kube)
@@ -64,9 +65,9 @@ async def test_what_an_outdated_spec_would_delete_stays(api, kube):
     assert desk.wire.deleted == [("ResourceClaimTemplate", "chat-gpu")]
 
 
-async def test_a_service_can_be_deleted_without_an_operator(api, kube):
+async def test_a_service_can_be_deleted_without_an_operator(api, own_api, kube):
     """Invariant 16: no finalizer holds it, and the garbage collector removes what it owns."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     ask(kube)
     await desk.settle()
     assert "finalizers" not in (await desk.body())["metadata"]
@@ -78,7 +79,7 @@ async def test_a_service_can_be_deleted_without_an_operator(api, kube):
 
 def test_an_operator_that_starts_in_an_outage_waits_for_its_end(crd, kube, tmp_path):
     """Invariant 7: it starts where the API server cannot be asked, and works when it can."""
-    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token) as proxy:
+    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", op_release.token(crd)) as proxy:
         config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
         with proxy.outage("500"):
             operator = Operator(crd, tmp_path / "log", hurry=5.0, KUBECONFIG=config)
@@ -94,7 +95,7 @@ def test_an_operator_that_starts_in_an_outage_waits_for_its_end(crd, kube, tmp_p
 
 def test_a_watch_that_brings_nonsense_ends_the_operator_for_another_start(crd, kube, tmp_path):
     """Whatever kopf's tasks still wait for: an operator that watches no more must not seem to be at work."""
-    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", crd.token) as proxy:
+    with Proxy(crd.url, crd.folder / "pki" / "ca.crt", op_release.token(crd)) as proxy:
         config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
         operator = Operator(crd, tmp_path / "log", KUBECONFIG=config).wait()
         others = Rule(Status(429), lambda call: call.watch and not call.path.endswith("/llmservices"))

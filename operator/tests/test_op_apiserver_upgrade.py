@@ -50,11 +50,11 @@ async def ready(desk, kube, count):
 
 @pytest.mark.parametrize("served", [False, True], ids=["never ready", "ready"])
 @pytest.mark.parametrize("case", CASES)
-async def test_an_upgrade_and_a_rollback_leave_engines_and_deployment_alone(
-    api, kube, monkeypatch, case, served
+async def test_an_upgrade_and_a_rollback_leave_engines_and_deployment_alone(  # noqa: PLR0917 fixtures
+    api, own_api, kube, monkeypatch, case, served
 ):
     """Invariant 11: another rendering restarts no engine and moves no generation, there and back."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     ask(kube, **CASES[case])
     with FakeNode(kube) as node:
         if not served:
@@ -70,9 +70,9 @@ async def test_an_upgrade_and_a_rollback_leave_engines_and_deployment_alone(
         assert desk.wire.writes[writes:] == []
 
 
-async def test_a_scaled_service_keeps_its_template_under_another_release(api, kube, monkeypatch):
+async def test_a_scaled_service_keeps_its_template_under_another_release(api, own_api, kube, monkeypatch):
     """Invariant 11: what is live of a spec is carried out by the next release without a restart."""
-    desk = Desk(api, kube.namespace)
+    desk = Desk(api, own_api, kube.namespace)
     ask(kube)
     await desk.settle()
     _, generation, template, sets = running(kube)

@@ -203,3 +203,34 @@ subjects:
     name: {{ $account }}
     namespace: {{ $root.Release.Namespace | quote }}
 {{- end -}}
+
+{{/* Whether the chart's ValidatingAdmissionPolicies are part of the release: "true" or nothing. `helm template` knows
+     no kinds of a cluster: then the Kubernetes version that the chart asks for has them. */}}
+{{- define "headrace.admission" -}}
+{{- $versions := .Capabilities.APIVersions -}}
+{{- $served := $versions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- if and .Values.admissionPolicies.enabled (or $served (not ($versions.Has "apps/v1/Deployment"))) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* How the API server names a component's service account: include with (list $ "operator"). */}}
+{{- define "headrace.user" -}}
+{{- $root := index . 0 -}}
+{{ printf "system:serviceaccount:%s:%s-%s" $root.Release.Namespace (include "headrace.fullname" $root) (index . 1) }}
+{{- end -}}
+
+{{/* Binds a policy of the same name: include with (list $ "operator" NAME). */}}
+{{- define "headrace.admissionBinding" -}}
+{{- $root := index . 0 -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ index . 2 }}
+  labels:
+    {{- include "headrace.labels" (list $root (index . 1)) | nindent 4 }}
+spec:
+  policyName: {{ index . 2 }}
+  validationActions: [Deny]
+{{- end -}}
