@@ -30,7 +30,10 @@ class Memory:
         self.meanwhile = {}  # call number → what somebody else does before it
         self.events = []  # what the watches would bring, oldest first
         self.down = False
-        self.refusal = None  # what a dry run says
+        self.refusal = None  # what is said to a write of `refused`, if `refuses(manifest, dry_run)`
+        self.refused = "Deployment"
+        self.refuses = lambda manifest, dry_run: True
+        self.dry_runs = 0
 
     def fail(self, call, when):
         self.failing = (call, when)
@@ -49,9 +52,10 @@ class Memory:
 
     async def apply(self, manifest, dry_run=False):
         async with _Call(self):
+            self.dry_runs += dry_run
+            if self.refusal and manifest["kind"] == self.refused and self.refuses(manifest, dry_run):
+                raise self.refusal
             if dry_run:
-                if self.refusal:
-                    raise self.refusal
                 return manifest
             kind, name = manifest["kind"], manifest["metadata"]["name"]
             new = copy.deepcopy(manifest)

@@ -196,26 +196,16 @@ async def test_a_running_service_is_not_moved_to_a_claim_that_is_missing(case):
     assert conditions(memory)["Accepted"] == ("True", "Valid")
 
 
-@pytest.mark.parametrize("code", [400, 422])
-async def test_a_deployment_that_the_api_server_refuses_changes_nothing(code):
+async def test_claims_for_devices_on_a_cluster_without_them_change_no_pod():
     memory = with_service()
     await settle(memory)
-    before = memory.owned()
-    update(memory, scheduling={"policy": "LARRY"}, podTemplate={"affinity": {"nodeAffinity": {"bad": 1}}})
-    memory.refusal = ApiError(code, "spec.template.spec.affinity: wrong")
-    await settle(memory)
-    assert memory.owned() == before
-    assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
-
-
-async def test_claims_for_devices_on_a_cluster_without_them_change_nothing():
-    memory = with_service()
-    await settle(memory)
-    before = memory.owned()
+    before = memory.owned()["Deployment", "chat"]
     update(memory, accelerator={"type": "GPU", "allocation": "DRA"}, routing={"balancer": "Random"})
     memory.refusal = ApiError(404, "404 page not found")
+    memory.refused = "ResourceClaimTemplate"
     await settle(memory)
-    assert memory.owned() == before
+    assert memory.owned()["Deployment", "chat"] == before
+    assert memory.objects["LLMRoute", "chat"]["spec"]["balancer"] == "Random"
     found = memory.objects["LLMService", "chat"]["status"]["conditions"]
     told = next(c["message"] for c in found if c["type"] == "Accepted")
     assert "spec.accelerator.allocation: DRA needs resource.k8s.io/v1" in told
@@ -234,6 +224,7 @@ async def test_a_field_that_a_pod_does_not_have_is_the_specs_mistake():
 async def test_a_webhook_without_dry_run_leaves_the_answer_to_the_write():
     memory = with_service()
     memory.refusal = ApiError(400, 'admission webhook "x" does not support dry run')
+    memory.refuses = lambda manifest, dry_run: dry_run
     await settle(memory)
     assert conditions(memory)["Accepted"] == ("True", "Valid")
 

@@ -1,12 +1,15 @@
 """What can go wrong, by what shall happen next.
 
-RefusedError        the user must act: Accepted=False, nothing owned is touched
-  SpecInvalidError  the spec itself is wrong
+RefusedError        the user must act: Accepted=False, pods stay as they are
+  SpecInvalidError  the spec itself is wrong: nothing owned is touched
 TransientError      try again after `delay` seconds
 ApiError            the API server answered with an error, or not at all; retried with backoff
 """
 
 from __future__ import annotations
+
+# Bad request, forbidden, no such thing, too large, invalid; all others say that the API server is in trouble.
+_OF_THE_OBJECT = {400, 403, 404, 405, 413, 422}
 
 
 class HeadraceError(Exception):
@@ -14,11 +17,15 @@ class HeadraceError(Exception):
 
 
 class RefusedError(HeadraceError):
-    """The service cannot be as its spec asks; `reason` is the condition's word for it."""
+    """The service cannot be as its spec asks; `reason` is the condition's word for it.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `again`: seconds after which it is worth another try although nothing of ours has changed.
+    """
+
+    def __init__(self, reason: str, message: str, again: float = 15.0) -> None:
         super().__init__(message)
         self.reason = reason
+        self.again = again
 
 
 class SpecInvalidError(RefusedError):
@@ -46,3 +53,8 @@ class ApiError(HeadraceError):
         super().__init__(message)
         self.code = code
         self.retry_after = retry_after
+
+    @property
+    def of_the_object(self) -> bool:
+        """Whether it is about what was to be written, so that other objects can be written nevertheless."""
+        return self.code in _OF_THE_OBJECT or "failed calling webhook" in str(self)

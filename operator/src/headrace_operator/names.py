@@ -17,6 +17,7 @@ APPLIED_HASH = f"{GROUP}/applied-hash"
 # On the Deployment: what its pods were rendered from, by which rendering, with which sidecar image. The first
 # is on each pod, too.
 INPUTS_HASH = f"{GROUP}/inputs-hash"
+INPUTS = f"{GROUP}/inputs"  # what the first is the hash of
 TEMPLATE_HASH = f"{GROUP}/template-hash"
 RUNTIME = f"{GROUP}/runtime"
 # On the Deployment: the template that was ready last, and which inputs were given up for it.

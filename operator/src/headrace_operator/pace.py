@@ -42,7 +42,7 @@ class Pace:
             for place, content in (_of(action) for action in actions if isinstance(action, Apply))
             if (wait := self.wait(key, place, content, now)) > 0.0
         }
-        now_due = [action for action in actions if _place(action) not in waits]
+        now_due = [action for action in actions if place(action) not in waits]
         return now_due, min(waits.values(), default=None)
 
     def did(self, key: Key, actions: Iterable[Action], now: float) -> None:
@@ -51,7 +51,7 @@ class Pace:
             if isinstance(action, Apply):
                 self.wrote(key, *_of(action), now)
             elif isinstance(action, Delete):
-                self._written.get(key, {}).pop(_place(action), None)
+                self._written.get(key, {}).pop(place(action), None)
 
     def forget(self, key: Key) -> None:
         """The service is gone."""
@@ -59,10 +59,11 @@ class Pace:
 
 
 def _of(action: Apply) -> tuple[Hashable, str]:
-    return _place(action), content_hash(action.manifest)
+    return place(action), content_hash(action.manifest)
 
 
-def _place(action: Action) -> Hashable:
+def place(action: Action) -> tuple[str, str]:
+    """Kind and name of the object that it is about."""
     match action:
         case Apply(manifest):
             return manifest["kind"], manifest["metadata"]["name"]

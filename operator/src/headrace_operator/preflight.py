@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace_operator.admission import is_denial
 from headrace_operator.api import Reason
 from headrace_operator.cluster import Cluster
 from headrace_operator.desired import Manifest
@@ -34,7 +35,7 @@ async def check_deployment(manifest: Manifest, live: Mapping[str, Any] | None, c
     except ApiError as error:
         if _NO_DRY_RUN in str(error):
             return
-        if error.code not in _REFUSALS and _NO_SUCH_FIELD not in str(error):
+        if is_denial(error) or (error.code not in _REFUSALS and _NO_SUCH_FIELD not in str(error)):
             raise
         raise RefusedError(
             Reason.INVALID_SPEC,

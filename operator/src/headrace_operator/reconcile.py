@@ -3,19 +3,20 @@
     parse ─► check ─► desired ─► plan ─► carry out ─► status ─► events
 
 Reads come from the cache that the watches fill; every write is a server-side apply, and at the fixpoint
-there is none. A spec that cannot be accepted changes nothing but the status.
+there is none. A spec that cannot be read changes nothing but the status. Of one whose pods are refused, by
+the operator or by the cluster, everything else is carried out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from headrace_operator import metrics
 from headrace_operator.accept import check
-from headrace_operator.act import carry_out
+from headrace_operator.act import Hand, carry_out
 from headrace_operator.api import (
     KIND,
     ROUTE_KIND,
@@ -32,7 +33,7 @@ from headrace_operator.claims import Claimants, owned_models, stronger_claim
 from headrace_operator.cluster import Cluster
 from headrace_operator.desired import content_hash, desired, models_of, owner, without_models
 from headrace_operator.engines import Engines
-from headrace_operator.errors import RefusedError, SpecInvalidError, TransientError
+from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError, TransientError
 from headrace_operator.events import transitions
 from headrace_operator.observe import Observed, observe
 from headrace_operator.ownership import Ownership
@@ -40,13 +41,24 @@ from headrace_operator.pace import Pace
 from headrace_operator.plan import Apply, Nudge, next_nudge, plan
 from headrace_operator.policy_status import policy_in_force
 from headrace_operator.recorder import Recorder
-from headrace_operator.rollout import answering, rollout
+from headrace_operator.refusals import Refusals
+from headrace_operator.rollout import answering, as_it_runs, rollout
 from headrace_operator.settings import Settings
 from headrace_operator.status import CarriedOut, Subject, status, untold_in
 from headrace_operator.upgrade import carry_over
 
-# Seconds. What was refused for the sake of another object becomes possible without an event of ours.
-_REFUSED_AGAIN = 15.0
+# Seconds. Another service may lose its claim to a name without an event of ours.
+_DISPUTED_AGAIN = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What came of one pass."""
+
+    carried_out: CarriedOut = CarriedOut.NOTHING
+    again: float | None = None  # seconds
+    refused: RefusedError | None = None
+    failure: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -62,6 +74,7 @@ class Reconciler:
     _nudged: dict[Key, dict[str, float]] = field(default_factory=dict)  # pod uid → when, by `clock`
     _claimants: Claimants = field(default_factory=Claimants)
     _pace: Pace = field(default_factory=Pace)
+    _refusals: Refusals = field(default_factory=Refusals)
     _ownership: Ownership = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,30 +86,22 @@ class Reconciler:
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(key)
             return None  # owner references clean up
-        refused: RefusedError | None = None
-        failure: Exception | None = None
-        again: float | None = None
-        acted = False
-        look: float | None = None
+        done, look = _Pass(), None
         try:
             look = await self._learn_pods(body)
             await carry_over(body, self._observe(key), self.cluster, self.cache)
-            service = parse(body)
-            again = await self._act(service)
-            acted = not service.paused
+            done = await self._act(parse(body))
         except SpecInvalidError as error:
-            refused = error
-        except RefusedError as error:
-            refused, again = error, _REFUSED_AGAIN
+            done = _Pass(refused=error)
         except TransientError as error:
-            again = error.delay
+            done = _Pass(again=error.delay)
         except Exception as error:
-            failure = error
+            done = _Pass(failure=error)
         self._follow(key)
-        held_back = await self._report(body, refused, failure, acted=acted)
-        if failure:
-            raise failure
-        return _earlier(again, held_back, look)
+        held_back = await self._report(body, done)
+        if done.failure:
+            raise done.failure
+        return _earlier(done.again, held_back, look)
 
     async def _learn_pods(self, body: dict[str, Any]) -> float | None:
         """Find out which of the pods that bear the service's label are its own; seconds until a next look."""
@@ -105,37 +110,73 @@ class Reconciler:
         own = live if live is not None and owner(live) == body["metadata"]["uid"] else None
         return await self._ownership.learn(key, own, self.cache.pods(key), self.clock())
 
-    async def _act(self, service: LLMService) -> float | None:
-        """Make the owned objects as the spec asks; seconds until a pod is to be nudged or an object healed.
-
-        Raises RefusedError before anything is changed.
-        """
-        observed = self._observe(service.key)
+    async def _act(self, service: LLMService) -> _Pass:
+        """Make the owned objects as the spec asks, or where that is refused, all but the pods' template."""
+        objection: RefusedError | None = None
         try:
             check(service, self._others(service.key, service.served_name), self.settings)
-        except RefusedError:
-            if not service.paused:
-                await self._yield_names(service, observed)
-            raise
+        except RefusedError as error:
+            objection = error
         if service.paused:
-            return None
-        live = await self._live_deployment(service, observed)
+            return _Pass(again=objection.again if objection else None, refused=objection)
+        live = await self._live_deployment(service, self._observe(service.key))
+        if objection is not None:
+            return await self._keep_up(service, live, objection)
+        try:
+            return _Pass(CarriedOut.ALL, await self._carry_out(service, service, live))
+        except RefusedError as error:
+            return await self._keep_up(service, live, error)
+        except ApiError as error:
+            if not error.of_the_object:
+                raise
+            return await self._keep_up(service, live, error)
+
+    async def _keep_up(self, service: LLMService, live: Any, objection: RefusedError | ApiError) -> _Pass:
+        """Carry out what needs no other pods, for a service of which something stands against the rest."""
+        refused = objection if isinstance(objection, RefusedError) else None
+        done = _Pass(refused=refused, failure=None if refused else objection)
+        again = refused.again if refused else None
+        kept = as_it_runs(service, live)
+        try:
+            if kept is None:
+                await self._yield_names(service, self._observe(service.key))
+            else:
+                done = replace(done, carried_out=CarriedOut.LIVE)
+                again = _earlier(again, await self._carry_out(kept, service, live, apart=True))
+        except RefusedError as error:
+            again = _earlier(again, error.again)
+        except TransientError as error:
+            again = _earlier(again, error.delay)
+        except Exception as error:
+            done = replace(done, failure=error)
+        return replace(done, again=again)
+
+    async def _carry_out(
+        self, service: LLMService, asked: LLMService, live: Any, *, apart: bool = False
+    ) -> float | None:
+        """Make the owned objects as `service` says; seconds until a pod is to be nudged or an object healed.
+
+        `asked`: the same as its spec has it. Raises as `act.carry_out`.
+        """
+        observed = self._observe(service.key)
         carried, progress = rollout(service, live, observed)
         serving = answering(carried, live)
-        models = [model for model in owned_models(serving) if not self._lost(model, service)]
+        models = [model for model in owned_models(serving) if not self._lost(model, asked)]
         wanted = desired(carried, self.settings, models, live, progress)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
         policy = policy_document(service).hash
         planned = plan(wanted, observed, policy, nudged, now)
         actions, held_back = self._pace.split(service.key, planned, now)
-        await carry_out(service, actions, self.cluster, self.cache)
-        self._pace.did(service.key, actions, now)
+        await carry_out(self._hand(service), actions, apart=apart)
         nudged |= {action.pod.uid: now for action in actions if isinstance(action, Nudge)}
         present = {pod.uid for pod in observed.pods}
         self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
         due = next_nudge(self._observe(service.key), policy, nudged)
-        disputable = None if serving is service else _REFUSED_AGAIN
+        disputable = None if serving is service else _DISPUTED_AGAIN
         return _earlier(held_back, disputable, None if due is None else max(0.0, due - now))
+
+    def _hand(self, service: LLMService) -> Hand:
+        return Hand(service, self.cluster, self.cache, self._pace, self._refusals, self.clock())
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
         """A refused service keeps what it has, but for names at the gateway that an older one claims."""
@@ -145,7 +186,7 @@ class Reconciler:
         lost = [model for model in models_of(live) if self._lost(model, service)]
         if lost:
             action = Apply(without_models(service, live, lost), creates=False)
-            await carry_out(service, [action], self.cluster, self.cache)
+            await carry_out(self._hand(service), [action])
 
     async def _live_deployment(self, service: LLMService, observed: Observed) -> Any:
         """The Deployment that runs, looked up if not cached: to render it anew could restart engines."""
@@ -165,9 +206,7 @@ class Reconciler:
         document = policy_in_force(key, observed)
         self.engines.follow(key, observed.pods if document else (), document.hash if document else "")
 
-    async def _report(
-        self, body: dict[str, Any], refused: RefusedError | None, failure: Exception | None, *, acted: bool
-    ) -> float | None:
+    async def _report(self, body: dict[str, Any], done: _Pass) -> float | None:
         """Write the status if it changed, then tell what changed in it; seconds until it may be written."""
         key, metadata = key_of(body), body["metadata"]
         previous = (self.cache.service(key) or body).get("status") or {}
@@ -176,12 +215,12 @@ class Reconciler:
             generation=metadata.get("generation", 1),
             desired=replicas_of(body),
             paused=is_paused(metadata),
-            carried_out=CarriedOut.ALL if acted else CarriedOut.NOTHING,
+            carried_out=done.carried_out,
             previous=previous,
         )
         observed, time = self._observe(key), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         current = status(
-            subject, observed, refused, str(failure or ""), gateway=self.settings.gateway, now=time
+            subject, observed, done.refused, str(done.failure or ""), gateway=self.settings.gateway, now=time
         )
         metrics.show(key, current)
         written = current.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -223,6 +262,7 @@ class Reconciler:
         self._claimants.forget(key)
         self._ownership.forget(key)
         self._pace.forget(key)
+        self._refusals.forget(key)
         metrics.forget(key)
 
 

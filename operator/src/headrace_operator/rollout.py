@@ -22,6 +22,7 @@ from headrace_operator.desired.history import (
     last_ready,
     recorded,
     rolled_back,
+    running_inputs,
 )
 from headrace_operator.desired.inputs import blocks, changed, inputs_hash, with_blocks
 from headrace_operator.desired.manifest import content_hash
@@ -62,6 +63,15 @@ def answering(service: LLMService, live: Raw | None) -> LLMService:
     if complete(live) and recorded(live, names.INPUTS_HASH) == asked:
         return service
     return _restored(service, ready) or service
+
+
+def as_it_runs(service: LLMService, live: Raw | None) -> LLMService | None:
+    """The service with the inputs of the pods that run, and else as asked; None if they are not known.
+
+    It is carried out while its own inputs are refused.
+    """
+    inputs = running_inputs(live)
+    return None if inputs is None else _with_inputs(service, inputs)
 
 
 def complete(live: Raw) -> bool:
@@ -123,11 +133,15 @@ def _failure(live: Raw, observed: Observed, *, as_before: bool) -> str:
 
 def _restored(service: LLMService, ready: LastReady) -> LLMService | None:
     """The service with the inputs that were ready last; None if this release reads them otherwise."""
+    return _with_inputs(service, ready.spec)
+
+
+def _with_inputs(service: LLMService, spec: Mapping[str, Any]) -> LLMService | None:
     try:
-        before = with_blocks(service, ready.spec)
+        before = with_blocks(service, spec)
     except (ValueError, KeyError, TypeError):
         return None
-    return before if inputs_hash(before) == ready.inputs else None
+    return before if inputs_hash(before) == content_hash(spec) else None
 
 
 def _message(service: LLMService, ready: LastReady, failure: str) -> str:

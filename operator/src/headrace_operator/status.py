@@ -122,7 +122,8 @@ def _accepted(refused: RefusedError | None, live: Raw | None, carried_out: Carri
         kept = "Nothing runs."
     elif carried_out is CarriedOut.LIVE:
         kept = (
-            "Running pods keep what they were made from; replicas, policy, targets and routing are as asked."
+            "Running pods stay as they are made; what needs no other pods, such as replicas, policy, targets "
+            "and routing, is carried out."
         )
     return Verdict(False, refused.reason, f"{refused}. {kept}")
 

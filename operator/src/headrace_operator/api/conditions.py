@@ -25,6 +25,7 @@ class Reason(StrEnum):
     HOST_PATH_NOT_ALLOWED = "HostPathNotAllowed"
     MODEL_NAME_CONFLICT = "ModelNameConflict"
     OBJECT_NAME_TAKEN = "ObjectNameTaken"
+    ADMISSION_DENIED = "AdmissionDenied"  # by a policy, a webhook or a quota of the cluster
 
     # Ready, beside the reasons of pods
     ALL_REPLICAS_READY = "AllReplicasReady"

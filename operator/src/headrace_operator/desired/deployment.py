@@ -1,6 +1,6 @@
 """Deployment NAME: the replicas, and the rule that only the service's own changes replace its pods.
 
-The Deployment records what its template was made from (`inputs-hash`), the rendered template itself
+The Deployment records what its template was made from (`inputs-hash`, `inputs`), the rendered template itself
 (`template-hash`), the sidecar image in it (`runtime`), and the template that was ready last (`last-ready`):
 
 | the service's inputs  | this operator's rendering | template                                              |
@@ -24,6 +24,7 @@ from headrace_operator.desired.history import (
     LastReady,
     Rollout,
     as_annotations,
+    inputs_annotation,
     last_ready,
     recorded,
 )
@@ -73,6 +74,7 @@ def deployment(
         wanted,
         {
             names.INPUTS_HASH: inputs,
+            **inputs_annotation(live, inputs, spec),
             names.TEMPLATE_HASH: rendered,
             names.RUNTIME: image,
             **as_annotations(ready, rollout.rolled_back),

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace_operator import names
+from headrace_operator.desired.manifest import content_hash
 
 # Characters. All annotations of an object may have 256 KiB; a template above this cannot be gone back to.
 _LONGEST = 100_000
@@ -57,6 +58,29 @@ NOTHING_NEW = Rollout()
 def recorded(live: Mapping[str, Any] | None, annotation: str) -> str | None:
     """What the live Deployment says of itself."""
     return ((live or {}).get("metadata", {}).get("annotations") or {}).get(annotation)
+
+
+def running_inputs(live: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The blocks of the spec that the live template was made from; None if they are not known."""
+    asked, ready = recorded(live, names.INPUTS_HASH), last_ready(live)
+    try:
+        spec = json.loads(recorded(live, names.INPUTS) or "null")
+    except ValueError:
+        spec = None
+    if isinstance(spec, dict) and content_hash(spec) == asked:
+        return spec
+    return ready.spec if ready is not None and ready.inputs == asked else None
+
+
+def inputs_annotation(live: Mapping[str, Any] | None, inputs: str, spec: Mapping[str, Any]) -> dict[str, str]:
+    """What the template is made from, as it is written.
+
+    A Deployment that a release without this annotation made gets it with its next template: to add it alone
+    would be a change.
+    """
+    told = live is None or recorded(live, names.INPUTS_HASH) != inputs or recorded(live, names.INPUTS)
+    text = json.dumps(spec, sort_keys=True)
+    return {names.INPUTS: text} if told and len(text) <= _LONGEST else {}
 
 
 def last_ready(live: Mapping[str, Any] | None) -> LastReady | None:
