@@ -5,7 +5,7 @@ py := .venv/bin/python
 sources := operator sidecar engine_patches e2e charts conftest.py
 packages := operator/src sidecar/src engine_patches/src
 
-.PHONY: help env demo down test unit lint types real cluster-tests generate bench bench-quick images
+.PHONY: help env demo bench-demo down test unit lint types real cluster-tests generate bench bench-quick images
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ help: ## show this list
 env: ## the Python environment, .venv
 	@requirements/env.sh
 
-demo: export DEMO_STARTED := $(shell date +%s)
+demo bench-demo: export DEMO_STARTED := $(shell date +%s)
 demo: env ## a real cluster, two services, a replayed trace, live switches through all policies
 	@$(py) -m e2e.demo
 
@@ -50,6 +50,9 @@ generate: env ## CRDs, chart files and reference tables from their single source
 
 bench: env ## the figures in e2e/bench/results, simulated and measured (an hour; goes on where it was stopped)
 	@$(py) -m e2e.bench
+
+bench-demo: env ## the demo, and its times in e2e/bench/results
+	@$(py) -m e2e.demo --keep
 
 bench-quick: env ## a tiny version of the simulated benchmarks; keeps nothing
 	@$(py) -m e2e.bench --quick

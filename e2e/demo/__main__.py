@@ -4,9 +4,11 @@
 
 Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running
 for the user's own requests; the last lines say how to end it. Where the demo stops, it says at which step,
-and shows what to look at.
+and shows what to look at. Nothing of the repository is changed, but with `--keep` (`make bench-demo`): then
+the times go to `e2e/bench/results`, and the pages that show them are renewed.
 """
 
+import argparse
 import asyncio
 import os
 import sys
@@ -33,6 +35,9 @@ WIDTH = 110  # columns of the comparison where there is no terminal to ask
 
 def main() -> int:
     """Run the demo; the exit status is 0 if every step worked and no request failed."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.demo")
+    parser.add_argument("--keep", action="store_true", help="write the times to e2e/bench/results/demo.json")
+    keep = parser.parse_args().keep
     began = float(os.environ.get("DEMO_STARTED") or time.time())
     first = not (cache() / "vllm").exists()
     steps = Steps()
@@ -48,7 +53,7 @@ def main() -> int:
         if target:
             steps.say(diagnose(target.kube))
         return 1
-    _conclude(time.time() - began, first, steps, figures, keep=not target.reopen)
+    _conclude(time.time() - began, first, steps, figures, keep=keep and not target.reopen)
     return 1 if figures["failed"] else 0
 
 
@@ -161,14 +166,14 @@ def _invite(target: Target, url: str, steps: Steps) -> None:
 
 
 def _conclude(seconds: float, first: bool, steps: Steps, figures: Mapping[str, float], *, keep: bool) -> None:
-    """The time of each step; `keep` the figures, on the local cluster."""
+    """The time of each step; `keep` the figures, which are of the local cluster."""
     stages = ", ".join(f"{name} {took:.0f} s" for name, took in steps.seconds.items())
     steps.say(f"\n{seconds:.0f} s in all: {stages}")
     if not keep:
         return
     figure = "first_seconds" if first else "second_seconds"
     measured = {figure: round(seconds, 1), **figures}
-    path = results.write("demo", "make demo", measured, keep_other_figures=True)
+    path = results.write("demo", "make bench-demo", measured, keep_other_figures=True)
     steps.say(f"{', '.join(measured)} written to {path.relative_to(REPOSITORY)}")
 
 

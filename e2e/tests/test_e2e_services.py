@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import copy
+import sys
 import time
+import types
 
 import pytest
 
@@ -77,6 +79,20 @@ def test_samples_are_chat_and_code():
         "code": 1,
     }
     assert all(m["metadata"]["namespace"] == services.NAMESPACE for m in samples.values())
+
+
+@pytest.mark.parametrize(("arguments", "kept"), [([], 0), (["--keep"], 1)])
+def test_the_demo_leaves_the_repository_as_it_is_unless_told_to_keep_its_figures(
+    monkeypatch, tmp_path, arguments, kept
+):
+    written = []
+    monkeypatch.setattr(demo.results, "write", lambda *told, **_: written.append(told) or SAMPLES)
+    monkeypatch.setattr(demo, "cache", lambda: tmp_path)
+    monkeypatch.setattr(demo.deploy, "cluster", lambda _: types.SimpleNamespace(samples=SAMPLES, reopen=""))
+    monkeypatch.setattr(demo, "_on", lambda *_: {"failed": 0})
+    monkeypatch.setattr(sys, "argv", ["demo", *arguments])
+    assert demo.main() == 0
+    assert len(written) == kept
 
 
 def test_on_the_users_cluster_the_end_is_theirs_and_no_figure_is_kept(monkeypatch, capsys):
