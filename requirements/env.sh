@@ -10,11 +10,11 @@ if [ ! -x "$uv" ]; then
   "$cache/uv/bin/pip" install --quiet uv==0.13.8
 fi
 stamp=.venv/.locked
-lock="$(cat requirements/dev.txt */pyproject.toml | sha256sum)"
+lock="$(cat requirements/dev.txt requirements/vllm/pyproject.toml */pyproject.toml | sha256sum)"
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$lock" ]; then
   [ -x .venv/bin/python ] || "$uv" venv --quiet --python 3.11 .venv
   VIRTUAL_ENV=.venv "$uv" pip sync --require-hashes requirements/dev.txt
   VIRTUAL_ENV=.venv "$uv" pip install --quiet --no-deps --no-build-isolation \
-    -e ./engine_patches -e ./sidecar -e ./operator
+    ./requirements/vllm -e ./engine_patches -e ./sidecar -e ./operator
   echo "$lock" > "$stamp"
 fi
