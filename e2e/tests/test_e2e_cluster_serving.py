@@ -5,6 +5,8 @@ import json
 import httpx
 import pytest
 
+from e2e.bench import clients_requests
+from e2e.demo import services
 from e2e.demo.services import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
@@ -41,6 +43,14 @@ def test_tokens_stream_as_they_are_made(stage):
     assert events[-1] == "[DONE]"
     made = [event for event in events[:-1] if json.loads(event)["choices"]]
     assert len(made) > 2  # tokens that wait for a busy client come together
+
+
+def test_the_demos_image_survives_what_has_ended_its_engines(stage):
+    before = services.pod_lives(stage.kube)
+    for request in clients_requests.DEADLY:
+        response = httpx.post(f"{stage.url}/v1{request.path}", json=request.body, timeout=120)
+        assert response.status_code == 200, response.text
+    assert services.restarted(before, services.pod_lives(stage.kube)) == 0
 
 
 @pytest.mark.parametrize(
