@@ -176,6 +176,7 @@ def test_the_operator_is_told_what_it_must_know():
         "HEADRACE_SIDECAR_IMAGE": "example.com/llm/sidecar:v1",
         "HEADRACE_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
         "HEADRACE_GATEWAY_URL": "http://headrace-gateway.headrace-system.svc",
+        "HEADRACE_GATEWAY_API_KEYS": "false",
         "HEADRACE_ALLOW_HOST_PATH": "false",
         "HEADRACE_METRICS_PORT": "9090",
     }
@@ -249,6 +250,8 @@ def test_the_hook_that_drains_says_so_to_envoy_and_outlives_its_absence(defaults
 
 def test_secrets_are_mounted_where_they_are_read():
     manifests = helm.render(VALUES["secured"])
+    [operator] = of(manifests, "Deployment", "headrace-operator")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "HEADRACE_GATEWAY_API_KEYS", "value": "true"} in operator["env"]
     spec = of(manifests, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
     [envoy], [keys] = spec["containers"], spec["initContainers"]
     secrets = {each["name"]: each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each}

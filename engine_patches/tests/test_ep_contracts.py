@@ -52,6 +52,9 @@ DOCUMENTS = {
         port=8000,
         sidecar_port=9400,
         prefix_caching=False,
+        allowed_clients=("search", "support"),
+        requests_per_minute=600,
+        requests_per_minute_per_client=60,
     ),
     "load_report": LoadReport(
         boot="00c0ffee00c0ffee",

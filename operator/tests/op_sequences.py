@@ -37,7 +37,12 @@ _BLOCKS = {
         {"stepBudget": {"mode": "Fixed", "tokens": 512}},
     ],
     "slo": [None, {"ttft": "2s", "tbt": "100ms"}, {"jct": "1m"}],
-    "routing": [None, {"balancer": "LeastRequest"}, {"maxQueue": "20s"}],
+    "routing": [
+        None,
+        {"balancer": "LeastRequest"},
+        {"maxQueue": "20s"},
+        {"limits": {"requestsPerMinute": 9}},
+    ],
     "disruption": [None, {"maxUnavailable": 1, "maxSurge": 0}, {"drainTimeout": "5s"}],
     "podTemplate": [
         None,

@@ -145,7 +145,12 @@ def test_defaults_are_filled_by_the_api_server(kube):
     assert spec["slo"] == {"perRequest": {"enabled": False}}
     assert spec["prediction"] == {"predictor": "Quantile", "quantilePercent": 50}
     assert spec["disruption"] == {"maxUnavailable": 1, "maxSurge": 0, "drainTimeout": "5m"}
-    assert spec["routing"] == {"balancer": "SAL", "sal": {"kvRelease": "Net"}}
+    assert spec["routing"] == {
+        "balancer": "SAL",
+        "sal": {"kvRelease": "Net"},
+        "access": {},
+        "limits": {},
+    }
     assert spec["accelerator"]["type"] == "GPU"
 
 

@@ -22,12 +22,14 @@ def test_everything_set():
             "HEADRACE_SYSTEM_NAMESPACE": "sys",
             "HEADRACE_GATEWAY_URL": "https://llm.example/",
             "HEADRACE_WATCH_NAMESPACES": "a, b,c",
+            "HEADRACE_GATEWAY_API_KEYS": "true",
             "HEADRACE_ALLOW_HOST_PATH": "true",
             "HEADRACE_METRICS_PORT": "1234",
         }
     )
     assert settings.gateway == "https://llm.example"
     assert settings.watch_namespaces == ("a", "b", "c")
+    assert settings.gateway_api_keys
     assert settings.allow_host_path
     assert settings.metrics_port == 1234
 
@@ -39,6 +41,7 @@ def test_everything_set():
         ({"HEADRACE_METRICS_PORT": "high"}, "HEADRACE_METRICS_PORT"),
         ({"HEADRACE_METRICS_PORT": "65536"}, "HEADRACE_METRICS_PORT"),
         ({"HEADRACE_ALLOW_HOST_PATH": "yes"}, "HEADRACE_ALLOW_HOST_PATH"),
+        ({"HEADRACE_GATEWAY_API_KEYS": "gateway-clients"}, "HEADRACE_GATEWAY_API_KEYS"),
     ],
 )
 def test_mistakes_name_the_variable(change, variable):

@@ -20,4 +20,11 @@ def check(service: LLMService, others: Iterable[LLMService], settings: Settings)
                 "or have the "
                 "operator installed with operator.allowHostPath=true",
             )
+    field = service.spec.routing.needs_api_keys
+    if field and not settings.gateway_api_keys:
+        raise RefusedError(
+            Reason.API_KEYS_REQUIRED,
+            f"{field}: the gateway asks its clients for no API keys, so it cannot tell them apart: leave it "
+            "out, or install the chart with gateway.apiKeys.secretName",
+        )
     check_claim(service, others)

@@ -29,6 +29,9 @@ class Settings:
     gateway_url: str = ""
     """Base of `status.url`; empty means the gateway's Service in the system namespace."""
 
+    gateway_api_keys: bool = False
+    """Whether the gateway asks for API keys; without, it knows no client by name."""
+
     watch_namespaces: tuple[str, ...] = ()
     """Empty means all namespaces, which needs cluster-wide RBAC."""
 
@@ -56,9 +59,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     port = value("METRICS_PORT", "9090")
     if not port.isdigit() or not 0 < int(port) < 65_536:
         raise ValueError(f"HEADRACE_METRICS_PORT={port!r} must be a port number")
-    allow = value("ALLOW_HOST_PATH", "false").lower()
-    if allow not in {"true", "false"}:
-        raise ValueError(f"HEADRACE_ALLOW_HOST_PATH={allow!r} must be true or false")
+
+    def switch(name: str) -> bool:
+        told = value(name, "false").lower()
+        if told not in {"true", "false"}:
+            raise ValueError(f"HEADRACE_{name}={told!r} must be true or false")
+        return told == "true"
+
     namespaces = value("WATCH_NAMESPACES", "").replace(",", " ").split()
     return Settings(
         sidecar_image=image,
@@ -67,7 +74,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         lease=value("LEASE", "headrace-operator"),
         pod=value("POD", ""),
         gateway_url=value("GATEWAY_URL", ""),
+        gateway_api_keys=switch("GATEWAY_API_KEYS"),
         watch_namespaces=tuple(namespaces),
-        allow_host_path=allow == "true",
+        allow_host_path=switch("ALLOW_HOST_PATH"),
         metrics_port=int(port),
     )

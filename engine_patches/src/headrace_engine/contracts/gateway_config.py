@@ -39,3 +39,6 @@ class GatewayConfig:
     port: int = 8000  # vLLM's port on each endpoint
     sidecar_port: int = 9400  # the sidecar's
     prefix_caching: bool = True  # the engines keep what they computed for prompts that begin alike
+    allowed_clients: tuple[str, ...] | None = None  # who may use the service; None: everyone
+    requests_per_minute: int | None = None  # through each Envoy; None: no limit
+    requests_per_minute_per_client: int | None = None

@@ -123,4 +123,6 @@ ObjectName = Annotated[
     StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
 ]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Client = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+"""Who has an API key: the name of an entry of a Secret."""
 Text = Annotated[str, StringConstraints(max_length=4096)]

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     VALID = "Valid"
     INVALID_SPEC = "InvalidSpec"
     HOST_PATH_NOT_ALLOWED = "HostPathNotAllowed"
+    API_KEYS_REQUIRED = "ApiKeysRequired"
     MODEL_NAME_CONFLICT = "ModelNameConflict"
     OBJECT_NAME_TAKEN = "ObjectNameTaken"
     ADMISSION_DENIED = "AdmissionDenied"  # by a policy, a webhook or a quota of the cluster

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from headrace_operator.api.base import Block, Integer, Word
+from headrace_operator.api.base import Block, Client, Integer, Word
 from headrace_operator.api.status import StatusCondition, seen
 
 ROUTE_KIND = "LLMRoute"
@@ -69,6 +69,17 @@ class RouteSpec(Block):
     slo: RouteSlo = seen("Targets of each request.", RouteSlo())
     port: Port = seen("Where each engine listens.", 8000)
     sidecar_port: Port = seen("Where each engine's sidecar listens.", 9400)
+    allowed_clients: tuple[Client, ...] | None = seen(
+        "Clients that may use the service; unset: everyone.",
+        None,
+        min_length=1,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    requests_per_minute: Integer | None = seen("Through each Envoy; unset: no limit.", None, ge=1)
+    requests_per_minute_per_client: Integer | None = seen(
+        "Of each client, through each Envoy; unset: no limit.", None, ge=1
+    )
     prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
 
 

@@ -11,6 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from headrace_engine.policies import registry
 from headrace_operator.api.base import (
     Block,
+    Client,
     Duration,
     Integer,
     live,
@@ -159,8 +160,40 @@ class Sal(Block):
     )
 
 
+class Access(Block):
+    """Who may use the service."""
+
+    allowed_clients: tuple[Client, ...] | None = live(
+        "Clients that may use the service, by the names of their entries in the Secret of the chart's "
+        "gateway.apiKeys; others get 403, and no model of this service in /v1/models. Unset: everyone whom "
+        "the gateway lets in.",
+        None,
+        min_length=1,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+
+
+class Limits(Block):
+    """How many requests the gateway lets through."""
+
+    requests_per_minute: Integer | None = live(
+        "Requests of all clients together that each Envoy of the gateway lets through in a minute; others "
+        "get 429. With n Envoys up to n times as many. Unset: no limit.",
+        None,
+        ge=1,
+        le=10_000_000,
+    )
+    requests_per_minute_per_client: Integer | None = live(
+        "The same for each client, by its API key, which the gateway must ask for. Unset: no limit.",
+        None,
+        ge=1,
+        le=10_000_000,
+    )
+
+
 class Routing(Block):
-    """How the gateway spreads requests over replicas."""
+    """Which requests the gateway lets through, and how it spreads them over replicas."""
 
     balancer: Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"] = live(
         "SAL sends a request to the replica that can start it soonest, by queued prefill work and "
@@ -175,6 +208,17 @@ class Routing(Block):
         "means requests always queue.",
         None,
     )
+    access: Access = live("Which clients may use the service.", Access())
+    limits: Limits = live("How many requests a minute it takes.", Limits())
+
+    @property
+    def needs_api_keys(self) -> str:
+        """The field that means something only where clients have keys; empty if there is none."""
+        if self.access.allowed_clients is not None:
+            return "spec.routing.access.allowedClients"
+        if self.limits.requests_per_minute_per_client is not None:
+            return "spec.routing.limits.requestsPerMinutePerClient"
+        return ""
 
 
 _ROLLS = "a rollout needs maxUnavailable or maxSurge above 0"

@@ -32,6 +32,9 @@ def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
         port=names.HTTP_PORT,
         sidecar_port=names.SIDECAR_PORT,
         prefix_caching=_prefix_caching(service),
+        allowed_clients=routing.access.allowed_clients,
+        requests_per_minute=routing.limits.requests_per_minute,
+        requests_per_minute_per_client=routing.limits.requests_per_minute_per_client,
     )
 
 

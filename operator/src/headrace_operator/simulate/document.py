@@ -17,7 +17,7 @@ from headrace_operator.settings import Settings
 from headrace_operator.simulate.errors import UsageError
 
 # What only a cluster knows is taken as allowed.
-_ANY_CLUSTER = Settings(sidecar_image="", allow_host_path=True)
+_ANY_CLUSTER = Settings(sidecar_image="", allow_host_path=True, gateway_api_keys=True)
 
 
 def load(path: Path) -> LLMService:

@@ -1,9 +1,10 @@
 """Envoy's static configuration: listeners, filters and where the picker is.
 
-A request passes: header hygiene → API key → `model` read from the body into metadata → picker chooses the
-engine → router; an engine's error is rewritten on its way back. Everything that changes (routes, clusters,
-endpoints) comes from the picker over ADS, and stays in force while the picker is away. Listeners open only
-when the first configuration has come, so an Envoy that never met a picker is not ready rather than wrong.
+A request passes: header hygiene → API key → `model` read from the body into metadata → request limits →
+picker chooses the engine → router; an engine's error is rewritten on its way back. Everything that changes
+(routes, clusters, endpoints) comes from the picker over ADS, and stays in force while the picker is away.
+Listeners open only when the first configuration has come, so an Envoy that never met a picker is not ready
+rather than wrong.
 
 `python -m headrace_sidecar.gateway.bootstrap` writes the chart's copies, in which Helm fills in the picker's
 address and the limits, and leaves out TLS and API keys where no Secret is named.
@@ -20,6 +21,7 @@ from headrace_sidecar.gateway import credentials, filters, names
 from headrace_sidecar.gateway.engine_errors import engine_errors
 from headrace_sidecar.gateway.filters import typed
 from headrace_sidecar.gateway.overload import overload_manager
+from headrace_sidecar.gateway.request_limits import limiter
 
 CHART_FOLDER = Path("charts/headrace/files")
 ACCESS_LOG = {
@@ -152,6 +154,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         http_filters=[
             *([credentials.api_key_filter(settings.api_keys)] if settings.api_keys else []),
             filters.model_reader(),
+            limiter(),
             filters.picker_filter(settings.max_body_bytes),
             *engine_errors(),
             filters.router(),

@@ -1,6 +1,7 @@
 """Routes that Envoy answers itself; the picker is not asked."""
 
 import json
+from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
@@ -10,7 +11,7 @@ from google.protobuf import any_pb2
 from headrace_sidecar.gateway import names
 from headrace_sidecar.gateway.replies import Reply
 
-Match = dict[str, object]
+Match = dict[str, Any]
 
 
 def refuse(match: Match, reply: Reply) -> route_components_pb2.Route:

@@ -23,6 +23,9 @@ STRIPPED_PREFIXES = (
 
 JSON_TYPE = r"(?i)application/json\s*(;.*)?"
 _RETRY = [{"key": "retry-after", "value": "1"}]
+_LIMITED = [
+    {"key": "retry-after", "value": f"%METADATA(ROUTE:{names.REQUEST_METADATA}:{names.RETRY_AFTER})%"}
+]
 _BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
 
 PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
@@ -41,17 +44,22 @@ def header_hygiene() -> dict[str, Any]:
 
 
 def model_reader() -> dict[str, Any]:
-    """Waits for the whole body, reads what routes depend on, and has the route chosen anew."""
+    """Waits for the whole body, reads what routes depend on, and has the route chosen anew.
+
+    Also without a body: routes depend on the client's name too, which Envoy learns after its first choice.
+    """
     to = {"metadata_namespace": names.REQUEST_METADATA}
     return typed(
         "envoy.filters.http.json_to_metadata",
         "envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
         request_rules={
             "allow_content_types_regex": {"regex": JSON_TYPE},
+            "allow_empty_content_type": True,
             "rules": [
                 {
                     "selectors": [{"key": "model"}],
                     "on_present": {**to, "key": names.MODEL, "type": "STRING"},
+                    "on_missing": {**to, "key": names.NAMELESS, "value": True},
                     "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
                 },
                 {
@@ -130,6 +138,13 @@ def local_replies(limit: int | str) -> dict[str, Any]:
                 "invalid_api_key",
                 "send a valid API key: `Authorization: Bearer KEY`",
                 headers=_BEARER,
+            ),
+            mapper(
+                429,
+                "EQ",
+                "rate_limit_exceeded",
+                "the service %ROUTE_NAME% has had as many requests of this minute as it takes",
+                headers=_LIMITED,
             ),
             mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
             mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", headers=_RETRY),

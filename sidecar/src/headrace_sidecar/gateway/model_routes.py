@@ -4,28 +4,42 @@ The same below `/<namespace>/<name>`, with the models of that service only.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from urllib.parse import quote
 
 from envoy.config.route.v3 import route_components_pb2
 
 from headrace_sidecar.gateway import names
+from headrace_sidecar.gateway.access import Allowed, only, views
 from headrace_sidecar.gateway.catalog import ServiceKey
-from headrace_sidecar.gateway.direct import compact_json, direct
+from headrace_sidecar.gateway.direct import Match, compact_json, direct
 from headrace_sidecar.gateway.kept import Kept
 
 READ = {"name": ":method", "string_match": {"safe_regex": {"regex": "GET|HEAD"}}}
 _UNQUOTED = "!$&'()*+,;=:@"  # characters that a part of a path may have as they are
 
 
-def model_routes(owned: Mapping[ServiceKey, Sequence[str]]) -> list[route_components_pb2.Route]:
-    """Lists first, then each model."""
-    everything = _listing(tuple((model, key.namespace) for key, models in owned.items() for model in models))
-    lists = [_list_route(names.MODELS_PATH, everything)]
-    for key, models in owned.items():
-        own = _listing(tuple((model, key.namespace) for model in models))
-        lists.append(_list_route(f"/{key}{names.MODELS_PATH}", own))
-    return lists + [_model_route(key, model) for key, models in owned.items() for model in models]
+def model_routes(
+    owned: Mapping[ServiceKey, Sequence[str]], allowed: Allowed
+) -> list[route_components_pb2.Route]:
+    """Lists first, then each model; nobody is told of what only others may use."""
+    open_to_all = {key for key in owned if allowed[key] is None}
+    lists = [
+        _list_route(names.MODELS_PATH, _listing(_named(owned, open_to_all | also)), clients)
+        for clients, also in views(allowed)
+    ]
+    lists.append(_list_route(names.MODELS_PATH, _listing(_named(owned, open_to_all)), None))
+    lists += [
+        _list_route(f"/{key}{names.MODELS_PATH}", _listing(_named(owned, {key})), allowed[key])
+        for key in owned
+    ]
+    return lists + [
+        _model_route(key, model, allowed[key]) for key, models in owned.items() for model in models
+    ]
+
+
+def _named(owned: Mapping[ServiceKey, Sequence[str]], keys: Set[ServiceKey]) -> tuple[tuple[str, str], ...]:
+    return tuple((model, key.namespace) for key, models in owned.items() if key in keys for model in models)
 
 
 def longest_body(routes: Sequence[route_components_pb2.Route]) -> int:
@@ -39,16 +53,18 @@ def spellings(model: str) -> list[str]:
 
 
 @Kept
-def _list_route(path: str, listing: str) -> route_components_pb2.Route:
-    return direct({"path": path, "headers": [READ]}, {"status": 200, "body": {"inline_string": listing}})
+def _list_route(path: str, listing: str, allowed: tuple[str, ...] | None) -> route_components_pb2.Route:
+    match: Match = {"path": path, "headers": [READ]}
+    return direct(only(match, allowed), {"status": 200, "body": {"inline_string": listing}})
 
 
 @Kept
-def _model_route(key: ServiceKey, model: str) -> route_components_pb2.Route:
+def _model_route(key: ServiceKey, model: str, allowed: tuple[str, ...] | None) -> route_components_pb2.Route:
     spelled = re.sub("%[0-9A-F]{2}", r"(?i:\g<0>)", "|".join(map(re.escape, spellings(model))))
     path = f"(/{re.escape(str(key))})?{names.MODELS_PATH}/({spelled})"
     body = {"inline_string": compact_json(_model(model, key.namespace))}
-    return direct({"safe_regex": {"regex": path}, "headers": [READ]}, {"status": 200, "body": body})
+    match: Match = {"safe_regex": {"regex": path}, "headers": [READ]}
+    return direct(only(match, allowed), {"status": 200, "body": body})
 
 
 @Kept

@@ -16,6 +16,8 @@ MODEL = "model"
 CHOICES = "choices"
 PROBLEM = "problem"
 MALFORMED = "malformed"
+NAMELESS = "nameless"
+RETRY_AFTER = "retry_after"  # a route's metadata: seconds that who goes over its limits is told to wait
 
 PICK_METADATA = PICKER_FILTER  # dynamic metadata namespace of the picker's choice
 PICK_KEY = "x-gateway-destination-endpoint"  # header of the picker's answer, and the metadata's key

@@ -6,13 +6,16 @@ engine; `/v1/models` and every error are answered by Envoy itself, so all of it 
 away.
 """
 
+from dataclasses import dataclass, replace
+
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 from google.protobuf import any_pb2
 
-from headrace_engine.contracts import wishes
-from headrace_sidecar.gateway import filters, names
+from headrace_engine.contracts import GatewayConfig, wishes
+from headrace_sidecar.gateway import filters, names, request_limits
+from headrace_sidecar.gateway.access import denied, only
 from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.direct import Match, refuse
 from headrace_sidecar.gateway.kept import Kept
@@ -34,22 +37,25 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     models: dict[ServiceKey, list[str]] = {key: [] for key in catalog.services}
     for model, key in catalog.model_owners().items():
         models[key].append(model)
-    asking = {key: service.config.slo.per_request is not None for key, service in catalog.services.items()}
+    configs = {key: service.config for key, service in catalog.services.items()}
+    terms = {key: _terms(config) for key, config in configs.items()}
     host = route_components_pb2.VirtualHost(
         name="gateway",
         domains=["*"],
         retry_policy=_RETRIES,
         request_headers_to_remove=WISH_HEADERS,  # after the routes, which read them
+        typed_per_filter_config={request_limits.FILTER: request_limits.limits(configs.values())},
     )
     host.routes.extend(_GUARDS)
     for key in catalog.services:
-        host.routes.append(_route_by_header(str(key), asking[key]))
+        host.routes.extend(_routes_by_header(str(key), terms[key]))
     host.routes.append(_WRONG_HEADER)
     for key in catalog.services:
-        host.routes.extend(_routes_by_path(str(key), asking[key]))
+        host.routes.extend(_routes_by_path(str(key), terms[key]))
     for key, claimed in models.items():
-        host.routes.extend(_route_by_model(str(key), model, asking[key]) for model in claimed)
-    about_models = model_routes(models)
+        for model in claimed:
+            host.routes.extend(_routes_by_model(str(key), model, terms[key]))
+    about_models = model_routes(models, {key: term.allowed for key, term in terms.items()})
     host.routes.extend(about_models)
     host.routes.extend(_REFUSALS)
     return route_pb2.RouteConfiguration(
@@ -59,37 +65,68 @@ def routes(catalog: Catalog) -> route_pb2.RouteConfiguration:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """On which terms a service takes requests, as its routes say it.
+
+    `asking`: its clients' wishes go on in the request's id. `allowed`: clients; None for everyone. `limits`:
+    the service's configuration if it has any.
+    """
+
+    asking: bool
+    allowed: tuple[str, ...] | None
+    limits: GatewayConfig | None
+
+
+def _terms(config: GatewayConfig) -> _Terms:
+    limits = replace(config, models=()) if request_limits.limited(config) else None
+    return _Terms(config.slo.per_request is not None, config.allowed_clients, limits)
+
+
 @Kept
-def _route_by_header(cluster: str, asking: bool) -> route_components_pb2.Route:
+def _routes_by_header(cluster: str, terms: _Terms) -> list[route_components_pb2.Route]:
     header = {"name": names.SERVICE_HEADER, "string_match": {"exact": cluster}}
-    return _engine_route(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]}, asking)
+    return _engine_routes(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]}, terms)
 
 
 @Kept
-def _routes_by_path(cluster: str, asking: bool) -> list[route_components_pb2.Route]:
+def _routes_by_path(cluster: str, terms: _Terms) -> list[route_components_pb2.Route]:
     return [
-        _engine_route(cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, asking, prefix_rewrite=path)
+        route
         for path in names.ENGINE_PATHS
+        for route in _engine_routes(
+            cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, terms, prefix_rewrite=path
+        )
     ]
 
 
 @Kept
-def _route_by_model(cluster: str, model: str, asking: bool) -> route_components_pb2.Route:
+def _routes_by_model(cluster: str, model: str, terms: _Terms) -> list[route_components_pb2.Route]:
     asked = _metadata(names.MODEL, {"string_match": {"exact": model}})
     match: Match = {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]}
-    return _engine_route(cluster, match, asking)
+    return _engine_routes(cluster, match, terms)
 
 
-def _engine_route(cluster: str, match: Match, asking: bool, **action: object) -> route_components_pb2.Route:
-    """A route to the engines; if the service is `asking`, its clients' wishes go on in the request's id."""
-    return route_components_pb2.Route(
+def _engine_routes(
+    cluster: str, match: Match, terms: _Terms, **action: object
+) -> list[route_components_pb2.Route]:
+    """A route to the engines, and where only some clients are allowed, a refusal of all others after it."""
+    # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
+    action |= {"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}}
+    metadata = None
+    if terms.limits is not None:
+        action["rate_limits"] = request_limits.counted(terms.limits)
+        wait = {"string_value": str(request_limits.retry_after(terms.limits))}
+        metadata = {"filter_metadata": {names.REQUEST_METADATA: {"fields": {names.RETRY_AFTER: wait}}}}
+    route = route_components_pb2.Route(
         name=cluster,
-        match=match,
-        # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
-        route={"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}, **action},
+        match=only(match, terms.allowed),
+        metadata=metadata,
+        route=action,
         request_headers_to_remove=[names.SERVICE_HEADER],
-        request_headers_to_add=[_WISHES_IN_ID] if asking else [],
+        request_headers_to_add=[_WISHES_IN_ID] if terms.asking else [],
     )
+    return [route] if terms.allowed is None else [route, refuse(match, denied(cluster))]
 
 
 def _wishes_in_id() -> base_pb2.HeaderValueOption:
