@@ -3,6 +3,9 @@
 import pytest
 from op_kube import llmservice, ok
 
+from headrace_operator.api import parse
+from headrace_operator.errors import SpecInvalidError
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 ENGINE = {"image": "example/vllm:1"}
@@ -77,7 +80,7 @@ BAD = {
         {"engine": {**ENGINE, "env": [{"name": "A"}]}},
         ["spec.engine.env", "exactly one of value and valueFrom"],
     ),
-    "no image": ({"engine": {}}, ["spec.engine.image"]),
+    "image left out": ({"engine": {}}, ["spec.engine.image"]),
     "negative replicas": ({"replicas": -1}, ["spec.replicas"]),
     "unknown balancer": ({"routing": {"balancer": "Best"}}, ["spec.routing.balancer", "LeastRequest"]),
     "rollout that cannot move": (
@@ -117,6 +120,110 @@ BAD = {
         {"podTemplate": {"metadata": {"labels": {"headrace.dev/service": "other"}}}},
         ["spec.podTemplate.metadata.labels", "belong to the operator"],
     ),
+    **{
+        f"{name} above what a system has": (
+            {"podTemplate": {"securityContext": {name: 2**31}}},
+            [f"spec.podTemplate.securityContext.{name}", "2147483647"],
+        )
+        for name in ("runAsUser", "runAsGroup", "fsGroup")
+    },
+    "supplemental group above what a system has": (
+        {"podTemplate": {"securityContext": {"supplementalGroups": [2**31]}}},
+        ["spec.podTemplate.securityContext.supplementalGroups", "2147483647"],
+    ),
+    "root that may not be root": (
+        {"podTemplate": {"securityContext": {"runAsUser": 0, "runAsNonRoot": True}}},
+        ["spec.podTemplate.securityContext", "set another user"],
+    ),
+    "toleration of a value without a key": (
+        {"podTemplate": {"tolerations": [{"value": "x"}]}},
+        ["spec.podTemplate.tolerations", "operator must be Exists"],
+    ),
+    "toleration of any value with a value": (
+        {"podTemplate": {"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]}},
+        ["spec.podTemplate.tolerations", "leave value out"],
+    ),
+    "seconds of no execution": (
+        {"podTemplate": {"tolerations": [{"operator": "Exists", "tolerationSeconds": 1}]}},
+        ["spec.podTemplate.tolerations", "NoExecute"],
+    ),
+    "resource without a domain": (
+        {"podTemplate": {"resources": {"limits": {"gpu": 1}}}},
+        ["spec.podTemplate.resources.limits", "DOMAIN/NAME"],
+    ),
+    "accelerator without a domain": (
+        {"accelerator": {"resourceName": "gpu"}},
+        ["spec.accelerator.resourceName", "nvidia.com/gpu"],
+    ),
+    "request above its limit": (
+        {"podTemplate": {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}}},
+        ["spec.podTemplate.resources", "no request may exceed its limit"],
+    ),
+    "device without a limit": (
+        {"podTemplate": {"resources": {"requests": {"example.com/device": 1}}}},
+        ["spec.podTemplate.resources", "need an equal limit"],
+    ),
+    "half a device": (
+        {"podTemplate": {"resources": {"limits": {"example.com/device": "500m"}}}},
+        ["spec.podTemplate.resources.limits", "whole numbers"],
+    ),
+    "other devices than the replica's": (
+        {
+            "accelerator": {"type": "GPU"},
+            "podTemplate": {"resources": {"limits": {"nvidia.com/gpu": 2}}},
+        },
+        ["spec", "engine.tensorParallelSize"],
+    ),
+    "less than nothing": (
+        {"podTemplate": {"resources": {"limits": {"cpu": -1}}}},
+        ["spec.podTemplate.resources.limits", "greater than or equal to 0"],
+    ),
+    "label of no form": (
+        {"podTemplate": {"metadata": {"labels": {"a b": "x"}}}},
+        ["spec.podTemplate.metadata.labels", "DOMAIN/NAME"],
+    ),
+    "label value of no form": (
+        {"podTemplate": {"nodeSelector": {"a": "x y"}}},
+        ["spec.podTemplate.nodeSelector", "begin and end with a letter or digit"],
+    ),
+    "annotation of the kubelet": (
+        {"podTemplate": {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}},
+        ["spec.podTemplate.metadata.annotations", "no template's"],
+    ),
+    "annotations longer than an object's": (
+        {"podTemplate": {"metadata": {"annotations": {f"a{n}": "é" * 4096 for n in range(32)}}}},
+        ["spec.podTemplate.metadata.annotations", "128 KiB"],
+    ),
+    "no name of a class": (
+        {"podTemplate": {"priorityClassName": "a..b"}},
+        ["spec.podTemplate.priorityClassName", "name of an object"],
+    ),
+    "pull secret twice": (
+        {"podTemplate": {"imagePullSecrets": [{"name": "a"}, {"name": "a"}]}},
+        ["spec.podTemplate.imagePullSecrets", "there twice"],
+    ),
+    "volume of nothing": (
+        {"podTemplate": {"volumes": [{"name": "a", "configMap": {}}]}},
+        ["spec.podTemplate.volumes", "configMap.name"],
+    ),
+    "mount out of its volume": (
+        {
+            "podTemplate": {
+                "volumes": [{"name": "a", "emptyDir": {}}],
+                "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "../b"}],
+            }
+        },
+        ["spec.podTemplate.volumeMounts", "within the volume"],
+    ),
+    "no image": ({"engine": {"image": "example/VLLM:1"}}, ["spec.engine.image", "vllm/vllm-openai"]),
+    "start in no time": (
+        {"engine": {**ENGINE, "startTimeout": "9s"}},
+        ["spec.engine", "startTimeout must be at least 10s"],
+    ),
+    "start without an end": (
+        {"engine": {**ENGINE, "startTimeout": "169h"}},
+        ["spec.engine", "at most 168h"],
+    ),
 }
 
 
@@ -127,6 +234,11 @@ def test_bad_spec_is_refused_with_field_and_fix(kube, case):
     assert answer.status_code in {400, 422}, answer.text
     message = answer.json()["message"]
     assert all(word in message for word in words), message
+    if answer.status_code == 422:  # not merely an unknown field
+        body = llmservice(**change)
+        body["metadata"] |= {"namespace": "llm", "uid": "u"}
+        with pytest.raises(SpecInvalidError):  # stored under an older definition
+            parse(body)
 
 
 @pytest.mark.parametrize("name", ["1st", "a" * 51, "a.b"])

@@ -7,10 +7,10 @@ import os
 import random
 
 import pytest
-import yaml
 from op_golden import SETTINGS
-from op_kube import CRD, llmservice
+from op_kube import llmservice
 
+from e2e.bench.mutation_specs import Maker
 from headrace_operator.api import parse
 from headrace_operator.claims import owned_models
 from headrace_operator.desired import desired
@@ -19,53 +19,6 @@ from headrace_operator.errors import SpecInvalidError
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(3600)]
 
 COUNT = int(os.environ.get("HEADRACE_SPECS", "150"))
-WORDS = [
-    "",
-    "a",
-    "chat",
-    "hf://a/b",
-    "pvc://claim/x",
-    "500ms",
-    "2s",
-    "0s",
-    "1Gi",
-    "example/x:1",
-    "A b",
-    "-x",
-    "é",
-]
-
-
-def value(schema, dice):
-    """Something that the schema may or may not allow."""
-    if dice.random() < 0.01:
-        return dice.choice([-1, "?", {}, [], True])
-    if "enum" in schema:
-        return dice.choice(schema["enum"])
-    kind = schema.get("type")
-    if kind == "object":
-        return thing(schema, dice)
-    if kind == "array":
-        return [value(schema["items"], dice) for _ in range(dice.choice([0, 1, 1, 2]))]
-    if kind == "integer":
-        low = schema.get("minimum", 0)
-        return dice.choice([low, low + 1, low + 7, schema.get("maximum", 100), low - (dice.random() < 0.05)])
-    if kind == "boolean":
-        return dice.random() < 0.5
-    return dice.choice(WORDS)
-
-
-def thing(schema, dice):
-    fields = schema.get("properties", {})
-    needed = schema.get("required", [])
-    return {
-        name: value(field, dice) for name, field in fields.items() if name in needed or dice.random() < 0.12
-    }
-
-
-def spec_schema():
-    version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
-    return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 
 def verdict(body):
@@ -76,16 +29,22 @@ def verdict(body):
         return None, str(error)
 
 
+def some_spec(number):
+    """A spec in which some fields are as the schema may or may not allow."""
+    dice = random.Random(number)
+    maker = Maker(dice, wrong=dice.choice([0.0, 0.02, 0.2]))
+    spec = llmservice(f"s{number}")["spec"]
+    for leaf in dice.sample(sorted(maker.leaves), dice.randint(1, 6)):
+        spec = maker.changed(spec, leaf)
+    return spec
+
+
 @pytest.mark.parametrize("part", range(10))
 def test_the_api_server_and_the_operator_agree_on_every_spec(kube, part, record_property):
     """Invariant 12: what one takes the other takes, and what is taken makes objects that are taken."""
-    schema = spec_schema()
     taken, wrong = 0, []
     for number in range(part, COUNT, 10):
-        dice = random.Random(number)
-        body = llmservice(f"s{number}")
-        blocks = dice.sample(sorted(schema["properties"]), dice.randint(1, 3))
-        body["spec"] |= {block: value(schema["properties"][block], dice) for block in blocks}
+        body = llmservice(f"s{number}") | {"spec": some_spec(number)}
         answer = kube.http.post(
             kube.path("llmservices"), params={"fieldValidation": "Strict", "dryRun": "All"}, json=body
         )
@@ -106,7 +65,7 @@ def test_the_api_server_and_the_operator_agree_on_every_spec(kube, part, record_
 
 
 def refused_objects(kube, service, number):
-    """What the API server says against the service's objects; a Deployment's refusal the user is told of."""
+    """What the API server says against the service's objects: the definition must have said it before."""
     for manifest in desired(service, SETTINGS, owned_models(service), None):
         plural = manifest["kind"].lower() + "s"
         plural = {"networkpolicys": "networkpolicies"}.get(plural, plural)
@@ -116,6 +75,7 @@ def refused_objects(kube, service, number):
             json=manifest,
             headers={"Content-Type": "application/apply-patch+yaml"},
         )
-        told = manifest["kind"] == "Deployment" and answer.status_code in {400, 422}
+        verbatim = manifest["kind"] == "Deployment" and service.spec.pod_template.affinity is not None
+        told = verbatim and answer.status_code in {400, 422, 500} and "ffinity" in answer.text
         if answer.status_code not in {200, 201} and not told:
             yield f"spec {number}: {answer.text}"

@@ -118,6 +118,7 @@ PUBLISHED = [
     "engine.gpuMemoryUtilizationPercent",
     "engine.image",
     "engine.maxModelLen",
+    "engine.startTimeout",
     "engine.tensorParallelSize",
     "model.cache.claimName",
     "model.revision",

@@ -215,3 +215,35 @@ def test_the_gateway_learns_whether_engines_cache_prefixes(args, accelerator, ca
     raw["spec"]["engine"]["args"] = args
     raw["spec"]["accelerator"] = {"type": accelerator}
     assert objects(raw)["LLMRoute", "chat"]["spec"]["prefixCaching"] is cached
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("example/vllm", "Always"),
+        ("example/vllm:latest", "Always"),
+        ("example.com:5000/vllm", "Always"),
+        ("example/vllm:v1", "IfNotPresent"),
+        ("example.com:5000/vllm:v1", "IfNotPresent"),
+        ("example/vllm@sha256:0a", "IfNotPresent"),
+        ("example/vllm:v1@sha256:0a", "IfNotPresent"),
+        ("example/vllm:latest@sha256:0a", "Always"),
+    ],
+)
+def test_images_are_pulled_as_their_own_tag_says(image, policy):
+    assert engine(body(engine={"image": image}))["imagePullPolicy"] == policy
+
+
+@pytest.mark.parametrize(("timeout", "checks"), [("1h", 1800), ("10s", 5), ("10500ms", 6), ("168h", 302_400)])
+def test_a_start_may_take_as_long_as_the_spec_says(timeout, checks):
+    raw = body(engine={"image": "i", "startTimeout": timeout})
+    probe = engine(raw)["startupProbe"]
+    assert probe["failureThreshold"] == checks
+    spec = deployment(raw)["spec"]
+    waits = spec["template"]["spec"]["terminationGracePeriodSeconds"] + probe["periodSeconds"] * checks
+    assert 600 + waits - 1 <= spec["progressDeadlineSeconds"] <= 600 + waits
+
+
+def test_the_start_that_is_the_default_is_no_change_of_what_runs():
+    plain, told = body(), body(engine={"image": "example/vllm:1", "startTimeout": "1h"})
+    assert template(plain) == template(told)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 _QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
-_FACTORS: dict[str | None, Decimal] = {
-    None: Decimal(1),
-    "m": Decimal("0.001"),
-    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
-    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+_FACTORS: dict[str | None, Fraction] = {
+    None: Fraction(1),
+    "m": Fraction(1, 1000),
+    **{unit: Fraction(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
 }
+
+
+def amount(quantity: str | int) -> Fraction:
+    """How much it is; ValueError if it is no quantity."""
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None:
+        raise ValueError(f"{quantity!r} is no quantity")
+    return Fraction(match[1]) * _FACTORS[match[2]]
 
 
 def same_quantity(left: Any, right: Any) -> bool:
     """Whether both are quantities of equal amount."""
-    amounts = [_amount(value) for value in (left, right)]
-    return None not in amounts and amounts[0] == amounts[1]
-
-
-def _amount(value: Any) -> Decimal | None:
-    match = (
-        _QUANTITY.match(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    )
-    return Decimal(match[1]) * _FACTORS[match[2]] if match else None
+    try:
+        return amount(left) == amount(right)
+    except ValueError:
+        return False

@@ -1,7 +1,6 @@
 """The LLMService API v1alpha1 as types: spec, status, conditions, and the rules that a spec must follow."""
 
 from headrace_operator.api.conditions import Condition, PodReason, Reason
-from headrace_operator.api.pod_template import RESERVED_VOLUMES
 from headrace_operator.api.route import ROUTE_KIND, ROUTE_PLURAL, RouteSpec, RouteStatus
 from headrace_operator.api.service import (
     API_VERSION,
@@ -21,6 +20,7 @@ from headrace_operator.api.service import (
     slo_document,
 )
 from headrace_operator.api.status import PolicyStatus, ServiceStatus, StatusCondition
+from headrace_operator.api.volumes import RESERVED_VOLUMES
 
 __all__ = [
     "API_VERSION",

@@ -84,9 +84,14 @@ def _checked(duration: str) -> str:
     return duration
 
 
+def is_duration(field: str) -> str:
+    """CEL: the field is set and well-formed."""
+    return f"(has(self.{field}) && self.{field}.matches('{_DURATION}'))"
+
+
 def shorter_or_equal(left: str, right: str) -> str:
     """CEL: `left` is not longer than `right`, where both are set and well-formed."""
-    ready = " && ".join(f"has(self.{name}) && self.{name}.matches('{_DURATION}')" for name in (left, right))
+    ready = " && ".join(map(is_duration, (left, right)))
     return f"!({ready}) || duration(self.{left}) <= duration(self.{right})"
 
 
@@ -102,26 +107,11 @@ Duration = Annotated[
     ),
 ]
 
-Quantity = Annotated[
-    str | int,
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": True,
-            "pattern": r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
-        }
-    ),
-]
-
 # A Kubernetes object that is handed on as it is; the API server checks it when the pod is made.
 Verbatim = Annotated[
     dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
 
-ObjectName = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
-]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Client = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 """Who has an API key: the name of an entry of a Secret."""

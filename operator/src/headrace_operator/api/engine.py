@@ -8,10 +8,22 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from headrace_operator.api import reserved
-from headrace_operator.api.base import Block, Integer, ObjectName, Text, Word, rolls, rule, ruled
+from headrace_operator.api.base import (
+    Block,
+    Duration,
+    Integer,
+    Text,
+    Word,
+    is_duration,
+    milliseconds,
+    rolls,
+    rule,
+    ruled,
+)
+from headrace_operator.api.formats import SUBDOMAIN, ConfigKey, DeviceResource, Image, ObjectName
 
 _HUB = r"^hf://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"
-_CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9._-]+)*$"
+_CLAIM = f"^pvc://{SUBDOMAIN}(/[A-Za-z0-9._-]+)*$"
 _SOURCE_ADVICE = "must be hf://ORGANISATION/NAME or pvc://CLAIM/PATH (no `..` in the path)"
 
 
@@ -49,7 +61,7 @@ class SecretKey(Block):
     """A key of a Secret in the service's namespace."""
 
     name: ObjectName = rolls("Name of the Secret, in the same namespace.")
-    key: Word = rolls("Key within the Secret.", "token")
+    key: ConfigKey = rolls("Key within the Secret.", "token")
 
 
 class Cache(Block):
@@ -98,7 +110,11 @@ class KeySelector(Block):
     """A key of a Secret or ConfigMap."""
 
     name: ObjectName = rolls("Name of the object, in the same namespace.")
-    key: Word = rolls("Key within it.")
+    key: ConfigKey = rolls("Key within it.")
+
+
+_ONE_REFERENCE = "set exactly one of secretKeyRef and configMapKeyRef"
+_ONE_VALUE = "set exactly one of value and valueFrom"
 
 
 class ValueSource(Block):
@@ -110,9 +126,15 @@ class ValueSource(Block):
     model_config = ruled(
         rule(
             "has(self.secretKeyRef) != has(self.configMapKeyRef)",
-            "set exactly one of secretKeyRef and configMapKeyRef",
+            _ONE_REFERENCE,
         )
     )
+
+    @model_validator(mode="after")
+    def _one(self) -> ValueSource:
+        if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
+            raise ValueError(_ONE_REFERENCE)
+        return self
 
 
 class Variable(Block):
@@ -124,15 +146,27 @@ class Variable(Block):
     value: Text | None = rolls("Its value.", None)
     value_from: ValueSource | None = rolls("Where its value comes from.", None)
 
-    model_config = ruled(
-        rule("has(self.value) != has(self.valueFrom)", "set exactly one of value and valueFrom")
-    )
+    model_config = ruled(rule("has(self.value) != has(self.valueFrom)", _ONE_VALUE))
+
+    @model_validator(mode="after")
+    def _one(self) -> Variable:
+        if (self.value is None) == (self.value_from is None):
+            raise ValueError(_ONE_VALUE)
+        return self
+
+
+_SHORTEST_START, _LONGEST_START = milliseconds("10s"), milliseconds("168h")
+_START_BOUNDS = "engine.startTimeout must be at least 10s and at most 168h"
+_START_IN_BOUNDS = (
+    f"!{is_duration('startTimeout')} || (duration(self.startTimeout) >= duration('10s') && "
+    "duration(self.startTimeout) <= duration('168h'))"
+)
 
 
 class Engine(Block):
     """The vLLM process."""
 
-    image: Annotated[str, StringConstraints(min_length=1, max_length=512)] = rolls(
+    image: Image = rolls(
         "Image with vLLM, used as it is; Headrace's plugin reaches it through a mounted folder."
     )
     args: tuple[Argument, ...] = rolls(
@@ -166,9 +200,18 @@ class Engine(Block):
     block_size: Integer | None = rolls(
         "Tokens per KV-cache block; unset means vLLM's default for the device.", None, ge=1, le=1024
     )
+    start_timeout: Duration = rolls(
+        "How long a replica may take from the start of its container until it serves: to download, load and "
+        "compile the model. One that takes longer is started again. At least 10s, at most 168h.",
+        "1h",
+    )
+
+    model_config = ruled(rule(_START_IN_BOUNDS, _START_BOUNDS))
 
     @model_validator(mode="after")
-    def _nothing_reserved(self) -> Engine:
+    def _can_start(self) -> Engine:
+        if not _SHORTEST_START <= milliseconds(self.start_timeout) <= _LONGEST_START:
+            raise ValueError(_START_BOUNDS)
         wrong = reserved.reserved_argument(self.args) or reserved.reserved_variable(v.name for v in self.env)
         if wrong:
             raise ValueError(wrong)
@@ -184,7 +227,7 @@ class Accelerator(Block):
         "type GPU.",
         "DevicePlugin",
     )
-    resource_name: Annotated[str, StringConstraints(min_length=1, max_length=253)] = rolls(
+    resource_name: DeviceResource = rolls(
         "Extended resource of the device plugin. With allocation DevicePlugin.", "nvidia.com/gpu"
     )
     device_class_name: ObjectName = rolls("DeviceClass of the claim. With allocation DRA.", "gpu.nvidia.com")

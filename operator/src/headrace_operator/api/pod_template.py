@@ -6,25 +6,24 @@ who may write an LLMService may create ordinary pods in its namespace and no mor
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from headrace_operator.api.base import (
-    Block,
-    Integer,
+from headrace_operator.api.base import Block, Integer, Text, Verbatim, rolls, rule, ruled
+from headrace_operator.api.formats import (
+    LONGEST_KEY,
+    LabelValue,
     ObjectName,
-    Quantity,
-    Text,
-    Verbatim,
-    Word,
-    rolls,
-    rule,
-    ruled,
+    TaintKey,
+    check_keys,
+    keys_rule,
+    matches,
 )
+from headrace_operator.api.resources import Resources
+from headrace_operator.api.volumes import Volume, VolumeMount
 
-RESERVED_VOLUMES = ("headrace", "headrace-home", "policy", "shm", "model", "cache")
-_RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
 # Annotations by which container runtimes loosen a container's isolation or give it devices of the node.
 _PRIVILEGES = (
     "container.apparmor.security.beta.kubernetes.io/",
@@ -39,15 +38,21 @@ NO_PRIVILEGES = (
     f"annotations that begin with {', '.join(_PRIVILEGES)} loosen a container's isolation: remove them"
 )
 
-PLAIN_PATH = "write the path without . and .. in it"
-ONE_SOURCE = "set exactly one of configMap, secret, emptyDir, persistentVolumeClaim and hostPath"
+# Annotations that mean something to the API server or the kubelet, and that no template may have.
+_MEANT_FOR_PODS = ("kubernetes.io/config.", "scheduler.alpha.kubernetes.io/")
+_PODS_ONLY = f"annotations that begin with {' or '.join(_MEANT_FOR_PODS)} are no template's: remove them"
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+_COST_ADVICE = f"{_COST} must be a whole number of at most nine digits"
+_COST_FORM = "(0|-?[1-9][0-9]{0,8})"
+_COST_RULE = f"!('{_COST}' in self) || " + matches(_COST_FORM, f"self['{_COST}']")
+_LONGEST_ANNOTATIONS = 128 * 1024  # bytes; half of what an object may have
+_TOO_LONG = "all annotations together may have 128 KiB"
+_OURS = ("headrace.dev/", "app.kubernetes.io/")
+_OURS_ADVICE = f"{' and '.join(_OURS)} keys belong to the operator: remove them from podTemplate"
+_NOT_OURS = rule(f"self.all(k, !{list(_OURS)}.exists(p, k.startsWith(p)))", _OURS_ADVICE)
+_LARGEST_ID = 2**31 - 1
 
-MetaKey = Annotated[str, StringConstraints(max_length=317)]
-LabelValue = Annotated[str, StringConstraints(max_length=63)]
-_NOT_OURS = rule(
-    "self.all(k, !k.startsWith('headrace.dev/') && !k.startsWith('app.kubernetes.io/'))",
-    "headrace.dev/ and app.kubernetes.io/ keys belong to the operator: remove them from podTemplate",
-)
+MetaKey = Annotated[str, StringConstraints(max_length=LONGEST_KEY)]
 
 
 _NO_PRIVILEGES = rule(
@@ -63,117 +68,104 @@ class Metadata(Block):
         "Labels added to the pods.",
         {},
         max_length=32,
-        json_schema_extra={"x-kubernetes-validations": [_NOT_OURS]},
+        json_schema_extra={"x-kubernetes-validations": [_NOT_OURS, keys_rule()]},
     )
     annotations: dict[MetaKey, Text] = rolls(
         "Annotations added to the pods.",
         {},
         max_length=32,
-        json_schema_extra={"x-kubernetes-validations": [_NOT_OURS, _NO_PRIVILEGES]},
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                _NOT_OURS,
+                _NO_PRIVILEGES,
+                keys_rule("k.lowerAscii()"),
+                rule(f"self.all(k, !{list(_MEANT_FOR_PODS)}.exists(p, k.startsWith(p)))", _PODS_ONLY),
+                rule(_COST_RULE, _COST_ADVICE),
+                rule(
+                    f"self.map(k, bytes(k).size() + bytes(self[k]).size()).sum() <= {_LONGEST_ANNOTATIONS}",
+                    _TOO_LONG,
+                ),
+            ]
+        },
     )
 
     @model_validator(mode="after")
-    def _no_privileges(self) -> Metadata:
+    def _usable(self) -> Metadata:
+        check_keys([*self.labels, *(key.lower() for key in self.annotations)])
+        if any(key.startswith(_OURS) for key in (*self.labels, *self.annotations)):
+            raise ValueError(_OURS_ADVICE)
         if any(key.startswith(_PRIVILEGES) for key in self.annotations):
             raise ValueError(NO_PRIVILEGES)
+        if any(key.startswith(_MEANT_FOR_PODS) for key in self.annotations):
+            raise ValueError(_PODS_ONLY)
+        if not re.fullmatch(_COST_FORM, self.annotations.get(_COST, "0")):
+            raise ValueError(_COST_ADVICE)
+        if (
+            sum(len(text.encode()) for item in self.annotations.items() for text in item)
+            > _LONGEST_ANNOTATIONS
+        ):
+            raise ValueError(_TOO_LONG)
         return self
+
+
+_NEEDS_KEY = "without a key, operator must be Exists: such a toleration is for every taint"
+_NO_VALUE = "with operator Exists, leave value out"
+_SECONDS_OF = "tolerationSeconds goes with effect NoExecute"
 
 
 class Toleration(Block):
     """A taint that the pods tolerate."""
 
-    key: Annotated[str, StringConstraints(max_length=317)] | None = rolls(
-        "Taint's key; unset means any.", None
-    )
+    key: TaintKey | None = rolls("Taint's key; unset means any.", None)
     operator: Literal["Exists", "Equal"] = rolls("How `value` is compared.", "Equal")
-    value: Annotated[str, StringConstraints(max_length=63)] | None = rolls("Taint's value.", None)
+    value: LabelValue | None = rolls("Taint's value.", None)
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = rolls(
         "Taint's effect; unset means any.", None
     )
     toleration_seconds: Integer | None = rolls(
-        "How long NoExecute is tolerated; unset means for ever.", None, ge=0
-    )
-
-
-class Resources(Block):
-    """CPU, memory and other resources of the engine container; the operator adds the accelerator."""
-
-    requests: dict[Word, Quantity] = rolls("What the scheduler sets aside.", {}, max_length=16)
-    limits: dict[Word, Quantity] = rolls("What the container may use at most.", {}, max_length=16)
-
-
-class Volume(Block):
-    """A volume of the pods, from exactly one source."""
-
-    name: Annotated[
-        str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    ] = rolls("Its name.")
-    config_map: Verbatim | None = rolls("A ConfigMap, as in a pod.", None)
-    secret: Verbatim | None = rolls("A Secret, as in a pod.", None)
-    empty_dir: Verbatim | None = rolls("An empty folder, as in a pod.", None)
-    persistent_volume_claim: Verbatim | None = rolls("A PersistentVolumeClaim, as in a pod.", None)
-    host_path: Verbatim | None = rolls(
-        "A folder of the node, as in a pod; refused unless the operator allows it.", None
+        "How long NoExecute is tolerated; unset means for ever.", None, ge=0, le=_LARGEST_ID
     )
 
     model_config = ruled(
-        rule(
-            "[has(self.configMap), has(self.secret), has(self.emptyDir), has(self.persistentVolumeClaim), "
-            "has(self.hostPath)].filter(x, x).size() == 1",
-            ONE_SOURCE,
-        ),
-        rule(
-            f"!(self.name in {list(RESERVED_VOLUMES)})",
-            f"the volume names {', '.join(RESERVED_VOLUMES)} belong to the operator: choose another",
-        ),
+        rule("self.operator == 'Exists' || (has(self.key) && self.key != '')", _NEEDS_KEY),
+        rule("self.operator != 'Exists' || !has(self.value) || self.value == ''", _NO_VALUE),
+        rule("!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')", _SECONDS_OF),
     )
 
     @model_validator(mode="after")
-    def _one_source(self) -> Volume:
-        given = (self.config_map, self.secret, self.empty_dir, self.persistent_volume_claim, self.host_path)
-        if sum(source is not None for source in given) != 1:
-            raise ValueError(ONE_SOURCE)
+    def _possible(self) -> Toleration:
+        if self.operator == "Equal" and not self.key:
+            raise ValueError(_NEEDS_KEY)
+        if self.operator == "Exists" and self.value:
+            raise ValueError(_NO_VALUE)
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise ValueError(_SECONDS_OF)
         return self
 
 
-class VolumeMount(Block):
-    """Where the engine sees a volume."""
-
-    name: Annotated[str, StringConstraints(min_length=1, max_length=63)] = rolls("Name of the volume.")
-    mount_path: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^(/[^/]+)+/?$")] = (
-        rolls("Absolute path in the engine container, without . and .. in it.")
-    )
-    sub_path: Annotated[str, StringConstraints(max_length=512)] | None = rolls(
-        "Folder within the volume.", None
-    )
-    read_only: bool = rolls("Whether the engine may not write to it.", default=False)
-
-    model_config = ruled(
-        rule(
-            f"{list(_RESERVED_PATHS)}.all(p, self.mountPath != p && !self.mountPath.startsWith(p + '/'))",
-            f"the paths {', '.join(_RESERVED_PATHS)} belong to the operator: mount elsewhere",
-        ),
-        rule("!self.mountPath.split('/').exists(p, p in ['.', '..'])", PLAIN_PATH),
-    )
-
-    @model_validator(mode="after")
-    def _plain_path(self) -> VolumeMount:
-        if {".", ".."} & set(self.mount_path.split("/")):
-            raise ValueError(PLAIN_PATH)
-        return self
+_ROOT = "runAsNonRoot with runAsUser 0 can never start: set another user, or leave runAsNonRoot out"
+Id = Annotated[Integer, Field(ge=0, le=_LARGEST_ID)]
 
 
 class SecurityContext(Block):
     """User and groups of the engine; privilege can only be taken away."""
 
-    run_as_user: Integer | None = rolls("User id of the engine; unset means the image's.", None, ge=0)
-    run_as_group: Integer | None = rolls("Group id of the engine; unset means the image's.", None, ge=0)
+    run_as_user: Id | None = rolls("User id of the engine; unset means the image's.", None)
+    run_as_group: Id | None = rolls("Group id of the engine; unset means the image's.", None)
     run_as_non_root: bool = rolls(
         "Refuse to start as root, and drop all capabilities (Pod Security level `restricted`).", default=False
     )
-    fs_group: Integer | None = rolls("Group that owns the pod's volumes.", None, ge=0)
-    supplemental_groups: tuple[Integer, ...] = rolls("More groups of the engine.", (), max_length=16)
+    fs_group: Id | None = rolls("Group that owns the pod's volumes.", None)
+    supplemental_groups: tuple[Id, ...] = rolls("More groups of the engine.", (), max_length=16)
     read_only_root_filesystem: bool = rolls("Whether the image's files are read-only.", default=False)
+
+    model_config = ruled(rule("!self.runAsNonRoot || !has(self.runAsUser) || self.runAsUser != 0", _ROOT))
+
+    @model_validator(mode="after")
+    def _can_start(self) -> SecurityContext:
+        if self.run_as_non_root and self.run_as_user == 0:
+            raise ValueError(_ROOT)
+        return self
 
 
 class PullSecret(Block):
@@ -182,11 +174,20 @@ class PullSecret(Block):
     name: ObjectName = rolls("Name of the Secret, in the same namespace.")
 
 
+_ONE_EACH = "a Secret is there twice: leave one out"
+_UNMOUNTED = "each entry of podTemplate.volumeMounts must name a volume of podTemplate.volumes"
+
+
 class PodTemplate(Block):
     """A restricted patch over the pods that the operator renders."""
 
     metadata: Metadata = rolls("Labels and annotations.", Metadata())
-    node_selector: dict[MetaKey, LabelValue] = rolls("Labels that a node must have.", {}, max_length=32)
+    node_selector: dict[MetaKey, LabelValue] = rolls(
+        "Labels that a node must have.",
+        {},
+        max_length=32,
+        json_schema_extra={"x-kubernetes-validations": [keys_rule()]},
+    )
     tolerations: tuple[Toleration, ...] = rolls("Taints that the pods tolerate.", (), max_length=32)
     affinity: Verbatim | None = rolls("Node and pod affinity, as in a pod.", None)
     priority_class_name: ObjectName | None = rolls(
@@ -196,7 +197,12 @@ class PodTemplate(Block):
         "RuntimeClass of the pods; unset means the cluster's default.", None
     )
     image_pull_secrets: tuple[PullSecret, ...] = rolls(
-        "Registry credentials for both images.", (), max_length=16
+        "Registry credentials for both images.",
+        (),
+        max_length=16,
+        json_schema_extra={
+            "x-kubernetes-validations": [rule("self.all(a, self.exists_one(b, a.name == b.name))", _ONE_EACH)]
+        },
     )
     resources: Resources = rolls("Resources of the engine container.", Resources())
     volumes: tuple[Volume, ...] = rolls(
@@ -221,6 +227,16 @@ class PodTemplate(Block):
         rule(
             "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && "
             "self.volumes.exists(v, v.name == m.name))",
-            "each entry of podTemplate.volumeMounts must name a volume of podTemplate.volumes",
+            _UNMOUNTED,
         )
     )
+
+    @model_validator(mode="after")
+    def _complete(self) -> PodTemplate:
+        check_keys(self.node_selector)
+        secrets = [secret.name for secret in self.image_pull_secrets]
+        if len(secrets) != len(set(secrets)):
+            raise ValueError(f"imagePullSecrets: {_ONE_EACH}")
+        if not {mount.name for mount in self.volume_mounts} <= {volume.name for volume in self.volumes}:
+            raise ValueError(_UNMOUNTED)
+        return self

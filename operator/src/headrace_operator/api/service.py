@@ -9,18 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from headrace_engine.contracts import ContractError, PerRequest, PolicyDocument
 from headrace_engine.contracts import Prediction as PredictionDocument
 from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
-from headrace_operator.api.base import Block, Integer, live, milliseconds, rolls
+from headrace_operator.api.base import Block, Integer, live, milliseconds, rolls, rule, ruled
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
 from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo, block_name
 from headrace_operator.errors import SpecInvalidError
+from headrace_operator.quantity import amount
 
 GROUP = "headrace.dev"
 VERSION = "v1alpha1"
@@ -39,6 +40,25 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+_DEVICES = (
+    "podTemplate.resources: leave out accelerator.resourceName, which the operator adds, or ask for as many "
+    "as engine.tensorParallelSize"
+)
+
+
+def _device_rule(field: str) -> dict[str, str]:
+    """CEL: what the user asks of the accelerator's resource is what the operator adds."""
+    asked = f"self.podTemplate.resources.{field}"
+    count = f"quantity(string({asked}[self.accelerator.resourceName])).asInteger()"
+    return rule(
+        "self.accelerator.type != 'GPU' || self.accelerator.allocation != 'DevicePlugin' || "
+        f"!has(self.podTemplate) || !has(self.podTemplate.resources) || !has({asked}) || "
+        f"!(self.accelerator.resourceName in {asked}) || "
+        f"{count} == self.engine.tensorParallelSize",
+        _DEVICES,
+    )
 
 
 class Spec(Block):
@@ -60,6 +80,20 @@ class Spec(Block):
     routing: Routing = live("How the gateway spreads requests over replicas.", Routing())
     disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
     pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())
+
+    model_config = ruled(*map(_device_rule, ("requests", "limits")))
+
+    @model_validator(mode="after")
+    def _as_many_devices(self) -> Spec:
+        asked, name = self.pod_template.resources, self.accelerator.resource_name
+        if self.accelerator.type == "GPU" and self.accelerator.allocation == "DevicePlugin":
+            for amounts in (asked.requests, asked.limits):
+                if (
+                    amount(amounts.get(name, self.engine.tensor_parallel_size))
+                    != self.engine.tensor_parallel_size
+                ):
+                    raise ValueError(_DEVICES)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace_operator import names
 from headrace_operator.api import LLMService
-from headrace_operator.desired.engine import START_SECONDS
+from headrace_operator.desired.engine import start_seconds
 from headrace_operator.desired.history import (
     NOTHING_NEW,
     LastReady,
@@ -65,7 +65,7 @@ def deployment(
                     "maxUnavailable": disruption.max_unavailable,
                 },
             },
-            "progressDeadlineSeconds": _deadline(spec, ready, template),
+            "progressDeadlineSeconds": _deadline(start_seconds(service), spec, ready, template),
             "revisionHistoryLimit": 3,
             "template": template,
         },
@@ -90,13 +90,14 @@ def _recorded_identity(live: Mapping[str, Any] | None) -> tuple[str | None, ...]
     return tuple(recorded(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME))
 
 
-def _deadline(spec: Mapping[str, Any], ready: LastReady | None, template: Mapping[str, Any]) -> int:
+def _deadline(
+    loading: int, spec: Mapping[str, Any], ready: LastReady | None, template: Mapping[str, Any]
+) -> int:
     """Seconds without a pod becoming ready after which a rollout has failed.
 
-    A start that its probe still allows is still progress, unless this model was seen to load sooner. And a
-    pod may have to wait for the accelerator of one that drains.
+    A start that its probe still allows, for `loading` seconds, is still progress, unless this model was seen
+    to load sooner. And a pod may have to wait for the accelerator of one that drains.
     """
-    loading = START_SECONDS
     if ready is not None and ready.load_seconds and ready.spec["model"] == spec["model"]:
         loading = min(loading, _LOADING_FACTOR * ready.load_seconds)
     templates = [template] if ready is None else [template, ready.template]

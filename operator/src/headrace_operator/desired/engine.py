@@ -27,8 +27,6 @@ _START = (
 LEAVE_SECONDS = 5
 # Seconds that vLLM gets, after its drain timeout, to abort what is left and exit.
 EXIT_SECONDS = 10
-# Loading the largest models takes tens of minutes; a start that takes longer than an hour has failed.
-START_SECONDS = 3600
 _START_PERIOD = 2
 
 
@@ -38,6 +36,7 @@ def engine(service: LLMService) -> dict[str, Any]:
     return {
         "name": names.ENGINE,
         "image": service.spec.engine.image,
+        "imagePullPolicy": pull_policy(service.spec.engine.image),
         "command": ["sh", "-c", _START, "--"],
         "args": [*service.spec.engine.args, *_arguments(service)],
         "env": _environment(service),
@@ -46,7 +45,7 @@ def engine(service: LLMService) -> dict[str, Any]:
             "httpGet": health,
             "periodSeconds": _START_PERIOD,
             "timeoutSeconds": 5,
-            "failureThreshold": START_SECONDS // _START_PERIOD,
+            "failureThreshold": math.ceil(start_seconds(service) / _START_PERIOD),
         },
         "readinessProbe": {"httpGet": health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
         "lifecycle": {"preStop": {"sleep": {"seconds": LEAVE_SECONDS}}},
@@ -60,6 +59,18 @@ def engine(service: LLMService) -> dict[str, Any]:
 def drain_seconds(service: LLMService) -> int:
     """How long a stopping engine may finish its requests; vLLM counts in whole seconds."""
     return math.ceil(milliseconds(service.spec.disruption.drain_timeout) / 1000)
+
+
+def start_seconds(service: LLMService) -> int:
+    """How long an engine may take to serve."""
+    return math.ceil(milliseconds(service.spec.engine.start_timeout) / 1000)
+
+
+def pull_policy(image: str) -> str:
+    """What the API server fills in for a new object; in an old one it leaves what went with the old image."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
 
 
 def needs_home(service: LLMService) -> bool:
