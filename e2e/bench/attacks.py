@@ -4,6 +4,7 @@ Real Envoy and picker on loopback with API keys, in front of engines that write 
 attack of `attack_list` is sent with the picker up and again after it was killed; then those that take time:
 slow and endless requests, many at once, and more half-sent bodies than fit into memory. Between and during
 them an honest client must be served. About two minutes, most of it waiting for Envoy's own time limits.
+Then comes what a neighbour in the cluster can do (`tenants`): a minute, and root, for a network of its own.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from e2e.bench import attack_list, results
+from e2e.bench import attack_list, results, tenants
 from e2e.bench.attack_list import CHAT, KEY, OTHER, SERVICE, SPOOFED, Attack, Message
 from e2e.bench.gateway_http import ServerConnection, listen
 from e2e.bench.gateway_rig import HOST, Rig, resident_bytes, rig
@@ -313,11 +314,16 @@ async def measure(say: Say, *, hurry: bool = False) -> dict[str, str]:
 
 def main() -> int:
     """Run it and write how many attacks were tried and refused; fails if any got through."""
-    outcomes = asyncio.run(measure(print))
-    through = {name: wrong for name, wrong in outcomes.items() if wrong}
+    clients, neighbours = asyncio.run(measure(print)), tenants.apart(print)
+    through = {name: wrong for name, wrong in (clients | neighbours).items() if wrong}
     for name, wrong in through.items():
         print(f"✗ {name}: {wrong}")
-    figures = {"tried": len(outcomes), "refused": len(outcomes) - len(through)}
+    figures = {
+        "tried": len(clients) + len(neighbours),
+        "refused": len(clients) + len(neighbours) - len(through),
+        "tenant_tried": len(neighbours),
+        "tenant_refused": sum(not wrong for wrong in neighbours.values()),
+    }
     print(results.write("attacks", COMMAND, figures))
     return 1 if through else 0
 

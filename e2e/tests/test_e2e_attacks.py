@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.bench import attack_list, attacks
+from e2e.bench import attack_list, attacks, tenant_list, tenants
 from e2e.bench.attacks import Answer, still_armed
 from headrace_engine.contracts import PerRequest, Slo
 
@@ -38,6 +38,25 @@ def test_every_attack_has_a_name_of_its_own_and_says_what_refuses_it():
     names = [attack.name for attack in attack_list.attacks(1000)]
     assert len(names) == len(set(names)) > 100
     assert all(attack.statuses for attack in attack_list.attacks(1000))
+
+
+def test_every_forbidden_request_has_a_name_of_its_own_and_changes_one_thing():
+    requests = tenant_list.forbidden(tenant_list.Known("uid", "pod", "foreign"))
+    names = [request.name for request in requests]
+    assert len(names) == len(set(names)) > 60
+    plain = tenant_list.deployment(tenant_list.Known("uid", "pod", "foreign"))
+    for name, change in tenant_list.DEPLOYMENTS.items():
+        changed = tenant_list.deployment(tenant_list.Known("uid", "pod", "foreign"), change)
+        assert changed != plain, name
+
+
+@pytest.mark.apiserver
+@pytest.mark.envoy
+@pytest.mark.timeout(400)
+def test_no_neighbour_gets_through():
+    outcomes = tenants.apart(print)
+    assert {name: wrong for name, wrong in outcomes.items() if wrong} == {}
+    assert len(outcomes) >= 40
 
 
 @pytest.mark.envoy
