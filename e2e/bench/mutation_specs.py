@@ -42,7 +42,7 @@ _BY_NAME: Mapping[str, tuple[Any, ...]] = {
 }
 """Values of fields of these names, wherever they are."""
 
-WRONG = (
+WRONG: tuple[Any, ...] = (
     *(
         "",
         "a..b",
