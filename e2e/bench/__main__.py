@@ -24,6 +24,7 @@ STUDIES = (
     "larry",
     "sal",
     "prefix",
+    "prefix_policies",
     "econoserve",
     "accelgen",
     "step_budget",
@@ -47,7 +48,7 @@ BY_NAME = (
     *("operator_scale", "attacks", "clients", "follow", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
-POOLED = ("larry", "sal", "prefix", "econoserve", "accelgen", "step_budget")
+POOLED = ("larry", "sal", "prefix", "prefix_policies", "econoserve", "accelgen", "step_budget")
 """Modules with `run(options)` that share one pool; the others have a process each."""
 
 

@@ -158,6 +158,7 @@ def run_overload(job: Overload) -> Figures:
 
     settings = settings_of(job.engine, sync=job.sync)
     arrivals = workloads.make(job.workload, job.requests, 1.0, job.seed, settings.max_model_len)
+    settings = replace(settings, prefix_caching=told_alike(arrivals))
     waiting = [replace(arrival, at=0.0) for arrival in arrivals]
     run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
     return {"rate": metrics.sustained_rate(run.outcomes)}
@@ -175,6 +176,7 @@ def run_case(job: Timed) -> Figures:
         watermark=case.watermark,
     )
     arrivals = workloads.make(case.workload, case.requests, job.rate, case.seed, settings.max_model_len)
+    settings = replace(settings, prefix_caching=told_alike(arrivals))
     cost = cost_of(case.engine, case.mixed, case.overhead_ms)
     if case.accuracy is not None:
         arrivals = Oracle(case.accuracy / 100, case.seed)(arrivals)
@@ -195,6 +197,15 @@ def run_case(job: Timed) -> Figures:
         "kv_use": run.kv_use,
         "decisions": run.decisions,
     }
+
+
+def told_alike(arrivals: Sequence[Arrival]) -> bool:
+    """Whether the workload says which prompts begin alike; only then does the prefix cache matter.
+
+    Where it does not, all prompts differ: the cache serves none but the preempted, who would find what they
+    computed themselves, which these runs leave out.
+    """
+    return any(arrival.prefix for arrival in arrivals)
 
 
 def asked(outcomes: Sequence[Outcome]) -> Figures:

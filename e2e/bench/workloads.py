@@ -5,7 +5,8 @@ segment of the trace. With `-poisson` the same lengths arrive at random, with `-
 three times their mean; so do the lengths that have no times, `sharegpt` and `arxiv`. A seed is then another
 draw. `alpaca_synthetic` and `bookcorpus_synthetic` have lengths drawn from a paper's table. `mixed` is three
 services on one engine, each request with targets of its own, see `MIX`; it arrives at random. `chats` are
-synthetic chats of several turns with conversation's lengths; `servegen-m-small`, `-m-large` and
+synthetic chats of several turns with conversation's lengths; `beginning-4096` are conversation's lengths at
+random behind a beginning of so many tokens that all have in common; `servegen-m-small`, `-m-large` and
 `-deepseek-r1` are generated from descriptions of production clients, a seed being another hour. Requests that
 the model's context can't hold are left out, never cut.
 """
@@ -37,6 +38,8 @@ LENGTHS: Mapping[str, Callable[[], Sequence[Arrival]]] = {
 }
 VARIATIONS = {"poisson": 1.0, "bursty": BURSTY}
 SERVEGEN = "servegen-"
+BEGINNING = "beginning-"
+BEGINNINGS = (0, 1024, 4096, 16_384)  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ def names() -> list[str]:
         *RECORDED,
         *(f"{lengths}-{gaps}" for lengths in LENGTHS for gaps in VARIATIONS),
         "chats",
+        *(f"{BEGINNING}{tokens}" for tokens in BEGINNINGS),
         "mixed",
         *(SERVEGEN + service for service in ("m-small", "m-large", "deepseek-r1")),
     ]
@@ -76,6 +80,10 @@ def make(name: str, count: int, rate: float, seed: int, longest: int) -> list[Ar
         raise ValueError(f"there is no workload {name!r}, only {', '.join(names())}")
     if name == "chats":
         return chats(recorded.azure_conversation(), count, rate, seed, longest=longest)
+    if name.startswith(BEGINNING):
+        tokens = int(name.removeprefix(BEGINNING))
+        own = shape.fitting(recorded.azure_conversation(), longest - tokens)
+        return shape.beginning_alike(shape.renewal(own, count, rate, seed), tokens)
     if name == "mixed":
         return shape.renewal(_mixed(count, seed, longest), count, rate, seed)
     if name.startswith(SERVEGEN):

@@ -60,13 +60,19 @@ def test_every_engine_has_a_cost_model():
 
 @pytest.mark.parametrize("name", [name for name in workloads.names() if "servegen" not in name])
 def test_every_workload_fits_its_model_and_has_its_rate(name):
-    made = workloads.make(name, 300, 5.0, seed=2, longest=4096)
+    longest = 4096 + max(workloads.BEGINNINGS) if "beginning" in name else 4096
+    made = workloads.make(name, 300, 5.0, seed=2, longest=longest)
     assert len(made) == 300
     assert len(made) / made[-1].at == pytest.approx(5.0)
-    assert max(arrival.tokens for arrival in made) <= 4096
+    assert max(arrival.tokens for arrival in made) <= longest
     assert [arrival.at for arrival in made] == sorted(arrival.at for arrival in made)
-    assert made == workloads.make(name, 300, 5.0, seed=2, longest=4096)
-    assert made != workloads.make(name, 300, 5.0, seed=3, longest=4096)
+    assert made == workloads.make(name, 300, 5.0, seed=2, longest=longest)
+    assert made != workloads.make(name, 300, 5.0, seed=3, longest=longest)
+
+
+def test_a_model_that_no_prompt_fits_is_told_of():
+    with pytest.raises(ValueError, match="no requests to draw"):
+        workloads.make("beginning-4096", 300, 5.0, seed=2, longest=4096)
 
 
 def test_servegen_clients_of_a_production_service():

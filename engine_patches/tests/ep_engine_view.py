@@ -41,6 +41,7 @@ class FakeView:
     now: float = 0.0
     limits: EngineLimits = LIMITS
     cost: CostModel | None = None
+    token_at_most: float | None = None
     default_targets: Targets = NO_TARGETS
     targets_of: dict[str, Targets] = field(default_factory=dict)
     outputs: dict[str, float] = field(default_factory=dict)

@@ -35,6 +35,7 @@ class PureEngine:
     make: object
     targets_of: dict = field(default_factory=dict)
     cost: object = None
+    token_at_most: object = None
     seconds: object = None  # of a step, from (prefill tokens, decodes, their context)
     watermark_blocks: int = 0  # that whoever starts leaves free
 

@@ -2,13 +2,14 @@
 
 import math
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import ME, REFIT, DecayedMean, StepFit, plausible
+from headrace_engine.cost.fit import ME, MIN_PREFILLS, REFIT, DecayedMean, StepFit, plausible
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Batch
 
@@ -135,15 +136,38 @@ def test_steps_not_seen_are_predicted(seed):
 
 
 def test_the_latest_cost_is_one_object_until_it_is_renewed():
-    fit = StepFit()
-    told = []
-    for sample in full_workload(3 * REFIT, 1, WHOLE):
+    fit, told, prefills = StepFit(), [], [0]
+    for sample in full_workload(10 * REFIT, 1, WHOLE):
         fit.add(sample)
         told.append(fit.latest)
-    assert told[: REFIT - 1] == [None] * (REFIT - 1)
-    renewed = [told[place] for place in range(REFIT - 1, len(told), REFIT)]
-    assert len({id(cost) for cost in told[REFIT - 1 :]}) == len(renewed)
-    assert renewed[-1] == fit.cost()
+        prefills.append(prefills[-1] + (sample.prefill_tokens > 0))
+    renewed = [place for place in range(1, len(told)) if told[place] is not told[place - 1]]
+    assert told[renewed[0] - 1] is None
+    assert prefills[renewed[0] + 1] == MIN_PREFILLS
+    assert prefills[renewed[1] + 1] <= 2 * MIN_PREFILLS
+    assert max(after - before for before, after in pairwise(renewed)) <= REFIT
+    assert len(renewed) <= len(told) / REFIT + math.log2(prefills[-1])
+
+
+def test_eight_prefills_of_different_sizes_tell_the_cost():
+    fit = StepFit()
+    for sample in full_workload(1000, 2, WHOLE, noise=0.05):
+        fit.add(sample)
+        if fit.latest is not None:
+            break
+    for tokens in (64, 512, 2048):
+        batch = Batch(tokens, tokens**2 / 2, 8, 8000)
+        assert fit.latest.step_seconds(batch) == pytest.approx(WHOLE.step_seconds(batch), rel=0.3)
+
+
+def test_what_a_prompt_token_took_at_best_bounds_what_it_takes_in_larger_steps():
+    fit = StepFit()
+    fit.add(step(0, 8, 0.01))
+    assert fit.token_at_most is None
+    for tokens in (10, 128, 64):
+        fit.add(step(tokens, 0, WHOLE.step_seconds(Batch(tokens))))
+    assert fit.token_at_most == pytest.approx(WHOLE.step_seconds(Batch(128)) / 128)
+    assert WHOLE.step_seconds(Batch(1000)) < 1000 * fit.token_at_most
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf, 601.0])

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from headrace_engine.cost.forms import Knee, Linear
 from headrace_engine.cost.model import Batch, Profile
 from headrace_engine.policies.pace import AIM, IN_TURN
-from headrace_engine.policies.slo_budget import CLOSE, FLOOR, SATURATED, most_tokens, saturation, slo_budget
+from headrace_engine.policies.slo_budget import (
+    CLOSE,
+    FIRST,
+    FLOOR,
+    SATURATED,
+    most_tokens,
+    saturation,
+    slo_budget,
+)
 from headrace_engine.policies.step_budget import fixed_budget
 from headrace_engine.policies.view import Targets
 
@@ -68,8 +76,53 @@ def test_pivot_is_where_tokens_stop_getting_cheaper():
     assert saturation(slower, 8192, SATURATED) == pytest.approx(pivot, abs=1)
 
 
-def test_without_a_cost_model_it_is_the_engines_own():
-    view = FakeView(running=[decode("a")], default_targets=Targets(tbt=0.05))
+def test_before_the_cost_is_known_steps_grow_from_few_tokens_within_the_target():
+    budget, view = slo_budget(), FakeView(default_targets=Targets(tbt=0.05))
+    assert budget(view) == LIMITS.max_step_tokens, "nobody is generating"
+    view.running = [decode("a")]
+    tokens = [budget(view)]
+    assert tokens[0] == FIRST + 1
+    for _ in range(5):
+        seconds = seconds_of(tokens[-1], view)
+        assert seconds <= 2 * 0.05  # what it has saved, it may spend
+        view.token_at_most = min(seconds / (tokens[-1] - 1), view.token_at_most or 1.0)
+        step(view, seconds)
+        tokens.append(budget(view))
+    assert tokens[-1] > 5 * FIRST
+    view.token_at_most = 0.01  # a slow engine
+    assert budget(view) <= FIRST
+
+
+def test_as_kv_fills_steps_get_smaller_but_not_while_nobody_waits():
+    """With a target that leaves time for more."""
+    running = [decode(str(number)) for number in range(20)]
+    view = FakeView(running=running, default_targets=Targets(tbt=10.0), cost=COST)
+    most, pivot = slo_budget()(view), saturation(COST, LIMITS.max_step_tokens, SATURATED)
+    assert most == LIMITS.max_step_tokens
+    view.waiting = [FakeRequest("w", 0.0, 20_000)]
+    tokens = []
+    for view.free_blocks in (1000, 100, 20, 0):  # of 1,000
+        tokens.append(slo_budget()(view))
+    assert most == tokens[0] > tokens[1] > tokens[2] > tokens[3] == pivot // 2 + len(running)
+    view.free_blocks, view.promised_blocks = 1000, 1000
+    assert slo_budget()(view) == tokens[3]
+
+
+def test_a_cached_beginning_makes_the_rest_of_a_prompt_dearer_by_its_attention():
+    """A token of it attends to the beginning too."""
+    tokens = []
+    for cached in (0, 16_000):
+        view = FakeView(running=[decode("a")], default_targets=Targets(tbt=0.05), cost=COST)
+        view.waiting = [FakeRequest("w", 0.0, 20_000)]
+        view.cached = {"w": cached}
+        tokens.append(slo_budget()(view))
+    work = (tokens[1] - 1) * 16_000
+    assert tokens[0] - tokens[1] == pytest.approx(work * COST.per_work / COST.per_prefill, rel=0.25)
+
+
+def test_before_the_cost_is_known_whole_prompts_go_where_they_can_not_be_split():
+    whole = replace(LIMITS, min_step_tokens=LIMITS.max_step_tokens)
+    view = FakeView(running=[decode("a")], default_targets=Targets(tbt=0.05), limits=whole)
     assert slo_budget()(view) == LIMITS.max_step_tokens
 
 

@@ -42,6 +42,8 @@ def test_adapter_on(version):
     command += ["test_ep_sim_engine.py::test_shortcuts_change_nothing[larry-uncached-async]"]
     window = "test_ep_adapter_awkward.py::test_a_sliding_window_is_charged_as_what_it_keeps"
     command += [f"{window}[LARRY-sync]", f"{window}[EconoServe-async]"]
+    cache = "test_ep_adapter_prefix_cache.py"
+    command += [f"{cache}::test_finds_what_vllm_finds", f"{cache}::test_looking_changes_nothing"]
     environment = os.environ | {"PYTHONPATH": path, "HEADRACE_EXPECT_VLLM": version}
     done = subprocess.run(
         command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=1500, check=False

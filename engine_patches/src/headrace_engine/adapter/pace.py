@@ -36,6 +36,11 @@ class Pace:
         self._learning = True
         return self._fit.latest
 
+    @property
+    def token_at_most(self) -> float | None:
+        """Seconds of a prompt token in steps larger than any so far, at most, before the cost is known."""
+        return self._fit.token_at_most
+
     def planned(self, output: Any, now: float) -> None:
         """A step was planned: its `SchedulerOutput`."""
         if (self._learning or self._telling) and output.total_num_scheduled_tokens:

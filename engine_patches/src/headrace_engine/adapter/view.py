@@ -128,6 +128,11 @@ class SchedulerView:
         return promised
 
     @property
+    def token_at_most(self) -> float | None:
+        """Seconds of a prompt token, at most."""
+        return self._pace.token_at_most
+
+    @property
     def cost(self) -> CostModel | None:
         """How long this engine's steps take."""
         return self._pace.cost

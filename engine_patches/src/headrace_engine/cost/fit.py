@@ -17,7 +17,7 @@ LONGEST_STEP = 600.0  # seconds; what took longer was a machine asleep
 COLLINEAR = 1e-6  # share of a feature's variance that must be its own for its slope to be told
 OUTLIER = 4.0  # times the expected duration; what took longer counts less
 FEATURES = 4  # prefill tokens, decodes, their context, prefill work
-REFIT = 64  # samples after which expectations are renewed
+REFIT = 64  # samples after which expectations are renewed, if not before
 ME = Profile("", "", 1, "this engine", "live fit of its own steps")
 
 
@@ -57,6 +57,8 @@ class StepFit:
         self._products = [[0.0] * (FEATURES + 1) for _ in range(FEATURES)]  # the upper triangle is kept
         self._prefills = 0
         self._tokens = self._work = self._token_seconds = 0.0  # decayed sums over steps with prefill
+        self._token_at_most: float | None = None
+        self._enough = MIN_PREFILLS  # prefills, for the next renewal
         self._expected: Linear | None = None
         self._since = 0  # samples since then
 
@@ -87,15 +89,29 @@ class StepFit:
             self._tokens = self._tokens * keep + sample.prefill_tokens
             self._work = self._work * keep + sample.prefill_work
             self._token_seconds = self._token_seconds * keep + sample.seconds
+            each = sample.seconds / sample.prefill_tokens
+            self._token_at_most = min(self._token_at_most or each, each)
         self._since += 1
-        if self._since >= REFIT:
+        if self._since >= REFIT or self._prefills >= self._enough:
             self._since = 0
             self._expected = self.cost()
+            self._enough = max(2 * self._prefills if self._expected else self._prefills + 1, MIN_PREFILLS)
 
     @property
     def latest(self) -> Linear | None:
-        """The cost as of the last renewal, every REFIT samples; free to ask for."""
+        """The cost as of the last renewal; free to ask for.
+
+        It is renewed at the first MIN_PREFILLS, at twice as many and so on, and every REFIT samples.
+        """
         return self._expected
+
+    @property
+    def token_at_most(self) -> float | None:
+        """Seconds that a prompt token takes at most in steps with more of them than any so far.
+
+        A step has a fixed cost, which more tokens share. None before the first prefill; free to ask for.
+        """
+        return self._token_at_most
 
     def cost(self) -> Linear | None:
         """The fitted cost; None until prefills of different sizes were seen."""

@@ -12,7 +12,7 @@ there on more tokens make no step worth mentioning cheaper by the token, and all
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import islice
 from math import inf
 
 from headrace_engine.cost.model import Batch, CostModel
@@ -20,10 +20,13 @@ from headrace_engine.policies.pace import Pace
 from headrace_engine.policies.view import EngineView, RequestView
 
 SATURATED = 0.9  # of the most tokens per second: the pivot
+WHEN_FULL, WHEN_FREE = 0.5, 4.0  # pivots that a step prefills at most while requests wait
 LEAST = 0.6  # likewise: JCT targets press no step below this
 FLOOR = 8  # a step prefills at least the pivot over this, or waiting would never end
+FIRST = 128  # prompt tokens of a step whose time nothing is known of
 CLOSE = 0.01  # of the allowed time may remain unused
 RENEWED = 8  # steps after which the shortest step is predicted anew
+LOOKED_AT = 32  # waiting requests whose prompts are added up
 PROBES = 8  # most looks at the cost model for one budget
 
 
@@ -36,15 +39,16 @@ class SloBudget:
         self.hidden: list[RequestView] = []  # those that skip the step planned last
         self._cost: CostModel | None = None
         self._pivot = self._least = self._prefill = 0  # prefill tokens; the last those of the last step
+        self._cached = 0  # tokens of the next waiting prompt, to whose context its others attend
         self._steps = 0
 
     def __call__(self, view: EngineView) -> int:
-        """Tokens of the step; the engine's own limit while its cost is unknown."""
+        """Tokens of the step."""
         cost, limits, pace = view.cost, view.limits, self.pace
         self.hidden = []
         if cost is None:
             pace.look(view)
-            return limits.max_step_tokens
+            return self._blind(view)
         if cost is not self._cost:
             self._cost = cost
             self._pivot = saturation(cost, limits.max_step_tokens, SATURATED)
@@ -54,6 +58,8 @@ class SloBudget:
             seconds = self._seconds(cost)
             pace.shortest, pace.balanced = seconds(0), seconds(self._least)
         pace.look(view)
+        head = next(iter(view.waiting), None)
+        self._cached = 0 if head is None else view.cached_tokens(head)
         busy = bool(view.waiting) or len(view.running) > pace.decodes
         prefill = self._most(cost, view)
         if self.skipping and pace.limit is not None and busy and self._short(view, prefill):
@@ -67,6 +73,20 @@ class SloBudget:
         tokens = prefill + (pace.decodes - len(self.hidden)) * limits.decode_tokens
         return min(max(tokens, len(view.running) * limits.decode_tokens, 1), limits.max_step_tokens)
 
+    def _blind(self, view: EngineView) -> int:
+        """Tokens of the step while its cost is unknown: few enough for the target, by the steps so far.
+
+        Prompt tokens get cheaper by the token as a step gets larger, so what they took so far is an upper
+        bound, and each step may be larger than the one before.
+        """
+        limits, limit, each = view.limits, self.pace.limit, view.token_at_most
+        if limit is None:
+            return limits.max_step_tokens
+        decodes = self.pace.decodes * limits.decode_tokens
+        prefill = FIRST if each is None else max(int(limit / each), FIRST // FLOOR)
+        least = max(len(view.running) * limits.decode_tokens, limits.min_step_tokens)
+        return min(max(decodes + prefill, least), limits.max_step_tokens)
+
     def _most(self, cost: CostModel, view: EngineView) -> int:
         """Prefill tokens for which the step has time beside the decodes that are not hidden."""
         limits, limit = view.limits, self.pace.limit
@@ -75,20 +95,33 @@ class SloBudget:
         floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
         if limit is None:
             return max(min(self._pivot, most), floor)
+        if view.waiting:
+            most = max(min(most, self._as_kv_fills(view)), floor)
         return most_tokens(self._seconds(cost), limit, floor, most, self._prefill)
+
+    def _as_kv_fills(self, view: EngineView) -> int:
+        """Prefill tokens that are of use: who is prefilled sooner waits for KV, which short steps free.
+
+        Half the pivot where the cache is full, and four pivots more for all of it.
+        """
+        free = max(view.free_blocks - view.promised_blocks, 0) / view.limits.total_blocks
+        return int(self._pivot * (WHEN_FULL + WHEN_FREE * free))
 
     def _short(self, view: EngineView, prefill: int) -> bool:
         """Whether more prompt tokens want into the step than it has time for."""
         waiting = view.waiting if len(view.running) < view.limits.max_running else ()
-        for request in chain(self.pace.prefills(), waiting):
+        for request in self.pace.prefills():
             prefill -= request.num_tokens - request.num_computed_tokens
+        for request in islice(waiting, LOOKED_AT):
             if prefill < 0:
-                return True
-        return False
+                break
+            prefill -= request.num_tokens - view.cached_tokens(request)
+        return prefill < 0
 
     def _seconds(self, cost: CostModel) -> Callable[[int], float]:
         """Seconds of a step that prefills so many tokens beside the decodes that there are."""
-        decodes, context, typical = self.pace.decodes, self.pace.context, self.pace.prompt
+        decodes, context, cached = self.pace.decodes, self.pace.context, self._cached
+        typical = max(self.pace.prompt - cached, 0.0)
         if self.hidden:
             decodes -= len(self.hidden)
             context = max(context - sum(request.num_tokens for request in self.hidden), 0)
@@ -99,7 +132,7 @@ class SloBudget:
         def seconds(prefill: int) -> float:
             of_first = min(prefill, left)
             rest = prefill - of_first
-            work = of_first * (done + of_first / 2) + rest * min(rest, typical) / 2
+            work = of_first * (done + of_first / 2) + rest * (cached + min(rest, typical) / 2)
             return cost.step_seconds(Batch(prefill, work, decodes, context, 1))
 
         return seconds

@@ -147,6 +147,13 @@ class EngineView(Protocol):
         The same object until it is renewed, so what is derived from it can be kept by identity.
         """
 
+    @property
+    def token_at_most(self) -> float | None:
+        """Seconds that a prompt token takes at most in steps with more of them than any so far.
+
+        For as long as `cost` is None; None itself before the first step with a prompt.
+        """
+
     def targets(self, request: RequestView) -> Targets:
         """What `request` shall meet: the service's targets, or its own within what the service allows.
 

@@ -81,6 +81,8 @@ def renewal(
     Gaps are Gamma distributed with coefficient of variation `variation`; 1 is Poisson. They are stretched so
     that the mean rate is exactly `rate`: a load means the same with each seed.
     """
+    if not lengths:
+        raise ValueError("there are no requests to draw from")
     if variation <= 0:
         raise ValueError(f"a variation of {variation} is not above zero")
     chance = random.Random(f"renewal {seed}")  # noqa: S311  (no secret)
@@ -94,6 +96,18 @@ def renewal(
         arrivals.append(dataclasses.replace(each, at=at))
         at += chance.gammavariate(shape, 1 / shape)
     return at_rate(arrivals, rate)
+
+
+def beginning_alike(arrivals: Iterable[Arrival], tokens: int, block: int = 16) -> list[Arrival]:
+    """The same requests, all prompts behind the same `tokens` more, as many as fill blocks of `block` tokens.
+
+    What prompts shared before they share no more.
+    """
+    ids = tuple(range(tokens // block))
+    return [
+        dataclasses.replace(each, prompt_tokens=each.prompt_tokens + tokens, prefix=ids, prefix_block=block)
+        for each in arrivals
+    ]
 
 
 def spread(arrivals: Sequence[Arrival], grid: float, seed: int) -> list[Arrival]:
