@@ -29,8 +29,6 @@ HERE = Path(__file__).parent
 ENVOY = Path(sys.executable).parent / "envoy"
 BODY_LIMIT = 1 << 20
 PING_INTERVAL = "0.1s"  # so that a minute of Envoy's pings takes a second
-
-
 PICKER_TIMEOUT = "2s"  # a picker that is late on a busy machine is not one that is gone
 PING_TIMEOUT = "20s"
 
@@ -342,23 +340,19 @@ class Rig:
         return await self.metric(session, "headrace_gateway_picks_total") > before
 
     async def envoy_stat(self, session, name):
-        """One of Envoy's counters."""
+        """Sum of Envoy's counters with this name."""
         url = f"http://127.0.0.1:{self.admin_port}/stats?format=json&filter=^{name}$"
         async with session.get(url) as response:
-            (stat,) = (await response.json())["stats"]
-        return stat["value"]
+            return sum(stat["value"] for stat in (await response.json())["stats"])
 
     async def missed(self, session):
         """Requests so far that Envoy sent on without the picker, which was late or away."""
-        url = f"http://127.0.0.1:{self.admin_port}/stats?format=json&filter=ext_authz.failure_mode_allowed$"
-        async with session.get(url) as response:
-            return sum(stat["value"] for stat in (await response.json())["stats"])
+        return await self.envoy_stat(session, ".*ext_authz.failure_mode_allowed")
 
     async def in_time(self, session, send):
         """What `send()` gives once the picker was in time for all of its requests.
 
-        A picker that is starved of CPU is late, and Envoy then balances by least requests and refuses what it
-        can tell by itself. That is promised, so such an attempt says nothing.
+        While it is late, as on a starved machine, Envoy balances and refuses by itself: that is promised.
         """
         while True:
             before = await self.missed(session)
