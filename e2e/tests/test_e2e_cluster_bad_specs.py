@@ -88,7 +88,7 @@ def test_running_pods_keep_serving_when_their_spec_goes_bad(stage):
     assert stage.lives() == before
 
 
-def test_a_name_that_is_taken_goes_to_the_older_service(stage):
+def test_a_name_stays_with_the_service_that_had_it_first(stage):
     sample = stage.samples["code"]
     spec = merged(sample["spec"], {"model": {"servedName": "chat"}, "replicas": 0})
     stage.kube.apply({**sample, "metadata": {"name": "late", "namespace": NAMESPACE}, "spec": spec})

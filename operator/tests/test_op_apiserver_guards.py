@@ -4,6 +4,7 @@ Each attempt goes past the client's own checks: unknown fields are dropped, not 
 """
 
 import json
+import uuid
 from email.utils import parsedate_to_datetime
 
 import pytest
@@ -130,7 +131,7 @@ def dangers(pod):
 
 @pytest.fixture
 def thief(crd):
-    other = new_namespace(crd, "a-thief")  # sorts first
+    other = new_namespace(crd, f"a-thief-{uuid.uuid4().hex[:8]}")  # sorts first
     yield other
     for service in other.list("llmservices"):
         other.delete("llmservices", service["metadata"]["name"])
@@ -161,9 +162,36 @@ def test_no_name_can_be_taken_from_another_namespace(kube: Kube, thief: Kube, op
         ok(thief.delete("llmservices", "chat"))
         eventually(lambda: thief.get("llmservices", "chat") is None)
     ok(thief.create("llmservices", llmservice(model={"source": "hf://a/b", "servedName": "honest"})))
-    eventually(lambda: gateway_models(thief) == ["a-thief/chat", "honest"])
+    eventually(lambda: gateway_models(thief) == [f"{thief.namespace}/chat", "honest"])
     ok(thief.patch("llmservices", "chat", {"spec": {"model": {"servedName": name}}}))
     eventually(lambda: thief.condition("chat", "Accepted")[1] == "ModelNameConflict")
     assert own in thief.condition("chat", "Accepted")[2]
-    assert gateway_models(thief) == ["a-thief/chat", "honest"]
+    assert gateway_models(thief) == [f"{thief.namespace}/chat", "honest"]
     assert gateway_models(kube) == [own, name]
+
+
+def test_a_name_stays_with_its_holder_against_an_older_service_until_it_lets_go(
+    kube: Kube, thief: Kube, operator
+):
+    ok(thief.create("llmservices", llmservice(model={"source": "hf://a/b", "servedName": "honest"})))
+    eventually(lambda: gateway_models(thief) == [f"{thief.namespace}/chat", "honest"])
+    eventually(lambda: now(thief) > thief.get("llmservices", "chat")["metadata"]["creationTimestamp"])
+    kube.start()
+    name, own = f"chat-{kube.namespace}", f"{kube.namespace}/chat"
+    eventually(lambda: granted(kube) == [own, name])
+    ok(thief.patch("llmservices", "chat", {"spec": {"model": {"servedName": name}}}))
+    eventually(lambda: thief.condition("chat", "Accepted")[1] == "ModelNameConflict")
+    assert own in thief.condition("chat", "Accepted")[2]
+    assert (gateway_models(kube), gateway_models(thief)) == (
+        [own, name],
+        [f"{thief.namespace}/chat", "honest"],
+    )
+    assert kube.condition("chat", "Accepted")[0] == "True"
+    ok(kube.patch("llmservices", "chat", {"spec": {"model": {"servedName": f"{name}-2"}}}))
+    eventually(lambda: gateway_models(thief) == [f"{thief.namespace}/chat", name])
+    assert gateway_models(kube) == [own, f"{name}-2"]
+    eventually(lambda: granted(thief) == [f"{thief.namespace}/chat", name])
+
+
+def granted(kube):
+    return kube.get("llmservices", "chat").get("status", {}).get("models")

@@ -159,17 +159,15 @@ def test_the_older_service_keeps_the_model_name(kube):
     ]
 
 
-def test_a_refused_spec_changes_nothing_that_runs(kube):
+def test_a_refused_spec_changes_no_pod_and_what_needs_none_is_carried_out(kube):
     kube.start()
     eventually(lambda: owned(kube) == OWNED)
-    versions = {
-        name: kube.get("deployments", name)["metadata"]["generation"] for name in OWNED["deployments"]
-    }
+    before = kube.get("deployments", "chat")["spec"]["template"]
     volume = {"name": "host", "hostPath": {"path": "/etc"}}
     ok(kube.patch("llmservices", "chat", {"spec": {"podTemplate": {"volumes": [volume]}, "replicas": 5}}))
     eventually(lambda: kube.condition("chat", "Accepted")[1] == "HostPathNotAllowed")
-    assert {name: kube.get("deployments", name)["metadata"]["generation"] for name in versions} == versions
-    assert kube.get("deployments", "chat")["spec"]["replicas"] == 2
+    eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 5)
+    assert kube.get("deployments", "chat")["spec"]["template"] == before
 
 
 BROKEN = {
@@ -191,7 +189,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_rollout_that_cannot_work_is_refused_before_anything_is_written(kube, case):
+def test_a_rollout_that_cannot_work_is_refused_and_the_policy_goes_on(kube, case):
     change, reason, field = BROKEN[case]
     kube.start()
     eventually(lambda: owned(kube) == OWNED)
@@ -201,7 +199,7 @@ def test_a_rollout_that_cannot_work_is_refused_before_anything_is_written(kube, 
     eventually(lambda: kube.condition("chat", "Accepted")[1] == reason)
     assert field in kube.condition("chat", "Accepted")[2]
     assert kube.get("deployments", "chat")["metadata"]["generation"] == before
-    assert policy(kube)["policy"] == "FCFS"
+    eventually(lambda: policy(kube)["policy"] == "LARRY")
 
 
 def test_an_object_of_someone_else_is_not_taken(kube):

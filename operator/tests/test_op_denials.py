@@ -203,6 +203,18 @@ async def test_a_template_that_is_refused_by_the_operator_does_not_hold_up_what_
     assert life.deployment["spec"]["template"] == before
 
 
+async def test_what_is_live_is_not_carried_out_where_it_is_what_is_refused():
+    life = Life()
+    await life.settle()
+    before = life.memory.owned()
+    await life.change(
+        routing={"access": {"allowedClients": ["a"]}}, scheduling={"policy": "LARRY"}, replicas=7
+    )
+    assert life.condition("Accepted")["reason"] == "ApiKeysRequired"
+    assert life.memory.owned() == before
+    assert "keep the last accepted spec" in life.condition("Accepted")["message"]
+
+
 async def test_what_runs_is_healed_while_a_change_of_it_is_denied():
     life = await denied()
     life.now += 10.0

@@ -1,16 +1,13 @@
-"""What the schema cannot know: whether this operator, among these other services, accepts a spec. Pure."""
+"""What the schema cannot know: whether this operator accepts a spec. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from headrace_operator.api import LLMService, Reason
-from headrace_operator.claims import check_claim
 from headrace_operator.errors import RefusedError
 from headrace_operator.settings import Settings
 
 
-def check(service: LLMService, others: Iterable[LLMService], settings: Settings) -> None:
+def check(service: LLMService, settings: Settings) -> None:
     """Raise RefusedError that names the field and the fix."""
     for volume in service.spec.pod_template.volumes:
         if volume.host_path is not None and not settings.allow_host_path:
@@ -27,4 +24,3 @@ def check(service: LLMService, others: Iterable[LLMService], settings: Settings)
             f"{field}: the gateway asks its clients for no API keys, so it cannot tell them apart: leave it "
             "out, or install the chart with gateway.apiKeys.secretName",
         )
-    check_claim(service, others)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import KIND, Key, key_of, served_name_of
+from headrace_operator.api import KIND, ROUTE_KIND, Key, key_of, served_name_of
 
 Body = dict[str, Any]
 Name = tuple[str, str]  # kind, name
@@ -28,6 +28,7 @@ class Cache:
     def __init__(self) -> None:
         self._services: dict[Key, Body] = {}
         self._named: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in requests
+        self._routed: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in a route
         self._belongings: defaultdict[Key, dict[Name, Body]] = defaultdict(dict)
         self._holders: dict[str, Key] = {}  # uid of a belonging → under which service it is remembered
         self._deleted: dict[str, int] = {}  # uid → version, the latest last
@@ -46,10 +47,11 @@ class Cache:
             if _newer(body, self._services.get(key)):
                 self._forget_name(key)
                 self._services[key] = _compact(body)
-                self._named[served_name_of(body)][key] = None
+                _enter(self._named, names_in(body), key)
         elif _newer(body, self._belongings[key].get(_name(body))):
             self._forget(key, _name(body))
             self._belongings[key][_name(body)] = _compact(body)
+            _enter(self._routed, names_in(body), key)
             self._holders[body["metadata"]["uid"]] = key
 
     def _leave(self, body: Body) -> list[Key]:
@@ -68,6 +70,7 @@ class Cache:
         known = self._belongings[key].pop(name, None)
         if known is not None:
             del self._holders[known["metadata"]["uid"]]
+            _remove(self._routed, names_in(known), key)
         if not self._belongings[key]:
             del self._belongings[key]
 
@@ -116,10 +119,7 @@ class Cache:
     def _forget_name(self, key: Key) -> None:
         known = self._services.get(key)
         if known is not None:
-            name = served_name_of(known)
-            del self._named[name][key]
-            if not self._named[name]:
-                del self._named[name]
+            _remove(self._named, names_in(known), key)
 
     def _bury(self, uid: str, number: int) -> None:
         """An event or an answer that comes late must not bring it back; one newer than its end may."""
@@ -140,11 +140,15 @@ class Cache:
         return self._services.values()
 
     def claiming(self, name: str) -> Iterator[Body]:
-        """The LLMServices that may have a claim to a model name: they serve it or are called so."""
+        """LLMServices that may have a claim to a model name: they ask for it, had it, or are called so."""
         keys = dict(self._named.get(name, {}))
         namespace, _, service = name.partition("/")
         keys[Key(namespace, service)] = None
         return (self._services[key] for key in keys if key in self._services)
+
+    def routed(self, name: str) -> list[Key]:
+        """The services in whose routes a model name is."""
+        return list(self._routed.get(name, ()))
 
     def owned(self, key: Key) -> list[Body]:
         """Owned objects of a service, pods not included."""
@@ -161,6 +165,28 @@ class Cache:
         return [
             body for group in self._belongings.values() for (each, _), body in group.items() if each == kind
         ]
+
+
+def names_in(body: Mapping[str, Any]) -> set[str]:
+    """Model names: of a service what it asks for and has by its status, of a route its own; else none."""
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    if body["kind"] == KIND:
+        return {served_name_of(body), *(status.get("models") or ())}
+    if body["kind"] == ROUTE_KIND:
+        return {*(spec.get("models") or ()), *(spec.get("reserved") or ())}
+    return set()
+
+
+def _enter(index: dict[str, dict[Key, None]], names_: Iterable[str], key: Key) -> None:
+    for name in names_:
+        index[name][key] = None
+
+
+def _remove(index: dict[str, dict[Key, None]], names_: Iterable[str], key: Key) -> None:
+    for name in names_:
+        index[name].pop(key, None)
+        if not index[name]:
+            del index[name]
 
 
 def concerns(body: Body) -> Key | None:

@@ -1,6 +1,9 @@
-"""Who owns which model name at the gateway: names are claims, and the oldest service wins.
+"""Whose each model name at the gateway is: of the service that it was granted to first, until it lets go.
 
-`NAMESPACE/NAME` is always the service's own, also against an older service that serves a model of that name.
+`NAMESPACE/NAME` is always the service's own. Any other name is granted by being written into the service's
+LLMRoute, which the operator alone may write; where that is lost, the service's status says the same. Only of
+services to which nothing was granted the oldest comes first. What a pass is about to grant is known to all
+others before it waits for anything, so that no two write one name.
 """
 
 from __future__ import annotations
@@ -9,8 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api import Key, LLMService, Reason, key_of, parse, served_name_of
+from headrace_operator.api import KIND, ROUTE_KIND, Key, LLMService, Reason, key_of, parse, served_name_of
+from headrace_operator.cache import Cache, names_in
 from headrace_operator.errors import RefusedError
+
+Body = Mapping[str, Any]
 
 
 def owned_models(service: LLMService) -> tuple[str, ...]:
@@ -19,63 +25,101 @@ def owned_models(service: LLMService) -> tuple[str, ...]:
     return (always,) if service.served_name == always else (always, service.served_name)
 
 
-def check_claim(service: LLMService, others: Iterable[LLMService]) -> None:
-    """Raise RefusedError if another service has the stronger claim to the served name."""
-    name = service.served_name
-    other = stronger_claim(name, service, others)
-    if other:
-        raise RefusedError(
-            Reason.MODEL_NAME_CONFLICT,
-            f"spec.model.servedName: {name!r} belongs to LLMService {other.key}, which is older or is "
-            "called so: "
-            "set another servedName",
-        )
-
-
-def stronger_claim(
-    name: str, service: LLMService, others: Iterable[LLMService], *, asked: bool = True
-) -> LLMService | None:
-    """The other service to which `name` belongs, if it is not this one's.
-
-    A name that its own spec does not ask for any more (not `asked`) is whoever's asks for it.
-    """
-    if name == names.qualified(service.key):
-        return None
-    for other in others:
-        if names.qualified(other.key) == name:
-            return other
-        if other.served_name == name and (not asked or _seniority(other) < _seniority(service)):
-            return other
-    return None
-
-
-def rivals(body: Mapping[str, Any], claiming: Callable[[str], Iterable[Mapping[str, Any]]]) -> Iterator[Key]:
-    """Other services that serve a model of this one's names: what this one does decides whether they may."""
+def rivals(body: Body, claiming: Callable[[str], Iterable[Body]]) -> Iterator[Key]:
+    """Other services that ask for a name of this service or route: what becomes of it decides for them."""
     own = key_of(body)
-    for name in {served_name_of(body), names.qualified(own)}:
+    for name in names_in(body) | ({names.qualified(own)} if body["kind"] == KIND else set()):
         for other in claiming(name):
             if key_of(other) != own and served_name_of(other) == name:
                 yield key_of(other)
 
 
-class Claimants:
-    """The other services, parsed once per generation."""
+class Claims:
+    """What is granted to whom, and what is being granted. For one event loop; nothing here awaits."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._taken: dict[str, tuple[Key, str]] = {}  # name → service and its uid
         self._parsed: dict[Key, tuple[str, int, LLMService | None]] = {}
 
-    def others(self, key: Key, bodies: Iterable[Mapping[str, Any]]) -> Iterator[LLMService]:
-        """All valid services but `key`; one whose spec is wrong claims nothing until it is corrected."""
-        for body in bodies:
-            service = None if key_of(body) == key else self._parse(body)
-            if service is not None:
-                yield service
+    def take(self, name: str, service: LLMService) -> Key | None:
+        """Have the name for the service from now on; or whose it is, and nothing changes."""
+        holder = self.holder(name, service)
+        if holder != service.key:
+            return holder
+        if not self.used_elsewhere(name, service):
+            self._taken[name] = service.key, service.uid
+        return None
+
+    def require(self, service: LLMService) -> None:
+        """Take the name that the service is to serve; raise RefusedError if it is another's."""
+        holder = self.take(service.served_name, service)
+        if holder is not None:
+            raise RefusedError(
+                Reason.MODEL_NAME_CONFLICT,
+                f"spec.model.servedName: {service.served_name!r} belongs to LLMService {holder}, which had "
+                "it first or is called so: set another servedName",
+            )
+
+    def holder(self, name: str, service: LLMService) -> Key:
+        """Whose the name is or, if nobody's, of whom that could have it."""
+        if name == names.qualified(service.key):
+            return service.key
+        namespace, _, called = name.partition("/")
+        if self._cache.service(Key(namespace, called)):
+            return Key(namespace, called)
+        candidates = (
+            self._cache.routed(name),
+            self._taking(name),
+            [key for key in self._told(name) if not self._has_route(key)],
+            [service.key, *(other.key for other in self._askers(name, service))],
+        )
+        return min(next(keys for keys in candidates if keys), key=self._seniority)
+
+    def used_elsewhere(self, name: str, service: LLMService) -> bool:
+        """Whether a name of the service's own is still, or may still become, another's at the gateway."""
+        return any(key != service.key for key in (*self._cache.routed(name), *self._taking(name)))
+
+    def pending(self, key: Key) -> bool:
+        """Whether a pass took names and failed, so that it is not known what came of it."""
+        return any(holder == key for holder, _ in self._taken.values())
+
+    def release(self, key: Key) -> None:
+        """Nothing is about to be granted to the service any more: what was is written."""
+        self._taken = {name: taken for name, taken in self._taken.items() if taken[0] != key}
 
     def forget(self, key: Key) -> None:
         """The service is gone."""
         self._parsed.pop(key, None)
+        self.release(key)
+
+    def _taking(self, name: str) -> list[Key]:
+        key, uid = self._taken.get(name, (None, ""))
+        body = self._cache.service(key) if key else None
+        return [key] if key and body and body["metadata"]["uid"] == uid else []
+
+    def _told(self, name: str) -> Iterator[Key]:
+        """Services whose status says that the name is theirs."""
+        for body in self._cache.claiming(name):
+            if name in ((body.get("status") or {}).get("models") or ()):
+                yield key_of(body)
+
+    def _has_route(self, key: Key) -> bool:
+        return any(body["kind"] == ROUTE_KIND for body in self._cache.owned(key))
+
+    def _askers(self, name: str, service: LLMService) -> Iterator[LLMService]:
+        """Other services that would serve the name; one whose spec is wrong asks for nothing."""
+        for body in self._cache.claiming(name):
+            other = None if key_of(body) == service.key else self._parse(body)
+            if other is not None and other.served_name == name:
+                yield other
+
+    def _seniority(self, key: Key) -> tuple[str, Key]:
+        body = self._cache.service(key)
+        return (body["metadata"].get("creationTimestamp") or "") if body else "", key
 
     def _parse(self, body: Mapping[str, Any]) -> LLMService | None:
+        """Once per generation."""
         key, metadata = key_of(body), body["metadata"]
         known = self._parsed.get(key)
         if known is None or known[:2] != (metadata["uid"], metadata.get("generation", 1)):
@@ -89,7 +133,3 @@ def _parse_or_none(body: Mapping[str, Any]) -> LLMService | None:
         return parse(body)
     except RefusedError:
         return None
-
-
-def _seniority(service: LLMService) -> tuple[str, str, str]:
-    return service.created, service.key.namespace, service.key.name

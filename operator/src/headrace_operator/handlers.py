@@ -109,9 +109,8 @@ def _watch(registry: kopf.OperatorRegistry, resource: Resource, cache: Cache, qu
             return  # mostly our own status: it must not cut short the wait after a failure
         for key in cache.drop(item) if deleted else cache.put(item):
             queue.add(key)
-        if resource is SERVICE:
-            for rival in rivals(item, cache.claiming):
-                queue.add(rival)
+        for rival in rivals(item, cache.claiming) if resource is SERVICE or deleted else ():
+            queue.add(rival)
 
     kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)
 

@@ -9,7 +9,7 @@ the operator or by the cluster, everything else is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -29,9 +29,9 @@ from headrace_operator.api import (
     replicas_of,
 )
 from headrace_operator.cache import Cache
-from headrace_operator.claims import Claimants, owned_models, stronger_claim
+from headrace_operator.claims import Claims, owned_models
 from headrace_operator.cluster import Cluster
-from headrace_operator.desired import content_hash, desired, models_of, owner, without_models
+from headrace_operator.desired import content_hash, desired, models_of, owner, reserved_of, without_models
 from headrace_operator.engines import Engines
 from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError, TransientError
 from headrace_operator.events import transitions
@@ -47,8 +47,7 @@ from headrace_operator.settings import Settings
 from headrace_operator.status import CarriedOut, Subject, status, untold_in
 from headrace_operator.upgrade import carry_over
 
-# Seconds. Another service may lose its claim to a name without an event of ours.
-_DISPUTED_AGAIN = 15.0
+_YIELDED_AGAIN = 1.0  # seconds until another service's route is worth a look for a name that is not its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,13 @@ class Reconciler:
     recorder: Recorder
     clock: Callable[[], float]  # seconds
     _nudged: dict[Key, dict[str, float]] = field(default_factory=dict)  # pod uid → when, by `clock`
-    _claimants: Claimants = field(default_factory=Claimants)
     _pace: Pace = field(default_factory=Pace)
     _refusals: Refusals = field(default_factory=Refusals)
     _ownership: Ownership = field(init=False)
+    _claims: Claims = field(init=False)
 
     def __post_init__(self) -> None:
+        self._claims = Claims(self.cache)
         self._ownership = Ownership(self.cluster)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -88,6 +88,7 @@ class Reconciler:
             return None  # owner references clean up
         done, look = _Pass(), None
         try:
+            await self._learn_route(key)
             look = await self._learn_pods(body)
             await carry_over(body, self._observe(key), self.cluster, self.cache)
             done = await self._act(parse(body))
@@ -97,11 +98,22 @@ class Reconciler:
             done = _Pass(again=error.delay)
         except Exception as error:
             done = _Pass(failure=error)
+        if done.failure is None:
+            self._claims.release(key)
         self._follow(key)
         held_back = await self._report(body, done)
         if done.failure:
             raise done.failure
         return _earlier(done.again, held_back, look)
+
+    async def _learn_route(self, key: Key) -> None:
+        """After a pass that failed, what of the names that it took was written in spite of that."""
+        if self._claims.pending(key):
+            live = await self.cluster.read(ROUTE_KIND, key.namespace, key.name)
+            if live is None:
+                self.cache.discard(key, ROUTE_KIND, key.name)
+            else:
+                self.cache.put(live)
 
     async def _learn_pods(self, body: dict[str, Any]) -> float | None:
         """Find out which of the pods that bear the service's label are its own; seconds until a next look."""
@@ -114,7 +126,8 @@ class Reconciler:
         """Make the owned objects as the spec asks, or where that is refused, all but the pods' template."""
         objection: RefusedError | None = None
         try:
-            check(service, self._others(service.key, service.served_name), self.settings)
+            check(service, self.settings)
+            self._claims.require(service)
         except RefusedError as error:
             objection = error
         if service.paused:
@@ -141,6 +154,7 @@ class Reconciler:
             if kept is None:
                 await self._yield_names(service, self._observe(service.key))
             else:
+                check(kept, self.settings)  # what is refused may be what needs no other pods
                 done = replace(done, carried_out=CarriedOut.LIVE)
                 again = _earlier(again, await self._carry_out(kept, service, live, apart=True))
         except RefusedError as error:
@@ -161,8 +175,12 @@ class Reconciler:
         observed = self._observe(service.key)
         carried, progress = rollout(service, live, observed)
         serving = answering(carried, live)
-        models = [model for model in owned_models(serving) if not self._lost(model, asked)]
-        wanted = desired(carried, self.settings, models, live, progress)
+        served = owned_models(serving)
+        names = dict.fromkeys((*served, *owned_models(service)))  # the latter once its engines are replaced
+        mine = [name for name in names if self._claims.take(name, asked) is None]
+        free = [name for name in mine if not self._claims.used_elsewhere(name, asked)]
+        models, reserved = [n for n in free if n in served], [n for n in free if n not in served]
+        wanted = desired(carried, self.settings, models, live, progress, reserved=reserved)
         nudged, now = self._nudged.get(service.key, {}), self.clock()
         policy = policy_document(service).hash
         planned = plan(wanted, observed, policy, nudged, now)
@@ -172,18 +190,19 @@ class Reconciler:
         present = {pod.uid for pod in observed.pods}
         self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
         due = next_nudge(self._observe(service.key), policy, nudged)
-        disputable = None if serving is service else _DISPUTED_AGAIN
-        return _earlier(held_back, disputable, None if due is None else max(0.0, due - now))
+        yielded = None if free == mine else _YIELDED_AGAIN
+        return _earlier(held_back, yielded, None if due is None else max(0.0, due - now))
 
     def _hand(self, service: LLMService) -> Hand:
         return Hand(service, self.cluster, self.cache, self._pace, self._refusals, self.clock())
 
     async def _yield_names(self, service: LLMService, observed: Observed) -> None:
-        """A refused service keeps what it has, but for names at the gateway that an older one claims."""
+        """A refused service keeps what it has, but for names at the gateway that are another's."""
         live = observed.objects.get((ROUTE_KIND, service.key.name))
         if live is None:
             return
-        lost = [model for model in models_of(live) if self._lost(model, service)]
+        granted = (*models_of(live), *reserved_of(live))
+        lost = [model for model in granted if self._claims.holder(model, service) != service.key]
         if lost:
             action = Apply(without_models(service, live, lost), creates=False)
             await carry_out(self._hand(service), [action])
@@ -241,15 +260,6 @@ class Reconciler:
         pods = self._ownership.own(key, self.cache.pods(key))
         return observe(self.cache.owned(key), pods, self.engines.reports(key))
 
-    def _lost(self, model: str, service: LLMService) -> bool:
-        """Whether a name is another's, who may have asked for it since the service asks for another."""
-        asked = model in owned_models(service)
-        return stronger_claim(model, service, self._others(service.key, model), asked=asked) is not None
-
-    def _others(self, key: Key, model: str) -> Iterator[LLMService]:
-        """Services but this one that may claim a name."""
-        return self._claimants.others(key, self.cache.claiming(model))
-
     async def stand_by(self) -> None:
         """Another replica writes from now on: what only a writer needs is let go."""
         await self.engines.stop()
@@ -259,7 +269,7 @@ class Reconciler:
         """The service is gone."""
         self.engines.follow(key, (), "")
         self._nudged.pop(key, None)
-        self._claimants.forget(key)
+        self._claims.forget(key)
         self._ownership.forget(key)
         self._pace.forget(key)
         self._refusals.forget(key)

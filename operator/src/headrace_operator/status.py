@@ -25,6 +25,7 @@ from headrace_operator.api import (
     ServiceStatus,
     StatusCondition,
 )
+from headrace_operator.desired import models_of, reserved_of
 from headrace_operator.desired.history import recorded, rolled_back
 from headrace_operator.errors import RefusedError
 from headrace_operator.observe import Observed, Pod, Raw, Report
@@ -72,7 +73,9 @@ def status(
     """The status at `now` (RFC 3339, UTC); `failure` is what went wrong in this reconcile, or empty."""
     live = observed.deployment(subject.key.name)
     document = policy_in_force(subject.key, observed)
-    routed = (ROUTE_KIND, subject.key.name) in observed.objects
+    route = observed.objects.get((ROUTE_KIND, subject.key.name))
+    routed = route is not None
+    granted = (*models_of(route), *reserved_of(route)) if route else subject.previous.get("models", ())
     verdicts = {
         Condition.ACCEPTED: _accepted(refused, live, subject.carried_out),
         Condition.READY: _ready(live, observed, refused),
@@ -95,6 +98,7 @@ def status(
         ready_replicas=len(observed.ready),
         selector=",".join(f"{key}={value}" for key, value in names.pod_labels(subject.key).items()),
         runtime_version=recorded(live, names.RUNTIME),
+        models=tuple(granted),
         policy=policy,
         conditions=tuple(_condition(kind, verdict, subject, now) for kind, verdict in verdicts.items()),
     )

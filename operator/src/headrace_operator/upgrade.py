@@ -43,7 +43,8 @@ async def carry_over(service: Mapping[str, Any], observed: Observed, cluster: Cl
         return
     route = observed.objects.get((ROUTE_KIND, key.name))
     if route is None:
-        found = translated(service, left, cache.claiming(served_name_of(service)))
+        wanted = served_name_of(service)
+        found = translated(service, left, cache.claiming(wanted), taken=bool(cache.routed(wanted)))
         if found is not None:
             cache.put(await cluster.apply(found))
     elif not is_paused(service["metadata"]) and _age(route) > _OVERLAP:
@@ -52,9 +53,16 @@ async def carry_over(service: Mapping[str, Any], observed: Observed, cluster: Cl
 
 
 def translated(
-    service: Mapping[str, Any], left: Mapping[str, Any], claiming: Iterable[Mapping[str, Any]]
+    service: Mapping[str, Any],
+    left: Mapping[str, Any],
+    claiming: Iterable[Mapping[str, Any]],
+    *,
+    taken: bool = False,
 ) -> Manifest | None:
-    """The route that ConfigMap `left` told of; None if it cannot be read. `claiming`: the served name."""
+    """The route that ConfigMap `left` told of; None if it cannot be read.
+
+    `claiming`: who may have a claim to the served name; `taken`: a route has it.
+    """
     key, metadata, wanted = key_of(service), service["metadata"], served_name_of(service)
     own = names.qualified(key)
     try:
@@ -68,7 +76,7 @@ def translated(
     except (ContractError, AttributeError, TypeError, ValueError):
         return None
     rivals = [other for other in claiming if key_of(other) != key]
-    mine = all(
+    mine = not taken and all(
         names.qualified(key_of(other)) != wanted and _since(service) < _since(other) for other in rivals
     )
     manifest = route_of(_Owner(key, metadata["uid"]), config)

@@ -60,6 +60,13 @@ class RouteSpec(Block):
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
+    reserved: tuple[Word, ...] = seen(
+        "Names that are the service's too, but not served yet: its engines answer to others until they are "
+        "replaced.",
+        (),
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
     served_name: Word = seen("The name that its engines answer to.", ...)
     balancer: Balancer = seen("How requests are spread over engines.", "SAL")
     sal: RouteSal = seen("Settings of SAL; unused with other balancers.", RouteSal())

@@ -61,6 +61,13 @@ class ServiceStatus(Block):
         "leaves it alone, "
         "the service's own next rollout takes the new one."
     )
+    models: tuple[Long, ...] = seen(
+        "Names in requests that are the service's, whether they are served yet or not. A name belongs to "
+        "the service that had it first, until that serves another instead or is deleted.",
+        (),
+        max_length=32,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
     policy: PolicyStatus | None = seen("Scheduling policy.")
     conditions: tuple[StatusCondition, ...] = seen(
         "Accepted, Ready, Progressing, PolicyApplied, RoutingReady and Degraded.",

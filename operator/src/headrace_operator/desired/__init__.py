@@ -13,11 +13,11 @@ from headrace_operator.desired.manifest import Manifest, content_hash, owner, se
 from headrace_operator.desired.network_policy import network_policy
 from headrace_operator.desired.policy_config_map import policy_config_map
 from headrace_operator.desired.resource_claim_template import resource_claim_template
-from headrace_operator.desired.route import models_of, route, with_models
+from headrace_operator.desired.route import models_of, reserved_of, route, with_models
 from headrace_operator.desired.service import cluster_service
 from headrace_operator.settings import Settings
 
-__all__ = ["Manifest", "content_hash", "desired", "models_of", "owner", "without_models"]
+__all__ = ["Manifest", "content_hash", "desired", "models_of", "owner", "reserved_of", "without_models"]
 
 
 def desired(
@@ -26,17 +26,19 @@ def desired(
     models: Iterable[str],
     live: Mapping[str, Any] | None,
     rollout: Rollout = NOTHING_NEW,
+    *,
+    reserved: Iterable[str] = (),
 ) -> tuple[Manifest, ...]:
     """All objects of the service in the order to apply them: what a pod needs comes before the Deployment.
 
     `models` are the names that the service owns at the gateway, `live` the Deployment that runs now,
-    and `rollout` how far it got.
+    `rollout` how far it got, and `reserved` names of its own that its engines do not answer to yet.
     """
     objects = [
         policy_config_map(service),
         network_policy(service, settings),
         cluster_service(service),
-        route(service, models),
+        route(service, models, reserved),
         disruption_budget(service),
     ]
     if service.claims_devices:
@@ -46,5 +48,5 @@ def desired(
 
 def without_models(service: LLMService, live: Mapping[str, Any], lost: Iterable[str]) -> Manifest:
     """The gateway's live view of the service, minus names that now belong to others."""
-    kept = [model for model in models_of(live) if model not in set(lost)]
+    kept = [model for model in (*models_of(live), *reserved_of(live)) if model not in set(lost)]
     return sealed(with_models(service, live, kept))

@@ -12,9 +12,10 @@ from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.manifest import Manifest, Owner, manifest
 
 
-def route(service: LLMService, models: Iterable[str]) -> Manifest:
-    """The route of the service under the names `models` that it owns at the gateway."""
-    return route_of(service, gateway_config(service, models))
+def route(service: LLMService, models: Iterable[str], reserved: Iterable[str] = ()) -> Manifest:
+    """The route of the service under its names `models`; `reserved`: others of its own, not served yet."""
+    made = route_of(service, gateway_config(service, models))
+    return {**made, "spec": {**made["spec"], "reserved": list(reserved)}}
 
 
 def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
@@ -53,10 +54,17 @@ def route_of(owner: Owner, config: GatewayConfig) -> Manifest:
 
 def with_models(owner: Owner, live: Mapping[str, Any], models: Iterable[str]) -> Manifest:
     """The live route with other names, for a service whose new spec is not accepted."""
-    spec = {**live["spec"], "models": list(models)}
+    kept = set(models)
+    spec = {**live["spec"], "models": [name for name in models_of(live) if name in kept]}
+    spec["reserved"] = [name for name in reserved_of(live) if name in kept]
     return manifest(owner, API_VERSION, ROUTE_KIND, owner.key.name, spec=spec)
 
 
 def models_of(live: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names that the live route claims."""
+    """Names under which the live route is served."""
     return tuple((live.get("spec") or {}).get("models") or ())
+
+
+def reserved_of(live: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names that the live route keeps from others beside these."""
+    return tuple((live.get("spec") or {}).get("reserved") or ())

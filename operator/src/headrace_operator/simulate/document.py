@@ -46,7 +46,7 @@ def _checked(body: Mapping[str, Any]) -> LLMService:
         raise RefusedError("InvalidSpec", f"{field}: unknown field; there are {', '.join(known)}")
     metadata = {"namespace": "default", "uid": "simulated", **body["metadata"]}
     service = parse({**body, "metadata": metadata})
-    accept.check(service, (), _ANY_CLUSTER)
+    accept.check(service, _ANY_CLUSTER)
     return service
 
 
