@@ -16,6 +16,7 @@ from headrace_sidecar.engine.estimates import Rates
 from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.engine.state import SILENT_AFTER
 from headrace_sidecar.engine.stock import stock_load
+from headrace_sidecar.engine.stock_speed import StockSpeed
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -43,7 +44,7 @@ http_requests_total{handler="/v1/completions"} 10.0
 
 
 def test_the_load_is_read_and_estimated():
-    load = stock_load(PAGE, now=5.0)
+    load = stock_load(PAGE, 5.0, StockSpeed())
     record = load.record
     assert (record.time, record.running, record.waiting, record.preemptions) == (5.0, 3, 2, 5)
     assert (record.total_kv_blocks, record.free_kv_blocks, record.block_size) == (400, 300, 16)
@@ -68,14 +69,15 @@ HOSTILE = [
     "page", ["", "not metrics", "vllm:num_requests_running NaN", "vllm:x{} +Inf", *HOSTILE]
 )
 def test_what_the_page_lacks_is_nothing(page):
-    load = stock_load(page, now=5.0)
+    load = stock_load(page, 5.0, StockSpeed())
     assert (load.record.running, load.record.total_kv_blocks, load.rates) == (0, 0, Rates())
 
 
 @given(st.text())
 def test_any_page_is_survived(text):
-    stock_load(text, now=0.0)
-    stock_load(f"vllm:{text} 1", now=0.0)
+    speed = StockSpeed()
+    stock_load(text, 0.0, speed)
+    stock_load(f"vllm:{text} 1", 1.0, speed)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from headrace_engine.contracts.fetch import MOST_BYTES, fetch
 from headrace_sidecar.engine.monitor import Monitor
 from headrace_sidecar.engine.stock import stock_load
+from headrace_sidecar.engine.stock_speed import StockSpeed
 
 INTERVAL = 1.0
 PATIENCE = 2.0  # seconds
@@ -23,12 +24,13 @@ SILENT_STATES = ("Starting", "Gone", "Stock")
 
 async def keep_asking(monitor: Monitor, engine_url: str) -> NoReturn:
     """Keep `monitor.answering` true while the engine's server answers, and `monitor.stock` its load."""
+    speed = StockSpeed()
     while True:
         silent = monitor.engine.state in SILENT_STATES
         monitor.answering = silent and await ask(engine_url, "/health") is not None
         stock = monitor.answering and monitor.engine.state == "Stock"
         page = await ask(engine_url, "/metrics", MOST_METRICS_BYTES) if stock else None
-        monitor.stock = None if page is None else stock_load(page, time.time())
+        monitor.stock = None if page is None else stock_load(page, time.time(), speed)
         await asyncio.sleep(INTERVAL)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from headrace_engine.control.records import BoardRecord
 from headrace_sidecar.engine.estimates import Rates
+from headrace_sidecar.engine.stock_speed import StockSpeed, Totals
 
 SAMPLE = re.compile(r"^vllm:(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 MOST = 1e15  # of anything that is counted
@@ -27,8 +28,11 @@ class StockLoad:
     rates: Rates
 
 
-def stock_load(page: str, now: float) -> StockLoad:
-    """The load in vLLM's metrics `page`, read at unix time `now`; what the page lacks is 0."""
+def stock_load(page: str, now: float, speed: StockSpeed) -> StockLoad:
+    """The load in vLLM's metrics `page`, read at unix time `now`; what the page lacks is 0.
+
+    `speed` is what earlier pages of the same engine told, and takes this one in.
+    """
     sums: dict[str, float] = defaultdict(float)
     cache = {"num_gpu_blocks": 0, "block_size": 0}
     for name, labels, value in SAMPLE.findall(page):
@@ -37,10 +41,18 @@ def stock_load(page: str, now: float) -> StockLoad:
         else:
             sums[name] += _number(value)
 
-    rates = Rates(
-        prefill_tokens_per_second=_mean(
-            sums["prompt_tokens_total"], sums["request_prefill_time_seconds_sum"]
+    speed.add(
+        now,
+        Totals(
+            sums["prompt_tokens_total"] - sums["prompt_tokens_cached_total"],
+            sums["generation_tokens_total"],
+            sums["iteration_tokens_total_count"],
+            sums["request_prefill_time_seconds_sum"],
+            sums["num_requests_running"],
         ),
+    )
+    rates = Rates(
+        prefill_tokens_per_second=speed.prefill_tokens_per_second(),
         step_seconds=_mean(
             sums["inter_token_latency_seconds_sum"], sums["inter_token_latency_seconds_count"]
         ),
