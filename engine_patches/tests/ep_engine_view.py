@@ -48,11 +48,16 @@ class FakeView:
     cached: dict[str, int] = field(default_factory=dict)  # tokens
     shared: dict[str, int] = field(default_factory=dict)  # blocks
     targets_asked: int = 0
+    tokens_per_step: float = 1.0
+    first_tokens: dict[str, tuple[float, int]] = field(default_factory=dict)
     holding: list[FakeRequest] = field(default_factory=list)
 
     def targets(self, request: FakeRequest) -> Targets:
         self.targets_asked += 1
         return self.targets_of.get(request.request_id, self.default_targets)
+
+    def first_token(self, request: FakeRequest) -> tuple[float, int] | None:
+        return self.first_tokens.get(request.request_id)
 
     def predicted_output(self, request: FakeRequest) -> float:
         return self.outputs.get(request.request_id, request.max_tokens)

@@ -25,6 +25,7 @@ class PureRequest(FakeRequest):
     held: int = 0  # KV blocks
     started_at: float | None = None
     finished_at: float | None = None
+    first_token: tuple | None = None
 
 
 @dataclass
@@ -50,6 +51,10 @@ class PureEngine:
 
     # What a policy sees.
     holding = ()
+    tokens_per_step = 1.0
+
+    def first_token(self, request):
+        return request.first_token
 
     @property
     def waiting(self):
@@ -195,6 +200,7 @@ class PureEngine:
             if request.num_computed_tokens == request.num_tokens:
                 request.num_tokens += 1
                 request.num_output_tokens += 1
+                request.first_token = request.first_token or (self.now, 1)
                 if request.num_output_tokens >= request.output:
                     request.finished_at = self.now
                     self.guard.finished(request, request.first_predicted)

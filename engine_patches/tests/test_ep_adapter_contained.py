@@ -27,6 +27,7 @@ ELSEWHERE = {  # public, but not on the way from a hook of vLLM's that has not f
     "MemoryLink.start",  # before the engine serves
     "MemoryLink.mute",
     "Guard.failed",
+    "Pace.sampled",  # only with drafts
 }
 
 

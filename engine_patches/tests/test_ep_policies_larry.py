@@ -126,3 +126,48 @@ def test_while_all_slots_are_taken_every_start_counts_alike():
         ageing.joined(waiting[2], 1)
         overdue = list(ageing.overdue(view))
         assert overdue == (waiting[:2] if started > 3 else [])  # the queue held three at most
+
+
+def passes(ageing, number):
+    for each in range(number):
+        request = FakeRequest(f"short {each}", 1.0, 16)
+        ageing.joined(request, 1)
+        ageing.left(request, 1)
+
+
+def test_who_lost_its_kv_is_as_old_as_if_it_had_waited_all_along():
+    ageing = Ageing(100, LIMITS)
+    stream, fresh = FakeRequest("stream", 0.0, 160), FakeRequest("fresh", 1.0, 16)
+    ageing.joined(stream, 10)
+    ageing.left(stream, 10)  # it runs,
+    passes(ageing, 50)
+    stream.num_preemptions, stream.num_tokens = 1, 320
+    ageing.joined(stream, 20)  # and loses its KV
+    ageing.joined(fresh, 1)
+    assert list(ageing.overdue(FakeView([stream, fresh]))) == [stream]
+    ageing.left(stream, 20)
+    ageing.left(fresh, 1)
+    assert not ageing._back
+
+
+def test_requests_that_ended_are_forgotten():
+    ageing, running = Ageing(100, LIMITS), FakeRequest("runs", 0.0, 16)
+    ageing.joined(running, 1)
+    ageing.left(running, 1)
+    for _ in range(20):
+        passes(ageing, 200)
+        list(ageing.overdue(FakeView(running=[running])))
+    assert len(ageing._ran) < 1000
+    assert running.request_id in ageing._ran
+
+
+def test_a_stream_that_lost_its_kv_goes_first_but_in_the_papers_form():
+    stream = FakeRequest("stream", 0.0, 3200, num_output_tokens=100, num_preemptions=1)
+    short = FakeRequest("short", 1.0, 16)
+    for patience, first in ((150, stream), (0, short)):
+        order = LoadAdaptiveOrder(0, patience, LIMITS)
+        order.add(stream)  # it started,
+        order.discard(stream)
+        order.add(short)
+        order.add(stream)
+        assert next(iter(order.ranked(FakeView([short, stream])))) is first

@@ -255,3 +255,19 @@ def test_context_of_the_decodes_is_followed_as_requests_come_and_go():
         assert budget.pace.decodes == len(view.running)
         assert budget.pace.context == sum(request.num_tokens for request in view.running)
         step(view, 0.02)
+
+
+def test_who_lost_its_kv_still_owes_the_time_that_this_took():
+    """Its stream stood still for half a second: the steps that follow are shorter, to make up for it."""
+
+    def allowed(first_token):
+        request = FakeRequest("r", 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=200)
+        view = FakeView(now=10.0, running=[request], default_targets=Targets(tbt=0.05), cost=COST)
+        if first_token is not None:
+            view.first_tokens["r"] = (first_token, 1)
+        budget = slo_budget()
+        budget(view)
+        return budget.pace.limit
+
+    assert allowed(10.0 - 4 * 0.048 - 0.5) < allowed(10.0 - 4 * 0.048) == pytest.approx(0.048)
+    assert allowed(None) == pytest.approx(0.048)  # nobody knows

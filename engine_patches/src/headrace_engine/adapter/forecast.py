@@ -10,7 +10,7 @@ Nothing here imports vLLM.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -45,6 +45,7 @@ class Foreseen:
     first: float = 1.0
     expected: float = 1.0
     targets: Targets = NO_TARGETS
+    first_token: tuple[float, int] | None = None  # when, and how many tokens came then
 
 
 class Forecast:
@@ -69,6 +70,7 @@ class Forecast:
         self._mean = RunningMean()
         self._failed_in_a_row = 0
         self._live: dict[Any, Foreseen] = {}
+        self._silent: dict[str, Foreseen] = {}  # those without output, by their id
         self.failures = 0  # predictions for which the mean of recent outputs stood in
         self.ignored_wishes = 0
         self.learned = 0  # requests
@@ -121,11 +123,20 @@ class Forecast:
         seen.first = seen.expected = self._predict(seen)
         seen.targets = self._resolve(seen)
         self._live[request] = seen
+        self._silent[request.request_id] = seen
         return seen
+
+    def delivered(self, names: KeysView[str], now: float) -> None:
+        """A step's tokens are there; it computed for requests of these names."""
+        for name in self._silent.keys() & names:
+            tokens = self._silent[name].request.num_output_tokens
+            if tokens:
+                self._silent.pop(name).first_token = (now, tokens)
 
     def left(self, request: Any) -> None:
         """A request is about to be freed."""
         self._live.pop(request, None)
+        self._silent.pop(request.request_id, None)
 
     def finished(self, request: Any) -> None:
         """A request ran to its end: learn from it."""
@@ -149,6 +160,10 @@ class Forecast:
         """What `request` shall meet."""
         return self.of(request).targets
 
+    def first_token(self, request: Any) -> tuple[float, int] | None:
+        """When its first output came, and how many tokens that was."""
+        return self.of(request).first_token
+
     def predicted_output(self, request: Any) -> float:
         """Output tokens that `request` is expected to produce in all."""
         seen = self._live.get(request) or self.arrived(request)
@@ -168,17 +183,24 @@ class Forecast:
         if cost is None:
             return targets, Target(0)
         if slo.jct_scale_percent is not None:
-            alone = unloaded_seconds(cost, prompt, output_tokens, self._limits.max_step_tokens)
+            alone = unloaded_seconds(
+                cost, prompt, output_tokens, self._limits.max_step_tokens, self._pace.tokens_per_step
+            )
             targets = resolve(slo, seen.wishes.targets, alone)
         if targets == NO_TARGETS:
             return targets, Target(0)
-        return targets, impossible(targets, cost, prompt, output_tokens, self._limits.max_step_tokens)
+        step_tokens, gain = self._limits.max_step_tokens, self._pace.tokens_per_step
+        return targets, impossible(targets, cost, prompt, output_tokens, step_tokens, gain)
 
     def _resolve(self, seen: Foreseen) -> Targets:
         alone = None
         if self._slo.jct_scale_percent is not None and (cost := self._pace.cost) is not None:
             alone = unloaded_seconds(
-                cost, seen.request.num_prompt_tokens, round(seen.expected), self._limits.max_step_tokens
+                cost,
+                seen.request.num_prompt_tokens,
+                round(seen.expected),
+                self._limits.max_step_tokens,
+                self._pace.tokens_per_step,
             )
         return resolve(self._slo, seen.wishes.targets, alone)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from headrace_engine.adapter.features import step_sample
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import StepFit, plausible
+from headrace_engine.cost.fit import DecayedMean, StepFit, plausible
 from headrace_engine.cost.model import CostModel
 
+GAIN_HALF_LIFE = 50  # steps with drafts
 STEPS_IN_FLIGHT = 16  # at most; vLLM plans one or, with pipeline stages, a few steps ahead
 
 
@@ -27,6 +28,8 @@ class Pace:
         self._learning = always and known is None
         self._in_flight: deque[tuple[Any, float]] = deque(maxlen=STEPS_IN_FLIGHT)  # output, start
         self._delivered = 0.0  # when the last step's output came
+        self._accepted = DecayedMean(GAIN_HALF_LIFE)
+        self.tokens_per_step = 1.0  # that a request that generates gets, its accepted drafts included
 
     @property
     def cost(self) -> CostModel | None:
@@ -57,6 +60,15 @@ class Pace:
                 self._fit.add(sample)
         self._delivered = now
         return sample
+
+    def sampled(self, output: Any, result: Any) -> None:
+        """What a step that came with drafts gave its requests: the `ModelRunnerOutput` of `output`."""
+        drafted, tokens = output.scheduled_spec_decode_tokens, result.sampled_token_ids
+        if not drafted or not tokens:
+            return
+        given = [len(tokens[result.req_id_to_index[name]]) for name in drafted]
+        self._accepted.add(sum(given) / len(given))
+        self.tokens_per_step = max(self._accepted.value, 1.0)
 
     def _started(self, output: Any) -> float:
         """When this step was planned; it and those before it are no longer in flight."""

@@ -74,6 +74,9 @@ class PolicyScheduler:
         results = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         now = self._contained(self.link.clock, failed=0.0)
         sample = self._contained(self._pace.delivered, scheduler_output, now)
+        if scheduler_output.scheduled_spec_decode_tokens:
+            self._contained(self._pace.sampled, scheduler_output, model_runner_output)
+        self._contained(self._forecast.delivered, scheduler_output.num_scheduled_tokens.keys(), now)
         self._tell(Telemetry.delivered, sample, results, now)
         return results
 

@@ -89,8 +89,13 @@ def set_of(targets: Targets) -> Target:
     return found
 
 
-def impossible(
-    targets: Targets, cost: CostModel, prompt_tokens: int, output_tokens: int, step_tokens: int
+def impossible(  # noqa: PLR0917
+    targets: Targets,
+    cost: CostModel,
+    prompt_tokens: int,
+    output_tokens: int,
+    step_tokens: int,
+    tokens_per_step: float = 1.0,
 ) -> Target:
     """Those targets that such a request would miss even alone on the engine."""
     found = Target(0)
@@ -98,9 +103,9 @@ def impossible(
         found |= Target.TTFT
     if targets.tbt is not None and output_tokens > 1:
         mean_context = prompt_tokens + output_tokens // 2
-        if cost.step_seconds(Batch(decodes=1, decode_context=mean_context)) > targets.tbt:
+        if cost.step_seconds(Batch(decodes=1, decode_context=mean_context)) > targets.tbt * tokens_per_step:
             found |= Target.TBT
-    alone = unloaded_seconds(cost, prompt_tokens, output_tokens, step_tokens)
+    alone = unloaded_seconds(cost, prompt_tokens, output_tokens, step_tokens, tokens_per_step)
     if targets.jct is not None and alone > targets.jct:
         found |= Target.JCT
     return found

@@ -83,6 +83,7 @@ class SchedulerView:
         self.targets = forecast.targets
         self.predicted_output = forecast.predicted_output
         self.most_output = forecast.most_output
+        self.first_token = forecast.first_token
         self.prefix_cache = PrefixCache(scheduler)
         self.cached_tokens = self.prefix_cache.cached_tokens
         self.shared_blocks = self.prefix_cache.shared_blocks
@@ -131,6 +132,11 @@ class SchedulerView:
     def token_at_most(self) -> float | None:
         """Seconds of a prompt token, at most."""
         return self._pace.token_at_most
+
+    @property
+    def tokens_per_step(self) -> float:
+        """As drafts were accepted lately."""
+        return self._pace.tokens_per_step
 
     @property
     def cost(self) -> CostModel | None:

@@ -93,11 +93,16 @@ def sensitivity(
 
 
 def unloaded_seconds(
-    cost: CostModel, prompt_tokens: int, output_tokens: int, step_tokens: int = STEP_TOKENS
+    cost: CostModel,
+    prompt_tokens: int,
+    output_tokens: int,
+    step_tokens: int = STEP_TOKENS,
+    tokens_per_step: float = 1.0,
 ) -> float:
     """Seconds from arrival to last token of a request alone on the engine, prefilled `step_tokens` at a time.
 
-    The last prefill chunk yields the first token. Decodes are summed by trapezoids over their context, which
+    The last prefill chunk yields the first token. A decode yields `tokens_per_step`, more than 1 if it comes
+    with drafts that are accepted. Decodes are summed by trapezoids over their context, which
     is exact where the cost is straight in it.
     """
     seconds = 0.0
@@ -109,8 +114,8 @@ def unloaded_seconds(
     last = prompt_tokens + output_tokens - 2  # context of the step that yields the last token
     contexts = [*range(prompt_tokens, last, DECODE_STRIDE), last]
     steps = [cost.step_seconds(Batch(decodes=1, decode_context=context)) for context in contexts]
-    seconds += steps[0]
+    decoding = steps[0]
     for (left, before), (right, after) in pairwise(zip(contexts, steps, strict=True)):
         count = right - left  # steps after `left`, up to and with `right`
-        seconds += count * (before + after) / 2 + (after - before) / 2
-    return seconds
+        decoding += count * (before + after) / 2 + (after - before) / 2
+    return seconds + decoding / tokens_per_step

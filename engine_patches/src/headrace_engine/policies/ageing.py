@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import field
+from itertools import chain
 
 from headrace_engine.policies.parameters import doc
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
+FORGOTTEN_LATE = 256  # requests that ended
 SAMPLES = 64  # about so many looks make the average output
 
 
@@ -42,13 +44,16 @@ def patience(default: int) -> int:
 class Ageing:
     """Follows who joins and leaves a queue; each change costs the same however long the queue is.
 
-    Whoever leaves without starting counts as started. A preempted request joins anew.
+    Whoever leaves without starting counts as started. A preempted request is as old as if it had waited all
+    along: somebody reads its output, which stands still until it goes on.
     """
 
     def __init__(self, patience: int, limits: EngineLimits) -> None:
         self._patience = patience / 100  # 0: nobody is ever overdue
         self._limits = limits
         self._marks: OrderedDict[RequestView, tuple[int, int]] = OrderedDict()  # started when it joined
+        self._back: dict[RequestView, tuple[int, int]] = {}  # likewise, of those that have run before
+        self._ran: dict[str, tuple[int, int]] = {}  # and of those that run now, by their id
         self._started = self._blocks_started = 0  # requests, and their blocks
         self._blocks = 0  # waiting
         self._deepest = 0.0  # most work that waited since the queue was empty, in blocks
@@ -58,7 +63,11 @@ class Ageing:
 
     def joined(self, request: RequestView, blocks: int) -> None:
         """`request` joined the queue with this many blocks."""
-        self._marks[request] = (self._started, self._blocks_started)
+        mark = self._ran.pop(request.request_id, None)
+        if mark is not None and request.num_preemptions:
+            self._back[request] = mark
+        else:
+            self._marks[request] = (self._started, self._blocks_started)
         self._blocks += blocks
 
     def resized(self, before: int, blocks: int) -> None:
@@ -67,26 +76,41 @@ class Ageing:
 
     def left(self, request: RequestView, blocks: int) -> None:
         """`request`, which counted this many blocks, left the queue."""
-        del self._marks[request]
+        mark = self._back.pop(request, None)
+        self._ran[request.request_id] = self._marks.pop(request) if mark is None else mark
         self._blocks -= blocks
         self._started += 1
         self._blocks_started += blocks
-        if not self._marks:
+        if not (self._marks or self._back):
             self._deepest = 0.0
 
+    def stalled(self) -> Iterator[RequestView]:
+        """Yield those that have run before and lost their KV, the oldest first."""
+        if self._patience and self._back:
+            yield from sorted(self._back, key=self._back.__getitem__)
+
     def overdue(self, view: EngineView) -> Iterator[RequestView]:
-        """Yield the requests that are overdue at this step, in order of joining."""
+        """Yield the requests that are overdue at this step: who has run before, then in order of joining."""
+        self._forget(view)
         if not self._patience:
             return
         self._sample(view)
         each, scale = self._work()
-        self._deepest = max(self._deepest, self._blocks * scale + len(self._marks) * each)
+        self._deepest = max(self._deepest, self._blocks * scale + (len(self._marks) + len(self._back)) * each)
         allowed = self._patience * self._deepest
-        for request, (started, blocks_started) in self._marks.items():
+        back = ((request, self._back[request]) for request in self.stalled())
+        for request, (started, blocks_started) in chain(back, self._marks.items()):
             passed = (self._blocks_started - blocks_started) * scale + (self._started - started) * each
-            if passed <= allowed:
+            if passed > allowed:
+                yield request
+            elif request not in self._back:
                 return
-            yield request
+
+    def _forget(self, view: EngineView) -> None:
+        """Those that ended, once they are most: nobody tells of them here."""
+        if len(self._ran) > 2 * len(view.running) + FORGOTTEN_LATE:
+            alive = [request.request_id for request in chain(view.running, view.holding)]
+            self._ran = {name: self._ran[name] for name in alive if name in self._ran}
 
     def _work(self) -> tuple[float, float]:
         """Work of a request: so much for itself, and so much for each of its blocks."""

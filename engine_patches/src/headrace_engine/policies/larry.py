@@ -13,7 +13,8 @@ first is the same order, and among requests of equal size it is that of arrival,
 Ranking therefore keeps requests by size and by age, and merges only as much of them as is asked for.
 
 That order starves long prompts. Ageing (ours, see `ageing`) moves those that too much has overtaken to the
-front; `patience` 0 is the paper's form.
+front. It also lets long outputs stall: who lost its KV has grown, and would wait behind all that is shorter.
+So that goes first of all (ours, as in vLLM). `patience` 0 is the paper's form, without either.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count, islice
+from itertools import chain, count, islice
 
 from headrace_engine.policies import ageing
 from headrace_engine.policies.admission import prompt_fits
@@ -101,9 +102,10 @@ class LoadAdaptiveOrder:
         """Yield the overdue, then the other waiting requests, lowest cost first; equal costs by age."""
         self._settle(view)
         overdue = set()
-        for request in self._ageing.overdue(view):
-            overdue.add(request)
-            yield request
+        for request in chain(self._ageing.stalled(), self._ageing.overdue(view)):
+            if request not in overdue:
+                overdue.add(request)
+                yield request
         for request in self._by_score():
             if request not in overdue:
                 yield request

@@ -53,7 +53,7 @@ class Paced:
         self.since: float | None = None  # when it was first seen to have output; None: amid its prefill
         self.count = 0  # output tokens that it had then
         self.computed = 0  # tokens of context when last looked at,
-        self.turn = 0  # which was at this step
+        self.turn = 0.0  # when a decode that ran all along had made so many
         self.looked = 0  # step for which it said last
         self.skipped = -1  # output tokens that it had when it skipped a step last
         self.allowed = inf  # how many seconds that may take
@@ -80,7 +80,9 @@ class Pace:
         self._tight: list[Paced] = []
         self._place = 0  # of who is next in turn
         self._steps = 0
-        self._base = 0  # sum of `computed` - `turn`; with a token for each step since, it is the context
+        self._made = 0.0  # tokens that a step gave each decode, in sum
+        self._base = 0.0  # sum of `computed` - `turn`; with what was made since, it is the context
+        self._gain = 1.0  # tokens that a step gives
         self._looked_at = inf
         self._started = 0
         self.prompt = 0.0
@@ -97,7 +99,12 @@ class Pace:
     @property
     def context(self) -> int:
         """Tokens that the decodes attend to, in sum."""
-        return max(self._base + self.decodes * self._steps, 0)
+        return max(round(self._base + self.decodes * self._made), 0)
+
+    @property
+    def token(self) -> float:
+        """Seconds that a token takes: a mean step's, less if drafts are accepted."""
+        return self.step / self._gain
 
     def prefills(self) -> Iterator[RequestView]:
         """Running requests amid their prefill, in order of starting."""
@@ -130,7 +137,9 @@ class Pace:
         if running != self._running:
             self._follow(view)
         self._steps += 1
-        fresh = self._begin(now)
+        self._gain = view.tokens_per_step
+        self._made += self._gain
+        fresh = self._begin(view)
         place = self._place if self._place < len(running) else 0
         window = [self._paced[request] for request in running[place : place + IN_TURN]]
         self._place = place + IN_TURN
@@ -154,7 +163,7 @@ class Pace:
         joined, left = changes(self._running, running, known)
         for request in joined:
             paced = known[request] = self._starting[request] = Paced(request, view)
-            paced.turn = self._steps
+            paced.turn = self._made
             self._started += 1
             self.prompt += (request.num_prompt_tokens - self.prompt) / min(self._started, SAMPLES)
         for request in left:
@@ -165,8 +174,8 @@ class Pace:
             self._tight = [paced for paced in self._tight if paced.request in known]
         self._running = list(running)
 
-    def _begin(self, now: float) -> list[Paced]:
-        """Those whose first token has come."""
+    def _begin(self, view: EngineView) -> list[Paced]:
+        """Those whose first token has come; or whose lost KV is there again, which still owe for the time."""
         if not self._starting:
             return []
         fresh = [
@@ -176,8 +185,9 @@ class Pace:
         ]
         for paced in fresh:
             del self._starting[paced.request]
-            paced.since, paced.count = now, paced.request.num_output_tokens
-            paced.computed, paced.turn = paced.request.num_tokens, self._steps
+            first = view.first_token(paced.request)
+            paced.since, paced.count = first or (view.now, paced.request.num_output_tokens)
+            paced.computed, paced.turn = paced.request.num_tokens, self._made
             self._base += paced.computed - paced.turn
         return fresh
 
@@ -185,16 +195,16 @@ class Pace:
         """Seconds that the step may take for this request; inf: it says nothing."""
         request, tbt = paced.request, paced.tbt
         tokens = request.num_tokens
-        self._base += tokens - self._steps - paced.computed + paced.turn
-        paced.computed, paced.turn = tokens, self._steps
+        self._base += tokens - self._made - paced.computed + paced.turn
+        paced.computed, paced.turn = tokens, self._made
         allowed = inf
         if tbt is not None:
-            saved = paced.saved(now)
+            saved, due = paced.saved(now), tbt * self._gain
             if request.num_computed_tokens >= tokens:
-                saved -= self.planned - tbt  # a step is in flight, which yields a token before this one does
-            allowed = tbt + min(saved, SPEND * tbt) if saved >= 0 else self._catching_up(paced, saved, view)
+                saved -= self.planned - due  # a step is in flight, which yields tokens before this one does
+            allowed = due + min(saved, SPEND * due) if saved >= 0 else self._catching_up(paced, saved, view)
         if paced.deadline is not None:
-            share = _share(paced, paced.deadline, view)
+            share = _share(paced, paced.deadline, view) * self._gain
             if share > self.shortest:
                 allowed = min(allowed, max(share, self.balanced))
         return allowed
@@ -206,7 +216,7 @@ class Pace:
         target = paced.tbt or 0.0
         left = view.predicted_output(paced.request) - paced.request.num_output_tokens
         needed = target + saved / max(left * CATCH_UP, 1.0)
-        return needed if needed > self.shortest else target
+        return (needed if needed * self._gain > self.shortest else target) * self._gain
 
 
 def changes(

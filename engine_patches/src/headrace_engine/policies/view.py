@@ -141,6 +141,16 @@ class EngineView(Protocol):
         """KV blocks that running requests still need to finish their prefill."""
 
     @property
+    def tokens_per_step(self) -> float:
+        """Output tokens that a step gives a request that generates: 1, or more with speculative decoding."""
+
+    def first_token(self, request: RequestView) -> tuple[float, int] | None:
+        """When its first output came, unix seconds, and how many tokens that was; None before.
+
+        It stays while the request lives, also if it loses its KV.
+        """
+
+    @property
     def cost(self) -> CostModel | None:
         """How long this engine's steps take, as learned from them; None until enough were seen.
 

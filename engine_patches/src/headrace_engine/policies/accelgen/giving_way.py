@@ -136,7 +136,7 @@ class GivingWay:
         elif paced.tbt is not None:
             seconds = paced.saved(view.now)
         if paced.deadline is not None and paced.since is not None:
-            left_seconds = self._steps.pace.step * (
+            left_seconds = self._steps.pace.token * (
                 view.predicted_output(request) - request.num_output_tokens
             )
             seconds = min(seconds, paced.deadline - view.now - left_seconds)

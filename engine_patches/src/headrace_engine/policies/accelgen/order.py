@@ -142,7 +142,7 @@ class UrgencyOrder:
             latest = request.arrival_time + targets.ttft - steps.prefill_seconds(tokens)
         if targets.jct is not None:
             left = view.predicted_output(request) - request.num_output_tokens
-            needed = steps.prefill_seconds(tokens) + left * steps.pace.step
+            needed = steps.prefill_seconds(tokens) + left * steps.pace.token
             latest = min(latest, request.arrival_time + targets.jct - needed)
         return latest
 

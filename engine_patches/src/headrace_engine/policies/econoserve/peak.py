@@ -46,9 +46,13 @@ class FuturePeak:
         self._limits, self._per_block = limits, per_block
         self._whole = int(limits.total_blocks * per_block)  # tokens
         self._capacity = self._whole * (100 - reserved_percent) / 100
-        self._waste = (size - 1) / 2  # of a request's last block, on average
+        drafts = limits.decode_tokens - 1
+        self._waste = (
+            size - 1
+        ) / 2 + drafts  # of a request's last block, on average, and what may be rejected
         self._lengths = lengths
-        self._step = 0
+        self._passed = 0.0
+        self._step = 0  # in tokens that each has got since: what passes is steps, but for accepted drafts
         self._numbers = count()
         self._running: list[
             RequestView
@@ -94,7 +98,8 @@ class FuturePeak:
 
     def follow(self, view: EngineView) -> None:
         """Take in who runs now, a step after the last time."""
-        self._step += 1
+        self._passed += view.tokens_per_step
+        self._step = int(self._passed)
         holding = view.holding
         running = [*view.running, *holding] if holding else view.running
         if running != self._running:

@@ -70,7 +70,8 @@ class Deadlines:
         targets, latest = view.targets(request), inf
         if targets.jct is not None:
             tokens = view.predicted_output(request) - request.num_output_tokens
-            latest = request.arrival_time + targets.jct - tokens * self._pace.seconds
+            seconds = self._pace.seconds / view.tokens_per_step
+            latest = request.arrival_time + targets.jct - tokens * seconds
         if targets.ttft is not None and not request.num_output_tokens:
             latest = min(latest, request.arrival_time + targets.ttft - self._pace.seconds)
         return latest
