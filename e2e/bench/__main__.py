@@ -36,6 +36,7 @@ STUDIES = (
     "operator_scale",
     "gateway",
     "attacks",
+    "mutations",
     "clients",
     "follow",
     "switch",
@@ -45,7 +46,7 @@ STUDIES = (
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("operator_scale", "attacks", "clients", "follow", "outages", "faults", "invariants"),
+    *("operator_scale", "attacks", "mutations", "clients", "follow", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "prefix_policies", "econoserve", "accelgen", "step_budget")

@@ -7,6 +7,7 @@ rule that spans fields: the API server says so, and another is tried.
 """
 
 import copy
+import functools
 import json
 import random
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,9 @@ _APART = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"team": "a"}}
 _PODS = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_APART]}}
 _DURATIONS = ("500ms", "30s", "5m", "90m", "1h")
 _QUANTITIES = (1, "1", "1.0", "500m", "2", "1Gi", "1024Mi", "4Mi")
-_WORDS = ("a", "b", "team-a", "models", "500ms", "5m", "example/vllm:1", "example.com/device", "/data", "1")
+CLAIMS = ("a", "b", "team-a", "models", "500ms", "5m", "1")
+"""What may be the name of a PersistentVolumeClaim."""
+_WORDS = (*CLAIMS, "example/vllm:1", "example.com/device", "/data")
 _KEYS = ("team", "example.com/a", "cpu", "memory", "example.com/device", "hugepages-2Mi")
 _BY_NAME: Mapping[str, tuple[Any, ...]] = {
     "source": ("hf://a/b", "hf://a/c", "pvc://models/tiny", "pvc://models"),
@@ -65,6 +68,7 @@ WRONG: tuple[Any, ...] = (
 """What some field takes and most must not."""
 
 
+@functools.cache
 def schema() -> Schema:
     """Of the spec."""
     version = yaml.safe_load(_DEFINITION.read_text())["spec"]["versions"][0]

@@ -63,6 +63,33 @@ class Api:
         headers = {"Content-Type": _MERGE}
         return await self._call("PATCH", _path(root, plural, name, sub), json=patch, headers=headers)
 
+    async def replace_spec(self, root: str, plural: str, name: str, spec: Body) -> Body:
+        """Put a spec in the place of the one that there is."""
+        headers = {"Content-Type": "application/json-patch+json"}
+        patch = [{"op": "replace", "path": "/spec", "value": spec}]
+        return await self._call("PATCH", _path(root, plural, name), json=patch, headers=headers)
+
+    async def apply(self, root: str, plural: str, name: str, body: Body) -> Body:
+        """Server-side apply, as one user does it."""
+        headers = {"Content-Type": "application/apply-patch+yaml"}
+        query = {"fieldManager": "user", "fieldValidation": "Strict"}
+        return await self._call("PATCH", _path(root, plural, name), json=body, params=query, headers=headers)
+
+    async def delete(self, root: str, plural: str, name: str) -> None:
+        """DELETE one."""
+        await self._call("DELETE", _path(root, plural, name), params={"propagationPolicy": "Background"})
+
+    async def kinds(self) -> list[tuple[str, str]]:
+        """Roots and plurals of everything in namespaces that can be listed."""
+        groups = (await self._call("GET", "/apis"))["groups"]
+        roots = [CORE, *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+        found = [(root, kind) for root in roots for kind in (await self._call("GET", root))["resources"]]
+        return [
+            (root, kind["name"])
+            for root, kind in found
+            if kind["namespaced"] and "list" in kind["verbs"] and "/" not in kind["name"]
+        ]
+
     async def list(self, root: str, plural: str) -> list[Body]:
         """All of a kind."""
         return list((await self._call("GET", _path(root, plural)))["items"])
