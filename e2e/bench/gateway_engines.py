@@ -53,8 +53,11 @@ class Running:
     clients: dict[int, ServerConnection] = field(default_factory=dict)
     numbers: int = 0
 
-    def respond(self, connection: ServerConnection, _head: bytes, body: bytes) -> None:
-        """Queue a request: its prompt is its words, one token each."""
+    def respond(self, connection: ServerConnection, head: bytes, body: bytes) -> None:
+        """Queue a request: its prompt is its words, one token each. A health check is answered at once."""
+        if head.startswith(b"GET "):
+            connection.answer(INSTANT_ANSWER)
+            return
         asked = orjson.loads(body)
         prompt = asked["prompt"]
         self.numbers += 1

@@ -23,12 +23,14 @@ OPERATOR = {
     "policy/poddisruptionbudgets": WRITE,
     "resource.k8s.io/resourceclaimtemplates": WRITE | {"delete"},
     "/pods": {"get", "list", "watch", "patch"},
+    "/pods/status": {"patch"},
     "/persistentvolumeclaims": {"get"},
     "events.k8s.io/events": {"create", "patch"},
 }
 LEASE = {"coordination.k8s.io/leases": {"create", "get", "update"}}
 PICKER = {
     "headrace.dev/llmroutes": {"list", "watch"},
+    "headrace.dev/llmroutes/status": {"patch"},
     "discovery.k8s.io/endpointslices": {"list", "watch"},
 }
 READ = {"get", "list", "watch"}

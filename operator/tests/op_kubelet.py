@@ -9,6 +9,8 @@ import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from op_world import routed
+
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
 
 _ADDRESSES = iter(range(2, 65_000))
@@ -19,8 +21,9 @@ _NETWORK = f"127.{9 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removepre
 class FakeNode:
     """Runs the pods of `kube`'s namespace until it is left."""
 
-    def __init__(self, kube, policies=("FCFS", "LARRY")):
+    def __init__(self, kube, policies=("FCFS", "LARRY"), picker=False):
         self.kube = kube
+        self.picker = picker  # report every address as routed, as the gateway does
         self.policies = policies
         self.engines = {}
         self.info = EngineInfo("Idle", vllm_version="0.32.0", boot="b1")
@@ -43,6 +46,16 @@ class FakeNode:
         while not self._stop.wait(0.05):
             for pod in self.kube.list("pods", labelSelector="headrace.dev/service"):
                 self._tend(pod)
+            for route in self.kube.list("llmroutes") if self.picker else ():
+                self._report(route)
+
+    def _report(self, route):
+        told = routed(
+            *sorted(engine.ip for engine in self.engines.values()),
+            generation=route["metadata"]["generation"],
+        )
+        if not contains(route.get("status", {}), told):
+            self.kube.patch("llmroutes", route["metadata"]["name"], {"status": told}, sub="status")
 
     def _tend(self, pod):
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
@@ -50,7 +63,7 @@ class FakeNode:
             self.engines[uid] = _Engine(self)
         engine = self.engines[uid]
         image = next(c["image"] for c in pod["spec"]["containers"] if c["name"] == "engine")
-        status = self.problem or self.problems.get(image) or engine.pod_status()
+        status = self.problem or self.problems.get(image) or gated(pod, engine.pod_status())
         if not contains(pod.get("status", {}), status):
             answer = self.kube.patch("pods", name, {"status": status}, sub="status")
             assert answer.status_code in {200, 404, 409}, answer.text  # gone, or in someone else's hands
@@ -113,6 +126,18 @@ class _Engine:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
+
+
+def gated(pod, status):
+    """As a kubelet: containers that are ready make no ready pod while a gate is closed."""
+    gates = {gate["conditionType"] for gate in pod["spec"].get("readinessGates", ())}
+    others = [each for each in pod.get("status", {}).get("conditions", ()) if each["type"] in gates]
+    if not gates:
+        return status
+    ready = len(gates) == len([each for each in others if each["status"] == "True"])
+    own = {"PodScheduled": "True", "ContainersReady": "True", "Ready": str(ready)}
+    conditions = [{"type": kind, "status": value} for kind, value in own.items()]
+    return {**status, "conditions": [*others, *conditions]}
 
 
 def contains(live, ours):

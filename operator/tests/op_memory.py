@@ -74,6 +74,13 @@ class Memory:
             new["metadata"].setdefault("annotations", {}).update(annotations)
             return self.store(new)
 
+    async def set_condition(self, namespace, pod, uid, condition):
+        async with _Call(self):
+            new = copy.deepcopy(self.objects["Pod", pod])
+            others = [each for each in new["status"]["conditions"] if each["type"] != condition["type"]]
+            new["status"]["conditions"] = [*others, condition]
+            return self.store(new)
+
     async def delete(self, kind, namespace, name, uid):
         async with _Call(self):
             self.writes.append(("delete", kind, name))

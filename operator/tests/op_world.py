@@ -34,11 +34,32 @@ def applied(raw, settings=SETTINGS, live=None):
     objects = [copy.deepcopy(dict(item)) for item in desired(service, settings, owned_models(service), live)]
     for item in objects:
         item["metadata"] |= {"uid": f"{item['kind']}-{item['metadata']['name']}", "generation": 1}
+        if item["kind"] == "LLMRoute":
+            item["status"] = routed("10.0.0.1")
         if item["kind"] == "Deployment":
             count = item["spec"]["replicas"]
             counts = ("replicas", "updatedReplicas", "readyReplicas")
             item["status"] = {"observedGeneration": 1} | dict.fromkeys(counts, count)
     return objects
+
+
+def routed(*addresses, generation=1, **reasons):
+    """What a picker reports of a route; `Accepted="Reason"` or `Programmed=` make that condition false."""
+    return {
+        "observedGeneration": generation,
+        "envoys": 2,
+        "addresses": list(addresses),
+        "conditions": [
+            {
+                "type": kind,
+                "status": str(kind not in reasons),
+                "reason": reasons.get(kind, kind),
+                "message": "words",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            for kind in ("Accepted", "Programmed")
+        ],
+    }
 
 
 def pod(name, ready=True, **status):

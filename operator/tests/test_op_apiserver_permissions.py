@@ -54,7 +54,8 @@ def test_the_permissions_suffice_and_none_is_unused(crd, kube, tmp_path):
     """Invariant 17: neither RBAC nor an admission policy forbids a request, and each permission is needed."""
     with Proxy(crd.url, crd.folder / "pki" / "ca.crt", op_release.token(crd)) as proxy:
         config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
-        operator = Operator(crd, tmp_path / "log", hurry=20.0, KUBECONFIG=config).wait()
+        chart = {"KUBECONFIG": config, "HEADRACE_ROUTED_GATE": "true"}
+        operator = Operator(crd, tmp_path / "log", hurry=20.0, **chart).wait()
         try:
             everything(kube, proxy)
         finally:
@@ -82,7 +83,7 @@ def left_by_an_earlier_release(kube):
 def everything(kube, proxy):
     """A service's life with all that it may bring."""
     kube.start(accelerator={"type": "GPU", "allocation": "DRA"})
-    with FakeNode(kube):
+    with FakeNode(kube, picker=True):
         eventually(lambda: kube.condition("chat", "PolicyApplied")[0] == "True")
         left_by_an_earlier_release(kube)
         ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": "LARRY"}}}))

@@ -27,7 +27,7 @@ def test_all_is_well():
         "Degraded": ("False", "AsExpected"),
     }
     assert {c.observed_generation for c in found.values()} == {7}
-    assert found[Condition.ROUTING_READY].message == "the gateway was told; 2 replicas are ready"
+    assert found[Condition.ROUTING_READY].message == "2 Envoys route to 2 ready replicas"
     summary = told(seen)
     assert (summary.replicas, summary.ready_replicas, summary.policy.applied_replicas) == (2, 2, 2)
     assert summary.url == "http://gw/llm/chat/v1"

@@ -49,7 +49,11 @@ def file_election(path: Path, me: str):
 def read(text: str) -> Catalog:
     return Catalog.of(
         [
-            Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]))
+            Service(
+                decode(GatewayConfig, each["config"]),
+                tuple(each["addresses"]),
+                unready=tuple(each.get("unready", ())),
+            )
             for each in json.loads(text)
         ]
     )

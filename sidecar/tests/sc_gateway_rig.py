@@ -6,7 +6,6 @@ reports like the sidecar. Envoy gets its configuration from the picker over ADS,
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import signal
@@ -14,15 +13,12 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import aiohttp
-from aiohttp import web
-from sc_gateway_reports import IDLE
+from sc_gateway_engine import Engine
 
-from headrace_engine.contracts import GatewayConfig, LoadReport, encode
+from headrace_engine.contracts import GatewayConfig, encode
 from headrace_sidecar.gateway.bootstrap import Bootstrap, bootstrap
 
 HERE = Path(__file__).parent
@@ -62,90 +58,6 @@ async def until(condition, what: str, seconds: float = 45.0):
             return value
         assert time.monotonic() < deadline, f"timed out: {what}"
         await asyncio.sleep(0.02)
-
-
-@dataclass
-class Engine:
-    """One fake engine with its fake sidecar; `report` may be changed by the test at any time."""
-
-    address: str
-    port: int
-    sidecar_port: int
-    report: LoadReport = IDLE
-    silent: bool = False  # the sidecar accepts no stream
-    served: list[dict] = field(default_factory=list)  # headers, path and body of each request
-    aborted: int = 0
-    events: int = 20  # of a stream that does not say `max_tokens`
-    gap: float = 0.02
-    over: asyncio.Event | None = None  # streams go on until it is set, however many events that takes
-    turns: asyncio.Semaphore | None = None  # an event is sent for each release
-    runners: list[web.AppRunner] = field(default_factory=list)
-
-    def load(self, **numbers):
-        """Change what the sidecar reports."""
-        self.report = replace(self.report, **numbers)
-
-    async def start(self):
-        engine, sidecar = web.Application(client_max_size=64 << 20), web.Application()
-        engine.router.add_route("*", "/{path:.*}", self._answer)
-        sidecar.router.add_get("/load/stream", self._load)
-        for app, port in ((engine, self.port), (sidecar, self.sidecar_port)):
-            runner = web.AppRunner(
-                app,
-                access_log=None,
-                handler_cancellation=True,
-                shutdown_timeout=0.1,
-                max_line_size=1 << 16,
-                max_field_size=1 << 16,
-            )
-            await runner.setup()
-            await web.TCPSite(runner, self.address, port).start()
-            self.runners.append(runner)
-        return self
-
-    async def stop(self):
-        for runner in self.runners:
-            await runner.cleanup()
-        self.runners.clear()
-
-    async def _answer(self, request):
-        body = await request.read()
-        self.served.append({"headers": dict(request.headers), "path": request.path_qs, "bytes": len(body)})
-        asked = json.loads(body)
-        if asked.get("drop"):
-            request.transport.abort()
-        status = asked.get("answer_status", 200)
-        if not asked.get("stream"):
-            return web.json_response({"engine": self.address}, status=status)
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await response.prepare(request)
-        try:
-            more = partial(self._more, asked.get("max_tokens", self.events))
-            for number in itertools.takewhile(more, itertools.count()):
-                if self.turns is not None:
-                    await self.turns.acquire()
-                await response.write(b'data: {"engine": "%s", "n": %d}\n\n' % (self.address.encode(), number))
-                await asyncio.sleep(self.gap)
-            await response.write(b"data: [DONE]\n\n")
-        except (asyncio.CancelledError, ConnectionError):
-            self.aborted += 1
-            raise
-        return response
-
-    def _more(self, events, number):
-        return number < events if self.over is None else not self.over.is_set()
-
-    async def _load(self, request):
-        if self.silent:
-            raise web.HTTPServiceUnavailable
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            with contextlib.suppress(ConnectionError):
-                await response.write(
-                    json.dumps(encode(replace(self.report, time=time.time()))).encode() + b"\n"
-                )
-            await asyncio.sleep(0.1)
 
 
 class Rig:
@@ -261,9 +173,10 @@ class Rig:
                 process.kill()
                 process.wait()
 
-    def write_catalog(self, services: dict[GatewayConfig, list[str]]):
+    def write_catalog(self, services: dict[GatewayConfig, list[str]], unready=None):
         content = [
-            {"config": encode(config), "addresses": addresses} for config, addresses in services.items()
+            {"config": encode(config), "addresses": addresses, "unready": (unready or {}).get(config, [])}
+            for config, addresses in services.items()
         ]
         temporary = self.catalog_file.with_suffix(".new")
         temporary.write_text(json.dumps(content))
@@ -296,20 +209,34 @@ class Rig:
                 lambda: self._picker_has(session, services), "the picker is healthy and has the reports"
             )
 
+    async def known(self, session, service, addresses):
+        """Whether these are the engines of a service to Envoy."""
+        return (await self._health(session))[service].keys() == addresses
+
+    async def _health(self, session):
+        """Of each host of each cluster, whether Envoy's health check passes."""
+        async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
+            statuses = (await response.json(content_type=None))["cluster_statuses"]
+        failed = "failed_active_health_check"
+        return {
+            status["name"]: {
+                host["address"]["socket_address"]["address"]: not host["health_status"].get(failed)
+                for host in status.get("host_statuses", [])
+            }
+            for status in statuses
+        }
+
     async def _has(self, session, services):
         try:
             async with session.get(f"{self.url}/v1/models") as response:
                 listed = {model["id"] for model in (await response.json())["data"]}
-            async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
-                statuses = (await response.json(content_type=None))["cluster_statuses"]
+            health = await self._health(session)
         except aiohttp.ClientError:
             return False
-        hosts = {
-            status["name"]: {
-                host["address"]["socket_address"]["address"] for host in status.get("host_statuses", [])
-            }
-            for status in statuses
-        }
+        hosts = {name: set(each) for name, each in health.items()}
+        failing = {address for each in health.values() for address, passes in each.items() if not passes}
+        if failing & {e.address for engines in services.values() for e in engines if e.runners and e.healthy}:
+            return False
         wanted = {f"{c.namespace}/{c.name}": {e.address for e in engines} for c, engines in services.items()}
         models = {model for config in services for model in config.models}
         return listed == models and {k: v for k, v in hosts.items() if k in wanted} == wanted
@@ -371,12 +298,7 @@ class Rig:
 
     async def picker_healthy(self, session):
         """Whether Envoy's health check finds the picker."""
-        async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
-            statuses = (await response.json(content_type=None))["cluster_statuses"]
-        picker = next(status for status in statuses if status["name"] == "picker")
-        return not any(
-            host["health_status"].get("failed_active_health_check") for host in picker["host_statuses"]
-        )
+        return all((await self._health(session))["picker"].values())
 
     async def _picker_has(self, session, services):
         if not await self.picker_healthy(session):

@@ -182,3 +182,54 @@ async def test_a_restarted_picker_takes_no_route_away_while_it_lists(rig, sessio
         assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
     await rig.apply(session, {config: [engine]})
     assert await rig.picker_answers(session, "/readyz")
+
+
+NO_ENGINE = {
+    "message": "the service llm/chat has no ready engine",
+    "type": "server_error",
+    "param": None,
+    "code": "no_ready_engine",
+}
+
+
+@pytest.mark.parametrize("picker", ["here", "away"])
+async def test_however_the_only_engine_is_missing_the_answer_is_the_same(rig, session, picker):
+    """Dead and still listed, unhealthy, or gone: one text, at once, with the picker and without."""
+    engine = await rig.engine(1)
+    service = rig.config("chat")
+    await rig.apply(session, {service: [engine]})
+    if picker == "away":
+        rig.kill_picker()
+    await engine.stop()
+    started = time.monotonic()
+    while time.monotonic() - started < 8:  # past the health check's and the ejection's times
+        async with session.post(rig.url + CHAT, json=chat("chat")) as response:
+            assert (response.status, response.headers["retry-after"]) == (503, "5")
+            assert (await response.json())["error"] == NO_ENGINE
+        await asyncio.sleep(0.05)
+    if picker == "here":
+        await rig.apply(session, {service: []})
+        async with session.post(rig.url + CHAT, json=chat("chat")) as response:
+            assert (response.status, response.headers["retry-after"]) == (503, "5")
+            assert (await response.json())["error"] == NO_ENGINE
+
+
+async def test_an_engine_that_starts_gets_requests_as_soon_as_it_serves_also_without_the_picker(rig, session):
+    """Its address is known before it is ready; what is answered meanwhile comes from the other."""
+    old, new = await rig.engine(1), await rig.engine(2, healthy=False)
+    service = rig.config("chat")
+    await rig.apply(session, {service: [old]})
+    rig.write_catalog({service: [old.address]}, unready={service: [new.address]})
+    await until(lambda: rig.known(session, "llm/chat", {old.address, new.address}), "Envoy knows both")
+    rig.kill_picker()
+    for _ in range(20):
+        assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+    assert new.served == []
+    await old.stop()
+    new.healthy = True
+
+    async def serves():
+        return (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+
+    await until(serves, "the new engine serves")
+    assert new.served

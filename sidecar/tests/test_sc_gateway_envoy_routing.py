@@ -105,7 +105,7 @@ async def test_no_engine_without_the_picker_is_a_503_of_the_same_shape(rig, sess
     await rig.apply(session, {rig.config("empty"): []})
     rig.kill_picker()
     status, code, headers = await refusal(rig, session, json=chat("empty"))
-    assert (status, code, headers["retry-after"]) == (503, "service_unavailable", "1")
+    assert (status, code, headers["retry-after"]) == (503, "no_ready_engine", "5")
 
 
 @pytest.mark.parametrize(

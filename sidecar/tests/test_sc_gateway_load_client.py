@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from sc_gateway_engine import Engine
 from sc_gateway_reports import IDLE
-from sc_gateway_rig import Engine, free_ports, until
+from sc_gateway_rig import free_ports, until
 
 from headrace_engine.contracts import ContractError, GatewayConfig, LoadReport, encode
 from headrace_sidecar.gateway import load_client

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import json
 import uuid
-from pathlib import Path
 
 import pytest
-import yaml
 from kubernetes.aio import client, config
-from sc_gateway_objects import endpoint_slice, llmroute
+from sc_gateway_api import GROUP, create_route, install
+from sc_gateway_objects import endpoint_slice
 from sc_gateway_rig import until
 
 from headrace_sidecar.gateway import kubernetes_source, watch
@@ -17,8 +16,6 @@ from headrace_sidecar.gateway.catalog import ServiceKey
 from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
-ROUTES = ("headrace.dev", "v1alpha1", "llmroutes")
-CRD = Path(__file__).parents[2] / "crds" / "llmroutes.headrace.dev.yaml"
 
 
 @pytest.fixture
@@ -26,21 +23,8 @@ async def api(apiserver):
     settings = client.Configuration()
     await config.load_kube_config(str(apiserver.kubeconfig), client_configuration=settings)
     async with client.ApiClient(settings) as api:
-        await install_routes(api)
+        await install(api)
         yield api
-
-
-async def install_routes(api):
-    """The definition of LLMRoute, in force."""
-    definition = yaml.safe_load(CRD.read_text())
-    with contextlib.suppress(client.ApiException):  # it is there
-        await client.ApiextensionsV1Api(api).create_custom_resource_definition(definition)
-
-    async def served():
-        with contextlib.suppress(client.ApiException):
-            return await client.CustomObjectsApi(api).list_cluster_custom_object(*ROUTES)
-
-    await until(served, "LLMRoutes are served")
 
 
 @pytest.fixture
@@ -69,23 +53,6 @@ async def ended(task):
         await task
 
 
-async def make(api, namespace, kind, body):
-    """An object of Headrace's API, or of the core."""
-    if kind == "llmroutes":
-        return await client.CustomObjectsApi(api).create_namespaced_custom_object(
-            *ROUTES[:2], namespace, kind, body
-        )
-    return await client.CoreV1Api(api).create_namespaced_config_map(namespace, body)
-
-
-def route(namespace, **spec):
-    """As the operator writes it; ownership is not looked up."""
-    body = llmroute(namespace, **spec)
-    body["metadata"] = {key: body["metadata"][key] for key in ("name", "ownerReferences")}
-    del body["status"]
-    return body
-
-
 def config_map(name="chat"):
     return {"metadata": {"name": name}}
 
@@ -99,7 +66,7 @@ def slice_of(*addresses):
 async def test_the_catalog_follows_the_cluster(api, namespace):
     custom, discovery = client.CustomObjectsApi(api), client.DiscoveryV1Api(api)
     key = ServiceKey(namespace, "chat")
-    await make(api, namespace, "llmroutes", route(namespace))
+    await create_route(api, namespace)
     async with following(api) as catalogs:
 
         def addresses():
@@ -114,9 +81,9 @@ async def test_the_catalog_follows_the_cluster(api, namespace):
         )
         await until(lambda: addresses() == ("10.0.0.1", "10.0.0.2"), "its second engine is known")
         await custom.patch_namespaced_custom_object(
-            *ROUTES[:2],
+            *GROUP,
             namespace,
-            ROUTES[2],
+            "llmroutes",
             "chat",
             {"spec": {"balancer": "RoundRobin"}},
             _content_type="application/merge-patch+json",
@@ -124,7 +91,7 @@ async def test_the_catalog_follows_the_cluster(api, namespace):
         await until(
             lambda: catalogs[-1].services[key].config.balancer == "RoundRobin", "the balancer changed"
         )
-        await custom.delete_namespaced_custom_object(*ROUTES[:2], namespace, ROUTES[2], "chat")
+        await custom.delete_namespaced_custom_object(*GROUP, namespace, "llmroutes", "chat")
         await until(lambda: key not in catalogs[-1].services, "the service is gone")
 
 
@@ -143,7 +110,7 @@ async def test_what_has_not_changed_is_published_again_while_the_api_server_is_h
 
 
 async def test_only_the_chosen_namespaces_are_seen(api, namespace):
-    await make(api, namespace, "llmroutes", route(namespace))
+    await create_route(api, namespace)
     async with following(api, "default") as elsewhere, following(api, namespace, "default") as here:
         await until(
             lambda: here and ServiceKey(namespace, "chat") in here[-1].services, "the service is known"

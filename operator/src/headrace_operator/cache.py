@@ -227,8 +227,7 @@ def _compact(body: Body) -> Body:
             {key: c[key] for key in ("name", "env") if key in c} for c in spec.get("containers", ())
         ]
         kept["spec"] = {"volumes": spec.get("volumes", []), "containers": containers}
-        if spec.get("hostNetwork"):
-            kept["spec"]["hostNetwork"] = True
+        kept["spec"] |= {key: spec[key] for key in ("hostNetwork", "readinessGates") if spec.get(key)}
     return dict(_interned(kept))
 
 

@@ -25,6 +25,7 @@ Body = dict[str, Any]
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"  # merges a pod's conditions by their types
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _TIMEOUT = 30.0  # seconds for one request; far above what a healthy API server needs
@@ -45,6 +46,9 @@ class Cluster(Protocol):
 
     async def annotate(self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]) -> Body:
         """Set annotations."""
+
+    async def set_condition(self, namespace: str, pod: str, uid: str, condition: Mapping[str, str]) -> Body:
+        """Set one condition of the pod with this uid."""
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object if it still has this uid; one that is gone is fine."""
@@ -93,6 +97,13 @@ class ApiCluster:
         """Set annotations."""
         body = {"metadata": {"annotations": dict(annotations)}}
         return await self._request("PATCH", resource(kind).path(namespace, name), body, _MERGE)
+
+    async def set_condition(self, namespace: str, pod: str, uid: str, condition: Mapping[str, str]) -> Body:
+        """Set one condition of the pod with this uid."""
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [dict(condition)]}}
+        return await self._request(
+            "PATCH", resource("Pod").path(namespace, pod) + "/status", body, _STRATEGIC
+        )
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object if it still has this uid; one that is gone is fine."""
@@ -170,7 +181,7 @@ class ApiCluster:
         seconds: float,
     ) -> Body:
         query = [("fieldManager", names.FIELD_MANAGER), ("force", "true")] if content_type == _APPLY else []
-        if content_type == _MERGE:
+        if content_type in {_MERGE, _STRATEGIC}:
             query = [("fieldManager", names.FIELD_MANAGER)]
         if dry_run:
             query.append(("dryRun", "All"))

@@ -24,6 +24,9 @@ RUNTIME = f"{GROUP}/runtime"
 LAST_READY = f"{GROUP}/last-ready"
 ROLLED_BACK = f"{GROUP}/rolled-back"
 
+# A readiness gate of pods: whether every Envoy has their address.
+ROUTED_GATE = f"{GROUP}/routed"
+
 HTTP_PORT = 8000  # vLLM
 SIDECAR_PORT = 9400
 ENGINE = "engine"

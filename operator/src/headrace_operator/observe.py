@@ -13,7 +13,15 @@ from typing import Any
 from headrace_engine.contracts import EngineStatus
 from headrace_operator import names
 from headrace_operator.crashes import Crash, crash_of, told_until
-from headrace_operator.problems import Problem, condition, containers_of, engine_of, problem_of, short
+from headrace_operator.problems import (
+    Problem,
+    awaits_route,
+    condition,
+    containers_of,
+    engine_of,
+    problem_of,
+    short,
+)
 
 Raw = Mapping[str, Any]
 
@@ -36,6 +44,7 @@ class Pod:
     ready: bool
     nudge: str  # value of the policy-nudge annotation
     problem: Problem | None
+    awaits_route: bool = False  # its readiness gate is still to be opened
     inputs: str = ""  # hash of what of the spec it was made from
     restarts: int = 0  # of its container that restarted most
     load_seconds: int = 0  # from its engine's start until it was ready; 0: it is not
@@ -105,6 +114,7 @@ def _pod(raw: Raw, reports: Mapping[str, Report]) -> Pod:
         uid=metadata["uid"],
         ip="" if raw.get("spec", {}).get("hostNetwork") else status.get("podIP", ""),  # that is its node's
         ready=ready,
+        awaits_route=awaits_route(raw),
         nudge=annotations.get(names.POLICY_NUDGE, ""),
         problem=None if ready else problem_of(raw, _phase(engine, reports.get(metadata["uid"]))),
         inputs=annotations.get(names.INPUTS_HASH, ""),

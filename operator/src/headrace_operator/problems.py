@@ -64,12 +64,23 @@ def problem_of(pod: Raw, phase: str = "") -> Problem:
     running = engine.get("state", {}).get("running")
     if running is None:
         return _starting(pod)
+    if awaits_route(pod) and condition(status, "ContainersReady").get("status") == "True":
+        return problem(PodReason.NOT_ROUTED)
     if engine.get("started") and _served(status, running):
         return problem(PodReason.NOT_RESPONDING)
     loading = problem(_PHASES.get(phase, PodReason.LOADING))
     crash = crash_of(engine)
     return (
         problem(PodReason.CRASHING, crash=f"{crash}; it runs again: {loading.message}") if crash else loading
+    )
+
+
+def awaits_route(pod: Raw) -> bool:
+    """Whether the pod's readiness waits for the gateway to have its address."""
+    gates = {gate.get("conditionType") for gate in pod.get("spec", {}).get("readinessGates") or ()}
+    return (
+        names.ROUTED_GATE in gates
+        and condition(pod.get("status", {}), names.ROUTED_GATE).get("status") != "True"
     )
 
 

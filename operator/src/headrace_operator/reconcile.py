@@ -43,6 +43,7 @@ from headrace_operator.policy_status import policy_in_force
 from headrace_operator.recorder import Recorder
 from headrace_operator.refusals import Refusals
 from headrace_operator.rollout import answering, as_it_runs, rollout
+from headrace_operator.routing import newly_routed, routed_condition
 from headrace_operator.settings import Settings
 from headrace_operator.status import CarriedOut, Subject, status, untold_in
 from headrace_operator.upgrade import carry_over
@@ -91,6 +92,7 @@ class Reconciler:
             await self._learn_route(key)
             look = await self._learn_pods(body)
             await carry_over(body, self._observe(key), self.cluster, self.cache)
+            await self._open_gates(key)
             done = await self._act(parse(body))
         except SpecInvalidError as error:
             done = _Pass(refused=error)
@@ -121,6 +123,19 @@ class Reconciler:
         live = observe(self.cache.owned(key), (), {}).deployment(key.name)
         own = live if live is not None and owner(live) == body["metadata"]["uid"] else None
         return await self._ownership.learn(key, own, self.cache.pods(key), self.clock())
+
+    async def _open_gates(self, key: Key) -> None:
+        """Say of pods that the gateway routes to them, whatever becomes of the spec, also if paused."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for pod in newly_routed(key, self._observe(key)):
+            try:
+                self.cache.put(
+                    await self.cluster.set_condition(key.namespace, pod.name, pod.uid, routed_condition(now))
+                )
+            except ApiError as error:
+                if error.code not in {404, 409}:  # the pod is gone
+                    raise
+            metrics.ACTIONS.labels("route", "Pod").inc()
 
     async def _act(self, service: LLMService) -> _Pass:
         """Make the owned objects as the spec asks, or where that is refused, all but the pods' template."""

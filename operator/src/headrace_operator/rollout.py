@@ -26,7 +26,7 @@ from headrace_operator.desired.history import (
 )
 from headrace_operator.desired.inputs import blocks, changed, inputs_hash, with_blocks
 from headrace_operator.desired.manifest import content_hash
-from headrace_operator.observe import Observed, Raw
+from headrace_operator.observe import Observed, Pod, Raw
 
 _CRASHES = 3  # of one pod; two may come of an accelerator whose last user is still leaving
 _NO_PLACE = {PodReason.UNSCHEDULABLE, PodReason.CLAIM_NOT_BOUND}
@@ -124,11 +124,17 @@ def _failure(live: Raw, observed: Observed, *, as_before: bool) -> str:
         crashes = pod.problem is not None and pod.problem.reason == PodReason.CRASHING
         if pod.problem and crashes and pod.restarts >= _CRASHES and not any(p.ready for p in new):
             return f"{pod.name}: {pod.problem.message}"
+    if new and all(pod.ready or _only_unrouted(pod) for pod in new):
+        return ""  # the gateway is to blame, which other inputs would not mend
     homeless = [pod for pod in new if pod.problem and pod.problem.reason in _NO_PLACE]
     if stuck(live) and not any(pod.ready for pod in new) and not (as_before and new and homeless == new):
         why = next((f"; {pod.name}: {pod.problem.message}" for pod in new if pod.problem), "")
         return f"no new pod became ready within {live['spec']['progressDeadlineSeconds']} s{why}"
     return ""
+
+
+def _only_unrouted(pod: Pod) -> bool:
+    return pod.problem is not None and pod.problem.reason == PodReason.NOT_ROUTED
 
 
 def _restored(service: LLMService, ready: LastReady) -> LLMService | None:

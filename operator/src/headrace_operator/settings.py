@@ -38,6 +38,10 @@ class Settings:
     allow_host_path: bool = False
     """Off, because a hostPath volume gives who may write an LLMService the node's files."""
 
+    routed_gate: bool = False
+    """Whether a pod is ready only when every Envoy of the gateway has its address. Where there is no gateway
+    none would become ready."""
+
     metrics_port: int = 9090
     """/metrics, /healthz and /readyz."""
 
@@ -77,5 +81,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         gateway_api_keys=switch("GATEWAY_API_KEYS"),
         watch_namespaces=tuple(namespaces),
         allow_host_path=switch("ALLOW_HOST_PATH"),
+        routed_gate=switch("ROUTED_GATE"),
         metrics_port=int(port),
     )

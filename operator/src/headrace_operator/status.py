@@ -31,6 +31,7 @@ from headrace_operator.errors import RefusedError
 from headrace_operator.observe import Observed, Pod, Raw, Report
 from headrace_operator.policy_status import Verdict, policy_applied, policy_in_force, policy_status
 from headrace_operator.rollout import deployment_condition, stuck
+from headrace_operator.routing import routing_ready
 
 # Conditions about what the operator makes of the spec, not about what it has made.
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
@@ -81,7 +82,7 @@ def status(
         Condition.READY: _ready(live, observed, refused),
         Condition.PROGRESSING: _progressing(live, observed, refused, failure, paused=subject.paused),
         Condition.POLICY_APPLIED: policy_applied(document, observed),
-        Condition.ROUTING_READY: _routing_ready(observed, routed=routed),
+        Condition.ROUTING_READY: routing_ready(subject.key, observed),
         Condition.DEGRADED: _degraded(live, observed, refused, failure, now),
     }
     policy = policy_status(document, observed)
@@ -211,14 +212,6 @@ def _filling_up(live: Raw, observed: Observed) -> Verdict | None:
     if ready < wanted:
         return Verdict(True, PodReason.STARTING, f"{ready} of {wanted} replicas ready")
     return None
-
-
-def _routing_ready(observed: Observed, *, routed: bool) -> Verdict:
-    if not routed:
-        return Verdict(False, Reason.NOT_ACCEPTED, "the gateway has not been told of this service")
-    if not observed.ready:
-        return Verdict(False, Reason.NO_READY_REPLICAS, "the gateway knows the service; no replica is ready")
-    return Verdict(True, Reason.ROUTED, f"the gateway was told; {len(observed.ready)} replicas are ready")
 
 
 def _degraded(

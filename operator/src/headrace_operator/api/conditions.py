@@ -52,6 +52,11 @@ class Reason(StrEnum):
 
     # RoutingReady
     ROUTED = "Routed"
+    NOT_REPORTED = "NotReported"  # no picker has said anything yet
+    ROUTE_REFUSED = "RouteRefused"  # by the picker
+    ENVOY_REFUSED = "EnvoyRefused"
+    NO_ENVOY = "NoEnvoy"
+    ENDPOINTS_MISSING = "EndpointsMissing"
 
     # Degraded, beside the reasons of pods
     AS_EXPECTED = "AsExpected"
@@ -95,6 +100,10 @@ class PodReason(StrEnum):
         "it waits for a volume: {words}; its claims are {claims}: `kubectl describe pvc` says more",
     )
     UNSCHEDULABLE = "Unschedulable", "{words}"
+    NOT_ROUTED = (
+        "NotRouted",
+        "it could serve, and waits until every Envoy has its address: see RoutingReady",
+    )
     NOT_RESPONDING = "NotResponding", "vLLM stopped answering its health check"
     DOWNLOADING = "Downloading", "vLLM is downloading the model"
     LOADING = "Loading", "vLLM is loading the model"

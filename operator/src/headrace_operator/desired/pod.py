@@ -31,6 +31,7 @@ def _fixed(service: LLMService, image: str, settings: Settings) -> dict[str, Any
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        **({"readinessGates": [{"conditionType": names.ROUTED_GATE}]} if settings.routed_gate else {}),
         "terminationGracePeriodSeconds": engine.LEAVE_SECONDS
         + engine.drain_seconds(service)
         + engine.EXIT_SECONDS,

@@ -10,7 +10,7 @@ from kubernetes.aio import client, config
 
 from headrace_sidecar.gateway import lease, settings
 from headrace_sidecar.gateway.kubernetes_source import PATIENCE, KubernetesSource
-from headrace_sidecar.gateway.last_engines import keep
+from headrace_sidecar.gateway.reporter import Reporter, writer
 from headrace_sidecar.gateway.server import alone, serve
 
 
@@ -21,9 +21,10 @@ async def main(chosen: settings.Settings) -> None:
     except config.ConfigException:
         await config.load_kube_config()
     async with client.ApiClient() as api:
-        source = partial(keep, KubernetesSource(api, chosen.watch_namespaces).run)
+        source = KubernetesSource(api, chosen.watch_namespaces)
+        reporter = Reporter(source.judged, writer(api))
         elect = partial(lease.elect, api, chosen.pod_namespace, chosen.lease, chosen.pod_name)
-        await serve(chosen, source, elect if chosen.lease else alone, PATIENCE)
+        await serve(chosen, source.run, elect if chosen.lease else alone, PATIENCE, reporter)
 
 
 if __name__ == "__main__":

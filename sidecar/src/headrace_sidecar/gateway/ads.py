@@ -4,23 +4,25 @@ One coroutine per Envoy. It answers a subscription at once, then sends a type ag
 changes, always in the order clusters, endpoints, routes. Nothing is answered until the first whole catalog
 is known: an empty answer from a picker that has just started would take every route away from a working
 Envoy. A picker that has lost the API server says nothing to Envoys that have a configuration, and ends their
-streams: they come back, sooner or later to a picker that is up to date.
+streams: they come back, sooner or later to a picker that is up to date. So does one that knows of another
+that leads: whoever leads reports what Envoys have, and can tell of all only if all come to it.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from headrace_sidecar.gateway import metrics, xds
+from headrace_sidecar.gateway.acknowledged import Envoy, Subscription
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 30.0  # between looks at whether this picker is out of date
+LOOK_SECONDS = 3.0  # between looks at whether Envoys should ask another picker
 
 
 class Snapshots:
@@ -57,21 +59,24 @@ class Snapshots:
         await self._changed.wait()
 
 
-class Subscription:
-    """What one Envoy has asked for and been sent, of one type."""
-
-    def __init__(self) -> None:
-        self.names: frozenset[str] = frozenset()
-        self.sent: str | None = None  # version; None = send
-        self.had = False  # something, when it connected
-
-
 class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
-    """The gRPC service; a snapshot that was not confirmed for `patience` seconds is out of date."""
+    """The gRPC service; a snapshot that was not confirmed for `patience` seconds is out of date.
 
-    def __init__(self, snapshots: Snapshots, patience: float = math.inf) -> None:
+    `stands_aside` tells whether another picker leads; `changed` is called when an Envoy answered or went.
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        patience: float = math.inf,
+        stands_aside: Callable[[], bool] = lambda: False,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.envoys: list[Envoy] = []
         self._snapshots = snapshots
         self._patience = patience
+        self._stands_aside = stands_aside
+        self._changed = changed
 
     async def StreamAggregatedResources(  # noqa: N802  (gRPC's name)
         self,
@@ -85,8 +90,9 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             asyncio.create_task(self._listen(requests, subscriptions, wake)),
             asyncio.create_task(self._watch(wake)),
         ]
-        peer = context.peer()
+        peer, began = context.peer(), time.monotonic()
         log.info("envoy %s connected", peer)
+        self.envoys.append(subscriptions)
         try:
             with metrics.ENVOYS.track_inprogress():
                 while not tasks[0].done():
@@ -100,7 +106,12 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                         if self._outdated(subscriptions):
                             log.warning("envoy %s is sent to another picker: this one is out of date", peer)
                             break
+                    if self._stands_aside() and time.monotonic() - began > LOOK_SECONDS:
+                        log.info("envoy %s is sent to the picker that leads", peer)
+                        break
         finally:
+            self.envoys[:] = [envoy for envoy in self.envoys if envoy is not subscriptions]
+            self._changed()
             for task in tasks:
                 task.cancel()
             log.info("envoy %s gone", peer)
@@ -115,6 +126,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
             async for request in requests:
                 note(request, subscriptions)
                 wake.set()
+                self._changed()
         finally:
             wake.set()
 
@@ -137,7 +149,11 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
 def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subscription]) -> None:
     """Take in a subscription, an acknowledgement or a refusal."""
     subscription = subscriptions.setdefault(request.type_url, Subscription())
-    if request.HasField("error_detail"):
+    refused = request.HasField("error_detail")
+    subscription.answer(
+        request.response_nonce, (request.error_detail.message or "refused") if refused else ""
+    )
+    if refused:
         # Sending the same again would only be refused again; the next change is tried.
         kind = request.type_url.rpartition(".")[2]
         metrics.ADS_REFUSALS.labels(kind).inc()
@@ -157,9 +173,12 @@ def due(
     for kind in xds.TYPES:
         subscription = subscriptions.get(kind)
         resources = snapshot[kind]
-        if subscription is None or subscription.sent == resources.version:
+        if subscription is None:
             continue
-        subscription.sent = resources.version
+        if subscription.sent == resources.version:
+            subscription.same(resources)
+            continue
+        subscription.offer(resources, time.monotonic())
         responses.append(
             discovery_pb2.DiscoveryResponse(
                 version_info=resources.version,

@@ -221,25 +221,29 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
 
 def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
     """For picks: no healthy picker means going on at once, without waiting for a timeout."""
-    check = {
-        "timeout": "0.5s",
-        "interval": "1s",
-        "no_traffic_interval": "1s",
-        "unhealthy_threshold": 2,  # one late answer on a busy node is no failure
-        "healthy_threshold": 1,
-        "http_health_check": {"path": names.HEALTH_PATH},
-    }
     # Picks under way; beyond them Envoy balances by itself rather than wait.
     limits = {"max_connections": 2_000, "max_pending_requests": 2_000, "max_requests": 2_000}
     return {
         **_cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port),
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
-        "health_checks": [check],
+        "health_checks": [_leads(timeout="0.5s", interval="1s")],
         "circuit_breakers": {"thresholds": [limits]},
     }
 
 
+def _leads(**times: str) -> dict[str, Any]:
+    """Asks a picker whether it is the one that leads."""
+    return {
+        **times,
+        "no_traffic_interval": times["interval"],
+        "unhealthy_threshold": 2,  # one late answer on a busy node is no failure
+        "healthy_threshold": 1,
+        "http_health_check": {"path": names.HEALTH_PATH},
+    }
+
+
 def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
+    """For configuration: from the picker that leads, which tells what all have; if none does, from any."""
     http2 = typed(
         "",
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -247,8 +251,14 @@ def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
             "http2_protocol_options": {"connection_keepalive": {"interval": "5s", "timeout": "2s"}}
         },
     )["typed_config"]
+    cluster = _cluster(names.XDS_CLUSTER, settings.picker_host, settings.ads_port)
+    [group] = cluster["load_assignment"]["endpoints"]
+    [host] = group["lb_endpoints"]
+    host["endpoint"]["health_check_config"] = {"port_value": settings.picks_port}
     return {
-        **_cluster(names.XDS_CLUSTER, settings.picker_host, settings.ads_port),
+        **cluster,
+        "common_lb_config": {"healthy_panic_threshold": {"value": 1}},
+        "health_checks": [_leads(timeout="5s", interval="2s")],
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
     }
 

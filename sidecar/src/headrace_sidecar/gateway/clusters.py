@@ -1,6 +1,7 @@
 """Envoy's clusters, one per service, and the engines in each."""
 
 from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
+from envoy.config.core.v3 import health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2
 from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2
@@ -18,8 +19,13 @@ def clusters(catalog: Catalog) -> list[cluster_pb2.Cluster]:
 
 
 def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
-    """The ready engines of every cluster."""
+    """The engines of every cluster, also those that are not ready: Envoy finds by itself who serves."""
     return [_assignment(service) for service in catalog.services.values()]
+
+
+def addresses(service: Service) -> list[str]:
+    """All engines of a service that nobody has ended; those that start are checked until they serve."""
+    return sorted({*service.addresses, *service.unready})
 
 
 @Kept
@@ -30,9 +36,10 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
         eds_cluster_config={"eds_config": {"resource_api_version": "V3", "ads": {}}, "service_name": name},
         connect_timeout={"seconds": 1},
         load_balancing_policy={"policies": [{"typed_extension_config": _override_host()}]},
-        # With every engine ejected, trying one beats refusing: Kubernetes still calls them ready.
+        # With every engine ejected or unhealthy, trying one beats refusing; to refuse is what is left then.
         common_lb_config={"healthy_panic_threshold": {"value": 1}},
         ignore_health_on_host_removal=True,
+        health_checks=[_HEALTH],
         outlier_detection=_OUTLIERS,
         typed_extension_protocol_options={_PROTOCOL: _packed(_HTTP)},
         circuit_breakers={
@@ -64,7 +71,7 @@ def _override_host() -> dict[str, object]:
 def _assignment(service: Service) -> endpoint_pb2.ClusterLoadAssignment:
     hosts = [
         {"endpoint": {"address": {"socket_address": {"address": address, "port_value": service.config.port}}}}
-        for address in service.addresses
+        for address in addresses(service)
     ]
     return endpoint_pb2.ClusterLoadAssignment(
         cluster_name=str(service.key), endpoints=[{"lb_endpoints": hosts}]
@@ -77,6 +84,19 @@ def _packed(inner: message.Message) -> any_pb2.Any:
     return outer
 
 
+# Also while the control plane is away. A dead engine refuses at once; one that is late three times in a row
+# has not answered for a quarter of a minute, which a busy one does.
+_HEALTH = health_check_pb2.HealthCheck(
+    timeout={"seconds": 5},
+    reuse_connection={"value": False},  # vLLM closes it after five seconds anyway
+    interval={"seconds": 2},
+    no_traffic_interval={"seconds": 2},
+    unhealthy_interval={"seconds": 1},
+    no_traffic_healthy_interval={"seconds": 2},
+    unhealthy_threshold={"value": 3},
+    healthy_threshold={"value": 1},
+    http_health_check={"path": names.ENGINE_HEALTH_PATH},
+)
 _PROTOCOL = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 # vLLM closes a connection that was idle for 5 s, and what is sent right then is lost: so Envoy is first.
 _HTTP = http_protocol_options_pb2.HttpProtocolOptions(

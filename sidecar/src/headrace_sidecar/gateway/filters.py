@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_sidecar.gateway import names
-from headrace_sidecar.gateway.replies import STAND_IN, error_body
+from headrace_sidecar.gateway.replies import NO_ENGINE, error_body
 
 # Headers that only the gateway's own parts may set, or that change what vLLM or Envoy does with a request.
 STRIPPED_PREFIXES = (
@@ -108,9 +108,15 @@ def local_replies(limit: int | str) -> dict[str, Any]:
     envoys = f"!(response.code_details == 'direct_response' || {refused})"
 
     def mapper(
-        status: int, operator: str, code: str, text: str, *, headers: Sequence[Mapping[str, str]] = ()
+        status: int,
+        operator: str,
+        code: str,
+        text: str,
+        *,
+        headers: Sequence[Mapping[str, str]] = (),
+        only: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        both = [_status(operator, status), _expression("envoys_own", envoys)]
+        both = [_status(operator, status), _expression("envoys_own", envoys), *([only] if only else [])]
         json_format = error_body(status, code, text)
         reply = {
             "filter": {"and_filter": {"filters": both}},
@@ -122,16 +128,8 @@ def local_replies(limit: int | str) -> dict[str, Any]:
             ]
         return reply
 
-    turned_back = [
-        {
-            "filter": {"and_filter": {"filters": [_status("EQ", told), _expression("pickers", refused)]}},
-            "status_code": status,
-        }
-        for status, told in STAND_IN.items()
-    ]
     return {
         "mappers": [
-            *turned_back,
             mapper(
                 401,
                 "EQ",
@@ -147,6 +145,15 @@ def local_replies(limit: int | str) -> dict[str, Any]:
                 headers=_LIMITED,
             ),
             mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
+            # However it shows that there is none: nobody passes the health check, or who did just refuses.
+            mapper(
+                503,
+                "EQ",
+                NO_ENGINE.code,
+                NO_ENGINE.message,
+                headers=[{"key": "retry-after", "value": str(NO_ENGINE.retry_after)}],
+                only=_flags("UH", "UF"),
+            ),
             mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", headers=_RETRY),
             mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", headers=_RETRY),
             mapper(500, "GE", "gateway_error", "%LOCAL_REPLY_BODY%"),
@@ -159,6 +166,10 @@ def local_replies(limit: int | str) -> dict[str, Any]:
 def _status(operator: str, status: int) -> dict[str, Any]:
     value = {"default_value": status, "runtime_key": "headrace_local_reply"}
     return {"status_code_filter": {"comparison": {"op": operator, "value": value}}}
+
+
+def _flags(*flags: str) -> dict[str, Any]:
+    return {"response_flag_filter": {"flags": list(flags)}}
 
 
 def _expression(name: str, expression: str) -> dict[str, Any]:

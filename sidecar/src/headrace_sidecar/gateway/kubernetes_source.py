@@ -7,7 +7,7 @@ engines of services whose routes an operator that was just upgraded has still to
 import asyncio
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from kubernetes.aio import client
 
 from headrace_sidecar.gateway import llmroutes, metrics
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
-from headrace_sidecar.gateway.llmroutes import RouteReader
+from headrace_sidecar.gateway.llmroutes import Judged, RouteReader
 from headrace_sidecar.gateway.server import Publish
 from headrace_sidecar.gateway.watch import MUTE_SECONDS, Store, follow
 
@@ -50,6 +50,10 @@ class KubernetesSource:
         self._slices = [Store("EndpointSlice", self._changed.set) for _ in self._scopes]
         self._reader = RouteReader()
         self._began: float | None = None  # when the first whole lists were in; -inf: published since
+
+    def judged(self) -> Mapping[ServiceKey, Judged]:
+        """The routes of the catalog that was published last, as they were read; empty before."""
+        return self._reader.judged if self._began == -math.inf else {}
 
     async def run(self, publish: Publish) -> None:
         """Publish the catalog and every change of it, for ever."""

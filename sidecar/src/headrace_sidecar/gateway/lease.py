@@ -8,6 +8,7 @@ which costs balance, never a request.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from kubernetes.aio import client
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 6  # after this without renewal another picker takes over
 RENEW_SECONDS = 2
 
-Lead = Callable[[bool], None]
+Lead = Callable[[bool | None], None]  # None: nobody is known to lead
 
 
 class Lock(LeaseLock):
@@ -54,6 +55,14 @@ class Election:
         seen = self._election.observed_record
         return seen is not None and seen.holder_identity == self._lock.identity
 
+    def standing(self) -> bool | None:
+        """Whether this picker leads; None: not, nor does another, as far as is known."""
+        if self.leads():
+            return True
+        seen = self._election.observed_record
+        age = time.time() - self._election.observed_time_milliseconds / 1000
+        return False if seen is not None and seen.holder_identity and age < LEASE_SECONDS else None
+
     async def step(self) -> None:
         """Renew the Lease, take it if it is free, or see whose it is."""
         try:
@@ -76,13 +85,15 @@ class Election:
 async def elect(api: client.ApiClient, namespace: str, name: str, me: str, lead: Lead) -> None:
     """Take part for ever in the election by Lease `namespace/name`; tells `lead` of every change."""
     election = Election(Lock(name, namespace, me, api))
-    led = False
+    led: bool | None = None
     try:
         while True:
             await election.step()
-            if election.leads() != led:
-                led = not led
-                log.info("%s answers picks" if led else "another picker answers picks, %s waits", me)
+            standing = election.standing()
+            if standing != led:
+                if bool(standing) != bool(led):
+                    log.info("%s answers picks" if standing else "another picker answers picks, %s waits", me)
+                led = standing
                 lead(led)
             await asyncio.sleep(RENEW_SECONDS)
     finally:

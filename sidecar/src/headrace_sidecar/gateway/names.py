@@ -26,4 +26,5 @@ SERVICE_HEADER = "x-headrace-service"
 CLIENT_HEADER = "x-headrace-client"  # whose API key a request bears; set by Envoy
 IDLE_SECONDS = 3600  # longest silence on a stream: an answer that is not streamed, behind a long queue
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+ENGINE_HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too
 MODELS_PATH = "/v1/models"

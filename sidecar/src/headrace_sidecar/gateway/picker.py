@@ -57,8 +57,9 @@ class Picker:
     def decide(self, service: str, body: bytes) -> Choice | Reply | None:
         """The engine for a request to `service` (`namespace/name`), or why there is none.
 
-        `None` for a service that is not known here, such as all of them in a picker that has just started:
-        Envoy had a route to it, so Envoy shall balance it.
+        `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
+        picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
+        of the others, finds out by itself which of them serve, and has the one answer where none does.
         """
         fleet = self.fleets.get(service)
         if fleet is None:
@@ -71,7 +72,7 @@ class Picker:
         except BadRequestError as error:
             return Reply(400, "invalid_body", str(error), error.param)
         except NoEngineError:
-            return Reply(503, "no_ready_engine", f"the service {service} has no ready engine", retry_after=5)
+            return None
         except OverloadedError as error:
             return Reply(
                 429,

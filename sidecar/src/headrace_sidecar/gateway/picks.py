@@ -2,8 +2,7 @@
 
 Envoy's authorization filter sends the whole body and the name of the route that it chose. The answer is 200
 with the engine's address in a header, 200 without it where Envoy shall choose by itself, or a complete error
-for the client. Envoy takes any 5xx for an answer that did not come and goes on without; so a refusal with
-such a status travels as `STAND_IN`, which Envoy turns back.
+for the client. Envoy takes any 5xx for an answer that did not come and goes on without.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from prometheus_client import Counter
 
 from headrace_sidecar.gateway import metrics, names
 from headrace_sidecar.gateway.picker import Choice, Picker
-from headrace_sidecar.gateway.replies import STAND_IN, Reply
+from headrace_sidecar.gateway.replies import Reply
 
 KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends as it is used
 LONGEST_LINE = 65_536  # bytes; Envoy lets through paths and headers of 60 KiB together
@@ -101,5 +100,4 @@ def _refuse(reply: Reply) -> web.Response:
     headers = {"content-type": "application/json"}
     if reply.retry_after is not None:
         headers["retry-after"] = str(reply.retry_after)
-    status = STAND_IN.get(reply.status, reply.status)
-    return web.Response(status=status, headers=headers, body=orjson.dumps(reply.body))
+    return web.Response(status=reply.status, headers=headers, body=orjson.dumps(reply.body))

@@ -7,8 +7,6 @@ Three places answer for it and share these bodies: Envoy's direct responses (rou
 from dataclasses import dataclass
 from typing import Any
 
-STAND_IN = {503: 424}  # how the picker tells Envoy of a status that Envoy would take for no answer
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -39,3 +37,7 @@ def _type(status: int) -> str:
     if status == 429:
         return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"
+
+
+# Envoy alone says it, and names the service by its route.
+NO_ENGINE = Reply(503, "no_ready_engine", "the service %ROUTE_NAME% has no ready engine", retry_after=5)

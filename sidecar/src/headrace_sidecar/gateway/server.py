@@ -20,39 +20,51 @@ from envoy.service.discovery.v3 import ads_pb2_grpc
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headrace_sidecar.gateway import load_client, metrics, picks, xds
+from headrace_sidecar.gateway.acknowledged import Progress, progress
 from headrace_sidecar.gateway.ads import DiscoveryServer, Snapshots
-from headrace_sidecar.gateway.catalog import Catalog
+from headrace_sidecar.gateway.catalog import Catalog, ServiceKey
 from headrace_sidecar.gateway.picker import Picker
+from headrace_sidecar.gateway.reporter import Reporter, nowhere
 from headrace_sidecar.gateway.settings import Settings
 
 log = logging.getLogger(__name__)
 
 Publish = Callable[[Catalog], None]
 Source = Callable[[Publish], Coroutine[Any, Any, None]]  # runs for ever; publishes every whole catalog
-Elect = Callable[[Callable[[bool], None]], Coroutine[Any, Any, None]]  # tells whether this picker leads
+Lead = Callable[[bool | None], None]  # None: nobody is known to lead
+Elect = Callable[[Lead], Coroutine[Any, Any, None]]  # tells whether this picker leads
 
 DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
 
 
-async def alone(lead: Callable[[bool], None]) -> None:
+async def alone(lead: Lead) -> None:
     """The election of an only picker."""
     lead(True)
 
 
-async def serve(settings: Settings, source: Source, elect: Elect = alone, patience: float = math.inf) -> None:
+async def serve(
+    settings: Settings,
+    source: Source,
+    elect: Elect = alone,
+    patience: float = math.inf,
+    reporter: Reporter | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT; raises what the source or the election raises.
 
     A source that published nothing for `patience` seconds, not even the same again, is out of date.
 
     Every picker follows engines and configures Envoy; only the one that leads is healthy to Envoy's check of
-    who answers picks. It stands for election once it has a whole catalog.
+    who answers picks, and Envoys with another are sent to it. It stands for election once it has a whole
+    catalog.
     """
     picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
     snapshots = Snapshots()
     leaving = asyncio.Event()
     synced = asyncio.Event()
-    leads = False
-    server = _ads_server(settings, DiscoveryServer(snapshots, patience))
+    leads: bool | None = None
+    reporter = reporter or Reporter(dict, nowhere)
+    discovery = DiscoveryServer(snapshots, patience, lambda: leads is False, reporter.changed)
+    server = _ads_server(settings, discovery)
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
         published: Catalog | None = None
 
@@ -66,40 +78,50 @@ async def serve(settings: Settings, source: Source, elect: Elect = alone, patien
             loads.set_catalog(catalog)
             snapshots.publish(snapshot)
             published = catalog
-            metrics.SERVICES.set(len(catalog.services))
-            metrics.SYNCED.set(1)
+            _tell(catalog)
             synced.set()
+            reporter.changed()
 
-        def lead(now: bool) -> None:
+        def lead(now: bool | None) -> None:
             nonlocal leads
             leads = now
-            metrics.LEADS.set(now)
+            metrics.LEADS.set(bool(now))
+            reporter.lead(bool(now))
 
         def healthy() -> bool:
-            return leads and not leaving.is_set()
+            return bool(leads) and not leaving.is_set()
+
+        def far(key: ServiceKey) -> Progress:
+            return progress(str(key), snapshots.current or {}, discovery.envoys, time.monotonic())
 
         async def stand() -> None:
             await synced.wait()
             await elect(lead)
 
         await server.start()
-        picking = web.ServerRunner(picks.server(picker, healthy, lambda: leads, settings.max_body_bytes))
-        await picking.setup()
-        await web.TCPSite(picking, settings.address, settings.picks_port, backlog=1024).start()
+        picking = await _start_picks(
+            settings, picks.server(picker, healthy, lambda: bool(leads), settings.max_body_bytes)
+        )
         probes = await _start_http(settings, picker, synced.is_set)
         feeding = group.create_task(source(publish))
-        standing = group.create_task(stand())
+        others = [group.create_task(stand()), group.create_task(reporter.run(far))]
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again would hold up picks
         log.info("picker listens on %s:%d", settings.address, settings.picks_port)
         await _stop_signal(feeding)
         leaving.set()
-        standing.cancel()  # gives the Lease back; picks under way are still answered here
+        for task in others:
+            task.cancel()  # gives the Lease back; picks under way are still answered here
         await asyncio.sleep(DRAIN_SECONDS)
         feeding.cancel()
         await server.stop(grace=DRAIN_SECONDS)
         await picking.cleanup()
         await probes.cleanup()
+
+
+def _tell(catalog: Catalog) -> None:
+    metrics.SERVICES.set(len(catalog.services))
+    metrics.SYNCED.set(1)
 
 
 async def _stop_signal(feeding: asyncio.Task[None]) -> None:
@@ -126,6 +148,13 @@ def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Serv
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(discovery, server)
     server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
     return server
+
+
+async def _start_picks(settings: Settings, server: web.Server) -> web.ServerRunner:
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    await web.TCPSite(runner, settings.address, settings.picks_port, backlog=1024).start()
+    return runner
 
 
 async def _start_http(settings: Settings, picker: Picker, synced: Callable[[], bool]) -> web.AppRunner:

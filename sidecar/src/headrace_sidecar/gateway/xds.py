@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.protobuf import any_pb2, message
 
@@ -20,10 +20,15 @@ TYPES = (CLUSTERS, ENDPOINTS, ROUTES)
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """All resources of one type; `version` is their hash, so a restarted picker says what it said before."""
+    """All resources of one type; `version` is their hash, so a restarted picker says what it said before.
+
+    `parts` is what of them belongs to each service (`namespace/name`): equal parts mean the same to Envoy. Of
+    endpoints it is the set of addresses.
+    """
 
     version: str
     items: Sequence[any_pb2.Any]
+    parts: Mapping[str, object] = field(default_factory=dict)
 
 
 Snapshot = Mapping[str, Resources]
@@ -32,14 +37,25 @@ Snapshot = Mapping[str, Resources]
 def snapshot(catalog: Catalog) -> Snapshot:
     """Everything Envoy asks for, by type URL."""
     next_catalog()
+    owners = catalog.model_owners()
+    models: dict[str, list[str]] = {str(key): [] for key in catalog.services}
+    for model, owner in owners.items():
+        models[str(owner)].append(model)
+    services = {str(key): service for key, service in catalog.services.items()}
     return {
-        CLUSTERS: _resources(clusters.clusters(catalog)),
-        ENDPOINTS: _resources(clusters.endpoints(catalog)),
-        ROUTES: _resources([routes.routes(catalog)]),
+        CLUSTERS: _resources(clusters.clusters(catalog), dict.fromkeys(services, True)),
+        ENDPOINTS: _resources(
+            clusters.endpoints(catalog),
+            {name: frozenset(clusters.addresses(service)) for name, service in services.items()},
+        ),
+        ROUTES: _resources(
+            [routes.routes(catalog)],
+            {name: (service.config, tuple(models[name])) for name, service in services.items()},
+        ),
     }
 
 
-def _resources(messages: Sequence[message.Message]) -> Resources:
+def _resources(messages: Sequence[message.Message], parts: Mapping[str, object]) -> Resources:
     items = []
     digest = hashlib.sha256()
     for each in messages:
@@ -47,4 +63,4 @@ def _resources(messages: Sequence[message.Message]) -> Resources:
         item.Pack(each, deterministic=True)
         items.append(item)
         digest.update(item.value)
-    return Resources(digest.hexdigest()[:16], items)
+    return Resources(digest.hexdigest()[:16], items, parts)

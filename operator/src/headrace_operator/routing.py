@@ -1,0 +1,77 @@
+"""What the gateway says of a service's route, and which pods it may call routed. Pure.
+
+The picker reports in LLMRoute's status; nothing else is believed. What it said last stands while it is away:
+Envoys keep what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headrace_operator import names
+from headrace_operator.api import ROUTE_KIND, Key, Reason
+from headrace_operator.observe import Observed, Pod
+from headrace_operator.policy_status import Verdict
+
+Raw = Mapping[str, Any]
+
+_LOOK = "look at the pods of the gateway and the picker in the operator's namespace"
+_REASONS = {
+    "Refused": (Reason.ENVOY_REFUSED, "the picker's log has the whole; report it"),
+    "NoEnvoy": (Reason.NO_ENVOY, _LOOK),
+}
+
+
+def routing_ready(key: Key, observed: Observed) -> Verdict:
+    """Whether every Envoy routes to all ready replicas."""
+    route = observed.objects.get((ROUTE_KIND, key.name))
+    if route is None:
+        return Verdict(False, Reason.NOT_ACCEPTED, "the gateway has not been told of this service")
+    told: Raw = route.get("status") or {}
+    conditions = {each["type"]: each for each in told.get("conditions") or ()}
+    generation = route["metadata"].get("generation", 1)
+    accepted, programmed = conditions.get("Accepted"), conditions.get("Programmed")
+    if accepted is None or programmed is None or told.get("observedGeneration", 0) < generation:
+        subject = f"generation {generation} of LLMRoute {key.name}"
+        message = f"no picker has reported on {subject} yet; if so for long: {_LOOK}"
+        return Verdict(None, Reason.NOT_REPORTED, message)
+    if accepted["status"] != "True":
+        return Verdict(
+            False, Reason.ROUTE_REFUSED, f"the picker refuses the route: {accepted.get('message', '')}"
+        )
+    if programmed["status"] != "True":
+        reason, fix = _REASONS.get(programmed["reason"], (Reason.PENDING, f"if so for long: {_LOOK}"))
+        return Verdict(False, reason, f"{programmed.get('message', '')}; {fix}")
+    return _endpoints(told, observed)
+
+
+def _endpoints(told: Raw, observed: Observed) -> Verdict:
+    ready, known = observed.ready, set(told.get("addresses") or ())
+    if not ready:
+        return Verdict(False, Reason.NO_READY_REPLICAS, "the gateway knows the service; no replica is ready")
+    missing = [pod.name for pod in ready if pod.ip not in known]
+    if missing:
+        count = f"{len(missing)} of {len(ready)} ready replicas are not known to every Envoy yet"
+        return Verdict(False, Reason.ENDPOINTS_MISSING, f"{count}: {missing[0]}; if so for long: {_LOOK}")
+    return Verdict(
+        True, Reason.ROUTED, f"{told.get('envoys', 0)} Envoys route to {len(ready)} ready replicas"
+    )
+
+
+def newly_routed(key: Key, observed: Observed) -> Iterator[Pod]:
+    """Pods whose readiness waits for the gateway, and that every Envoy knows by now."""
+    route = observed.objects.get((ROUTE_KIND, key.name)) or {}
+    known = set((route.get("status") or {}).get("addresses") or ())
+    return (pod for pod in observed.pods if pod.awaits_route and pod.ip in known)
+
+
+def routed_condition(now: str) -> dict[str, str]:
+    """The condition of a pod that is routed to; it is never taken back."""
+    return {
+        "type": names.ROUTED_GATE,
+        "status": "True",
+        "reason": "Programmed",
+        "message": "every Envoy has its address",
+        "lastTransitionTime": now,
+    }

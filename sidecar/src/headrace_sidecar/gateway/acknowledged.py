@@ -1,0 +1,104 @@
+"""What the Envoys that are connected here have acknowledged of each service. Pure, but for the clock given.
+
+An Envoy that refuses a configuration keeps the one before, so what counts is the last one that it took. One
+that says nothing for `SILENT_SECONDS` holds up nobody's addresses, and counts as one that has not got it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headrace_sidecar.gateway import xds
+
+SILENT_SECONDS = 10.0
+MESSAGE_LENGTH = 512
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """What one Envoy has asked for and been sent, of one type."""
+
+    names: frozenset[str] = frozenset()
+    sent: str | None = None  # version; None = send
+    had: bool = False  # something, when it connected
+    offered: xds.Resources | None = None  # the last that was sent
+    offered_at: float = 0.0
+    taken: xds.Resources | None = None  # the last that it acknowledged
+    refusal: str = ""  # its words about what was offered
+
+    def offer(self, resources: xds.Resources, now: float) -> None:
+        """It is sent these."""
+        self.sent, self.offered, self.offered_at, self.refusal = resources.version, resources, now, ""
+
+    def same(self, resources: xds.Resources) -> None:
+        """What it was sent last reads as before, and stands for these now."""
+        if self.taken is self.offered:
+            self.taken = resources
+        self.offered = resources
+
+    def answer(self, nonce: str, refusal: str) -> None:
+        """It took what bears this nonce, or says why it did not."""
+        if self.offered is None or nonce != self.offered.version:
+            return
+        self.refusal = refusal[:MESSAGE_LENGTH]
+        if not refusal:
+            self.taken = self.offered
+
+    def silent(self, now: float) -> bool:
+        """Whether an answer is overdue."""
+        owes = self.offered is not self.taken and not self.refusal
+        return owes and now - self.offered_at > SILENT_SECONDS
+
+    def has(self, service: str, current: xds.Resources) -> bool:
+        """Whether it took what is current of a service."""
+        return (
+            self.taken is not None
+            and service in self.taken.parts
+            and self.taken.parts[service] == current.parts.get(service)
+        )
+
+
+NOTHING = xds.Resources("", ())
+Envoy = Mapping[str, Subscription]  # by type URL
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a service's configuration got."""
+
+    envoys: int  # connected
+    having: int  # that have all of it
+    addresses: frozenset[str] = field(default_factory=frozenset)  # that all of them have
+    refusal: str = ""  # one's words
+
+
+def progress(service: str, current: xds.Snapshot, envoys: Collection[Envoy], now: float) -> Progress:
+    """Of `service` (`namespace/name`) in the current snapshot, at `now` on the clock of the offers."""
+    if service not in current.get(xds.ROUTES, NOTHING).parts:
+        return Progress(len(envoys), 0)  # it was refused, or nothing is known yet
+    having, refusal = 0, ""
+    sets = []
+    for envoy in envoys:
+        missing = [kind for kind in xds.TYPES if not _has(envoy, kind, service, current)]
+        having += not missing
+        refusal = next((envoy[k].refusal for k in missing if k in envoy and envoy[k].refusal), refusal)
+        if not any(each.silent(now) for each in envoy.values()):
+            sets.append(_addresses(envoy, service))
+    addresses = frozenset.intersection(*sets) if sets else frozenset()
+    return Progress(len(envoys), having, addresses, refusal)
+
+
+def _has(envoy: Envoy, kind: str, service: str, current: xds.Snapshot) -> bool:
+    return kind in envoy and envoy[kind].has(service, current[kind])
+
+
+def _addresses(envoy: Envoy, service: str) -> frozenset[str]:
+    """Engines to which this Envoy sends requests for the service as soon as they serve."""
+    parts = [envoy[kind].taken.parts if _taken(envoy, kind) else {} for kind in xds.TYPES]  # type: ignore[union-attr]
+    if not all(service in each for each in parts):
+        return frozenset()
+    found: Iterable[str] = parts[xds.TYPES.index(xds.ENDPOINTS)][service]  # type: ignore[assignment]
+    return frozenset(found)
+
+
+def _taken(envoy: Envoy, kind: str) -> bool:
+    return kind in envoy and envoy[kind].taken is not None

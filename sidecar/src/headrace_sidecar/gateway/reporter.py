@@ -1,0 +1,162 @@
+"""Reports in LLMRoutes' status what this gateway serves; only the picker that leads does.
+
+Looks when something changed, and writes what differs, a route at most once a second and all together at most
+`MOST_PER_SECOND`; nothing while nothing changes. What mostly passes at once is written if it stays.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from kubernetes.aio import client
+
+from headrace_sidecar.gateway import llmroutes
+from headrace_sidecar.gateway.acknowledged import Progress
+from headrace_sidecar.gateway.catalog import ServiceKey
+from headrace_sidecar.gateway.llmroutes import Judged
+from headrace_sidecar.gateway.route_status import passing, route_status
+
+log = logging.getLogger(__name__)
+
+SETTLE_SECONDS = 5.0  # after it began to lead: until then Envoys come over from the picker before
+LOOK_SECONDS = 5.0  # between looks when nothing seems to have changed
+GATHER_SECONDS = 0.1
+PASSING_SECONDS = 2.0
+APART_SECONDS = 1.0
+MOST_PER_SECOND = 20
+LONGEST_PAUSE = 30.0
+WRITE_SECONDS = 5.0
+
+Json = dict[str, Any]
+Write = Callable[[Judged, Json], Awaitable[None]]
+
+
+class Reporter:
+    """`judged` gives the routes as they were read; `write` raises what went wrong."""
+
+    def __init__(
+        self,
+        judged: Callable[[], Mapping[ServiceKey, Judged]],
+        write: Write,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._judged, self._write, self._clock = judged, write, clock
+        self._leads = False
+        self._wake = asyncio.Event()
+        self._written: dict[ServiceKey, tuple[float, Json]] = {}  # when and what, last
+        self._doubted: dict[ServiceKey, float] = {}  # since when what passes has not passed
+
+    def changed(self) -> None:
+        """Something did: look soon."""
+        self._wake.set()
+
+    def lead(self, now: bool) -> None:
+        """Whether this picker leads."""
+        self._leads = now
+        self._wake.set()
+
+    async def run(self, progress: Callable[[ServiceKey], Progress]) -> None:
+        """Report for as long as this picker leads, for ever; `progress` tells how far a route is."""
+        while True:
+            self._written.clear()
+            self._doubted.clear()
+            while not self._leads:
+                self._wake.clear()
+                await self._wake.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            await self._while_leading(progress)
+
+    async def _while_leading(self, progress: Callable[[ServiceKey], Progress]) -> None:
+        pause = 0.0
+        while self._leads:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(GATHER_SECONDS + pause)
+            try:
+                waiting = await self._look(progress)
+            except (
+                Exception
+            ) as error:  # the API server is away, say: what it missed is found at the next look
+                log.warning("status of routes: %s", str(error) or type(error).__name__)
+                pause = min(max(2 * pause, 1.0), LONGEST_PAUSE)
+                self._wake.set()
+                continue
+            pause = 0.0
+            if waiting:
+                asyncio.get_running_loop().call_later(APART_SECONDS, self._wake.set)
+
+    async def _look(self, progress: Callable[[ServiceKey], Progress]) -> bool:
+        """Write what differs and may be written; whether something has to wait."""
+        waiting, judged = False, dict(self._judged())
+        for remembered in (self._written, self._doubted):
+            for gone in remembered.keys() - judged.keys():
+                del remembered[gone]
+        for key, each in judged.items():
+            status = route_status(each, progress(key), _now())
+            at, last = self._written.get(key, (float("-inf"), None))
+            if not _news(status, each.route.get("status") or {}) or (last and not _news(status, last)):
+                self._doubted.pop(key, None)
+                continue
+            now = self._clock()
+            doubted = passing(status) and now - self._doubted.setdefault(key, now) < PASSING_SECONDS
+            if not self._leads or doubted or now - at < APART_SECONDS:
+                waiting = True
+                continue
+            await self._write(each, status)
+            self._written[key] = (now, status)
+            self._doubted.pop(key, None)
+            await asyncio.sleep(1 / MOST_PER_SECOND)
+        return waiting
+
+
+def _news(status: Json, before: Json) -> bool:
+    """Whether they differ in more than times."""
+    return _timeless(status) != _timeless(before)
+
+
+def _timeless(status: Json) -> Json:
+    conditions = [
+        {name: value for name, value in each.items() if name != "lastTransitionTime"}
+        for each in status.get("conditions") or ()
+    ]
+    empty: Json = {"observedGeneration": 0, "envoys": 0, "addresses": []}
+    return {**empty, **status, "conditions": conditions}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def nowhere(_judged: Judged, _status: Json) -> None:
+    """Write nothing, where there is no Kubernetes."""
+
+
+def writer(api: client.ApiClient) -> Write:
+    """Writes through `api`, to exactly the object that was read."""
+    custom = client.CustomObjectsApi(api)
+
+    async def write(judged: Judged, status: Json) -> None:
+        metadata = judged.route["metadata"]
+        try:
+            await custom.patch_namespaced_custom_object_status(
+                group=llmroutes.GROUP,
+                version=llmroutes.VERSION,
+                namespace=metadata["namespace"],
+                plural=llmroutes.PLURAL,
+                name=metadata["name"],
+                body={"metadata": {"uid": metadata["uid"]}, "status": status},
+                field_manager="headrace-picker",
+                _content_type="application/merge-patch+json",
+                _request_timeout=WRITE_SECONDS,
+            )
+        except client.ApiException as error:
+            if error.status not in {404, 409, 422}:  # gone, or another object by now
+                raise
+
+    return write

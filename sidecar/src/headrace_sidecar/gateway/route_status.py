@@ -1,0 +1,67 @@
+"""LLMRoute's status: what the picker makes of a route, and how far Envoys have it. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace_sidecar.gateway.acknowledged import Progress
+from headrace_sidecar.gateway.llmroutes import MESSAGE_LENGTH, Judged
+
+MOST_ADDRESSES = 2048  # that the schema allows
+
+Json = dict[str, Any]
+
+
+def route_status(judged: Judged, progress: Progress, now: str) -> Json:
+    """The status of a route at `now` (RFC 3339, UTC)."""
+    metadata, before = judged.route["metadata"], judged.route.get("status") or {}
+    generation = metadata.get("generation", 1)
+    verdicts = {"Accepted": _accepted(judged), "Programmed": _programmed(progress)}
+    return {
+        "observedGeneration": generation,
+        "envoys": progress.envoys,
+        "addresses": sorted(progress.addresses)[:MOST_ADDRESSES],
+        "conditions": [
+            _condition(kind, verdict, generation, before, now) for kind, verdict in verdicts.items()
+        ],
+    }
+
+
+def passing(status: Json) -> bool:
+    """Whether the status tells of what mostly passes at once: Envoys have been told and have not answered."""
+    return any(each["reason"] in {"Pending", "NoEnvoy"} for each in status["conditions"])
+
+
+def _accepted(judged: Judged) -> tuple[str, str, str]:
+    if judged.error:
+        return "False", "Refused", f"{judged.error}. What was accepted before stays in force."
+    return "True", "Accepted", "the picker uses this route"
+
+
+def _programmed(progress: Progress) -> tuple[str, str, str]:
+    count = f"{progress.having} of {progress.envoys} Envoys have the route"
+    if not progress.envoys:
+        return "False", "NoEnvoy", "no Envoy takes its configuration from the picker"
+    if progress.having == progress.envoys:
+        return "True", "Programmed", count
+    if progress.refusal:
+        return "False", "Refused", f"{count}; one refused it: {progress.refusal}"
+    return "False", "Pending", count
+
+
+def _condition(
+    kind: str, verdict: tuple[str, str, str], generation: int, before: Mapping[str, Any], now: str
+) -> Json:
+    """The condition as written; its transition time moves only with its status."""
+    status, reason, message = verdict
+    told: Mapping[str, Any] = next(
+        (each for each in before.get("conditions") or () if each.get("type") == kind), {}
+    )
+    since = told.get("lastTransitionTime") if told.get("status") == status else None
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:MESSAGE_LENGTH],
+        "observedGeneration": generation,
+        "lastTransitionTime": since or now,
+    }

@@ -1,0 +1,47 @@
+"""Headrace's own kinds on a real API server, for tests of the picker."""
+
+import contextlib
+from pathlib import Path
+
+import yaml
+from kubernetes.aio import client
+from sc_gateway_objects import llmroute
+from sc_gateway_rig import until
+
+GROUP = ("headrace.dev", "v1alpha1")
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+async def install(api):
+    """The definitions, in force."""
+    for file in CRDS.glob("*.yaml"):
+        with contextlib.suppress(client.ApiException):  # it is there
+            definition = yaml.safe_load(file.read_text())
+            await client.ApiextensionsV1Api(api).create_custom_resource_definition(definition)
+
+    async def served():
+        with contextlib.suppress(client.ApiException):
+            for plural in ("llmservices", "llmroutes"):
+                await client.CustomObjectsApi(api).list_cluster_custom_object(*GROUP, plural)
+            return True
+
+    await until(served, "Headrace's kinds are served")
+
+
+async def create_route(api, namespace, name="chat", *, owned=True):
+    """A route as the operator writes it; its owner exists, or garbage collection would take it."""
+    custom = client.CustomObjectsApi(api)
+    body = llmroute(namespace, name)
+    [owner] = body["metadata"]["ownerReferences"]
+    if owned:
+        service = {
+            "apiVersion": "/".join(GROUP),
+            "kind": "LLMService",
+            "metadata": {"name": name, "annotations": {"headrace.dev/paused": "true"}},
+            "spec": {"model": {"source": "hf://a/b"}, "engine": {"image": "example/vllm:1"}},
+        }
+        made = await custom.create_namespaced_custom_object(*GROUP, namespace, "llmservices", service)
+        owner["uid"] = made["metadata"]["uid"]
+    body["metadata"] = {"name": name, "ownerReferences": [owner] if owned else []}
+    del body["status"]
+    return await custom.create_namespaced_custom_object(*GROUP, namespace, "llmroutes", body)

@@ -1,0 +1,91 @@
+"""What counts as known to every Envoy: what each took last, not what it was sent."""
+
+from headrace_engine.contracts import GatewayConfig, PerRequest, Slo
+from headrace_sidecar.gateway import xds
+from headrace_sidecar.gateway.acknowledged import MESSAGE_LENGTH, SILENT_SECONDS, Subscription, progress
+from headrace_sidecar.gateway.ads import due
+from headrace_sidecar.gateway.catalog import Catalog, Service
+
+CHAT = "llm/chat"
+
+
+def snapshot(*addresses, unready=(), name="chat", **settings):
+    config = GatewayConfig("llm", name, (name,), name, **settings)
+    return xds.snapshot(Catalog.of([Service(config, addresses, unready=unready)]))
+
+
+def envoy(*snapshots, refuse=(), answer_last=True, at=0.0):
+    """An Envoy that was sent these in turn, and took all but the types that it refuses of the last."""
+    subscriptions = {kind: Subscription() for kind in xds.TYPES}
+    for number, each in enumerate(snapshots, 1):
+        last = number == len(snapshots)
+        for kind, subscription in subscriptions.items():
+            subscription.offer(each[kind], at)
+            if not last or answer_last:
+                words = "no " * 1000 if last and kind in refuse else ""
+                subscription.answer(each[kind].version, words)
+    return subscriptions
+
+
+def test_every_envoy_must_have_it_and_only_addresses_of_all_count():
+    old, new = snapshot("10.0.0.1"), snapshot("10.0.0.1", "10.0.0.2")
+    found = progress(CHAT, new, [envoy(old, new), envoy(old, new, answer_last=False)], 0.0)
+    assert (found.envoys, found.having, found.addresses) == (2, 1, {"10.0.0.1"})
+    found = progress(CHAT, new, [envoy(old, new), envoy(new)], 0.0)
+    assert (found.envoys, found.having, found.addresses) == (2, 2, {"10.0.0.1", "10.0.0.2"})
+
+
+def test_engines_that_are_not_ready_are_among_them():
+    both = snapshot("10.0.0.1", unready=("10.0.0.2",))
+    assert progress(CHAT, both, [envoy(both)], 0.0).addresses == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_who_refuses_keeps_what_it_had_and_its_words_are_bounded():
+    old, new = snapshot("10.0.0.1"), snapshot("10.0.0.1", slo=Slo(per_request=PerRequest()))
+    found = progress(CHAT, new, [envoy(old, new, refuse=(xds.ROUTES,))], 0.0)
+    assert (found.having, found.addresses) == (0, {"10.0.0.1"})
+    assert 0 < len(found.refusal) <= MESSAGE_LENGTH
+
+
+def test_what_is_refused_for_another_service_leaves_this_one_programmed():
+    config = GatewayConfig("llm", "chat", ("chat",), "chat")
+    other = GatewayConfig("llm", "other", ("other",), "other")
+    old = xds.snapshot(Catalog.of([Service(config)]))
+    new = xds.snapshot(Catalog.of([Service(config), Service(other)]))
+    envoys = [envoy(old, new, refuse=xds.TYPES)]
+    assert progress(CHAT, new, envoys, 0.0).having == 1
+    assert progress("llm/other", new, envoys, 0.0).having == 0
+
+
+def test_an_answer_to_something_else_counts_for_nothing():
+    new = snapshot("10.0.0.1")
+    subscriptions = envoy(new, answer_last=False)
+    for subscription in subscriptions.values():
+        subscription.answer("another", "")
+    assert progress(CHAT, new, [subscriptions], 0.0).having == 0
+
+
+def test_one_that_never_answers_holds_up_no_addresses_and_is_not_forgotten():
+    """Who can reach the port could connect and say nothing, and no pod would ever be routed."""
+    new = snapshot("10.0.0.1")
+    envoys = [envoy(new), envoy(new, answer_last=False)]
+    assert progress(CHAT, new, envoys, SILENT_SECONDS).addresses == frozenset()
+    late = progress(CHAT, new, envoys, SILENT_SECONDS + 0.1)
+    assert (late.addresses, late.having, late.envoys) == ({"10.0.0.1"}, 1, 2)
+
+
+def test_without_envoy_or_route_nothing_is_known():
+    new = snapshot("10.0.0.1")
+    assert progress(CHAT, new, [], 0.0).addresses == frozenset()
+    assert progress("llm/refused", new, [envoy(new)], 0.0).having == 0
+    assert progress(CHAT, {}, [envoy(new)], 0.0).having == 0
+
+
+def test_a_change_that_envoy_does_not_see_needs_no_answer():
+    old, new = snapshot("10.0.0.1"), snapshot("10.0.0.1", balancer="Random")
+    subscriptions = envoy(old)
+    assert due(new, subscriptions) == []
+    assert progress(CHAT, new, [subscriptions], 0.0).having == 1
+    unanswered = envoy(old, answer_last=False)
+    assert due(new, unanswered) == []
+    assert progress(CHAT, new, [unanswered], 0.0).having == 0

@@ -1,0 +1,142 @@
+"""The picker that leads writes what changed, seldom, and nothing while nothing changes."""
+
+import asyncio
+import contextlib
+
+import pytest
+from sc_gateway_objects import llmroute
+from sc_gateway_rig import until
+
+from headrace_sidecar.gateway import reporter as module
+from headrace_sidecar.gateway.acknowledged import Progress
+from headrace_sidecar.gateway.catalog import ServiceKey
+from headrace_sidecar.gateway.llmroutes import MESSAGE_LENGTH, Judged
+from headrace_sidecar.gateway.reporter import Reporter
+from headrace_sidecar.gateway.route_status import route_status
+
+KEY = ServiceKey("llm", "chat")
+NOW = "2026-01-01T00:00:00Z"
+DONE = Progress(2, 2, frozenset({"10.0.0.1"}))
+
+
+def conditions(status):
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("error", "progress", "accepted", "programmed"),
+    [
+        ("", DONE, ("True", "Accepted"), ("True", "Programmed")),
+        ("", Progress(2, 1), ("True", "Accepted"), ("False", "Pending")),
+        ("", Progress(2, 1, refusal="x" * 9999), ("True", "Accepted"), ("False", "Refused")),
+        ("", Progress(0, 0), ("True", "Accepted"), ("False", "NoEnvoy")),
+        ("y" * 9999, DONE, ("False", "Refused"), ("True", "Programmed")),
+    ],
+)
+def test_what_is_told(error, progress, accepted, programmed):
+    status = route_status(Judged(llmroute(generation=3), error), progress, NOW)
+    assert conditions(status) == {"Accepted": accepted, "Programmed": programmed}
+    assert status["observedGeneration"] == 3
+    assert all(len(each["message"]) <= MESSAGE_LENGTH for each in status["conditions"])
+
+
+def test_the_time_of_a_condition_moves_with_its_status_only():
+    before = route_status(Judged(llmroute()), DONE, NOW)
+    told = Judged(llmroute(status=before))
+    later = route_status(told, Progress(2, 1), "2027-01-01T00:00:00Z")
+    assert [each["lastTransitionTime"][:4] for each in later["conditions"]] == ["2026", "2027"]
+
+
+def test_addresses_are_as_many_as_the_schema_allows():
+    many = frozenset(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(5000))
+    assert len(route_status(Judged(llmroute()), Progress(1, 1, many), NOW)["addresses"]) == 2048
+
+
+class World:
+    """Routes and their progress as the test says; what is written comes back as a watch would bring it."""
+
+    def __init__(self):
+        self.judged = {KEY: Judged(llmroute())}
+        self.progress = DONE
+        self.writes = []
+        self.away = False
+        self.reporter = Reporter(lambda: self.judged, self.write)
+
+    async def write(self, judged, status):
+        if self.away:
+            raise OSError("away")
+        self.writes.append(status)
+        key = ServiceKey(judged.route["metadata"]["namespace"], judged.route["metadata"]["name"])
+        self.judged[key] = Judged({**judged.route, "status": status}, judged.error)
+
+    async def written(self, count):
+        await until(lambda: len(self.writes) >= count, "it is written")
+
+
+@pytest.fixture
+async def world(monkeypatch):
+    for name in ("SETTLE_SECONDS", "GATHER_SECONDS", "APART_SECONDS", "LONGEST_PAUSE"):
+        monkeypatch.setattr(module, name, 0.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(module, "PASSING_SECONDS", 3600.0)
+    world = World()
+    task = asyncio.create_task(world.reporter.run(lambda key: world.progress))
+    yield world
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_only_who_leads_reports(world):
+    await asyncio.sleep(0.05)
+    assert world.writes == []
+    world.reporter.lead(True)
+    await world.written(1)
+    world.reporter.lead(False)
+    await asyncio.sleep(0.02)
+    world.progress = Progress(2, 2)
+    await asyncio.sleep(0.05)
+    assert len(world.writes) == 1
+
+
+async def test_nothing_is_written_twice(world):
+    world.reporter.lead(True)
+    await world.written(1)
+    for _ in range(5):
+        world.reporter.changed()
+        await asyncio.sleep(0.02)
+    assert len(world.writes) == 1
+    world.progress = Progress(2, 2, frozenset())
+    world.reporter.changed()
+    await world.written(2)
+    assert world.writes[-1]["addresses"] == []
+
+
+async def test_what_passes_at_once_is_not_written(world):
+    world.reporter.lead(True)
+    await world.written(1)
+    world.progress = Progress(2, 1)
+    await asyncio.sleep(0.05)
+    assert len(world.writes) == 1
+    world.progress = Progress(2, 1, refusal="no")
+    await world.written(2)
+    assert conditions(world.writes[-1])["Programmed"] == ("False", "Refused")
+
+
+async def test_a_route_is_written_seldom(world, monkeypatch):
+    monkeypatch.setattr(module, "APART_SECONDS", 3600.0)
+    world.reporter.lead(True)
+    await world.written(1)
+    for number in range(5):
+        world.progress = Progress(2, 2, frozenset({f"10.0.0.{number}"}))
+        world.reporter.changed()
+        await asyncio.sleep(0.01)
+    assert len(world.writes) == 1
+
+
+async def test_what_could_not_be_written_is_written_later(world):
+    world.away = True
+    world.reporter.lead(True)
+    await asyncio.sleep(0.05)
+    world.away = False
+    await world.written(1)
