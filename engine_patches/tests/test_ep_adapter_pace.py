@@ -15,6 +15,7 @@ def step(tokens):
     return SimpleNamespace(
         num_scheduled_tokens={"r": tokens},
         scheduled_spec_decode_tokens={},
+        scheduled_encoder_inputs={},
         scheduled_new_reqs=new,
         scheduled_cached_reqs=cached,
         total_num_scheduled_tokens=tokens,

@@ -50,13 +50,17 @@ class Pace:
             self._in_flight.append((output, now))
 
     def delivered(self, output: Any, now: float) -> StepSample | None:
-        """A step's tokens are there; the step's sample, None if it can't be told how long it took."""
+        """A step's tokens are there; the step's sample, None if it can't be told how long they took.
+
+        So it is where an encoder ran besides, on pictures: its time is in the step, but in no sample's terms.
+        """
         sample = None
         if any(planned is output for planned, _ in self._in_flight):  # empty steps are not in it
             started = self._started(output)
             seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
-            sample = step_sample(output, max(seconds, 0.0))
-            if self._learning and plausible(sample):
+            if not output.scheduled_encoder_inputs:
+                sample = step_sample(output, max(seconds, 0.0))
+            if sample is not None and self._learning and plausible(sample):
                 self._fit.add(sample)
         self._delivered = now
         return sample
