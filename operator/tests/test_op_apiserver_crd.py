@@ -293,3 +293,12 @@ def test_everything_allowed_in_a_pod_template_is_taken(kube):
     }
     body = ok(kube.create("llmservices", llmservice(podTemplate=template)))
     assert body["spec"]["podTemplate"]["affinity"] == {"nodeAffinity": {}}
+
+
+@pytest.mark.parametrize("clients", [["a"], ["a", "b"]])
+def test_nobody_is_let_in_by_an_apply_that_leaves_no_client(kube, clients):
+    ok(kube.apply("llmservices", llmservice(routing={"access": {"allowedClients": clients}})))
+    answer = kube.apply("llmservices", llmservice(routing={"access": {"allowedClients": []}}))
+    assert answer.status_code == 422, answer.text
+    left = ok(kube.apply("llmservices", llmservice(routing={"access": {"allowedClients": clients[:1]}})))
+    assert left["spec"]["routing"]["access"] == {"allowedClients": ["a"]}

@@ -53,6 +53,13 @@ def test_every_array_string_and_map_is_bounded(nodes):
     assert unbounded == []
 
 
+def test_a_list_that_may_not_be_empty_is_atomic():
+    """Server-side apply takes a set or map away with its last item: unset may mean the contrary of empty."""
+    required = {path: node for path, node in NODES.items() if node.get("minItems")}
+    assert required
+    assert [path for path, node in required.items() if node.get("x-kubernetes-list-type") != "atomic"] == []
+
+
 def test_every_field_says_what_a_change_does():
     silent = [
         path

@@ -81,7 +81,7 @@ class RouteSpec(Block):
         None,
         min_length=1,
         max_length=64,
-        json_schema_extra={"x-kubernetes-list-type": "set"},
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     requests_per_minute: Integer | None = seen("Through each Envoy; unset: no limit.", None, ge=1)
     requests_per_minute_per_client: Integer | None = seen(

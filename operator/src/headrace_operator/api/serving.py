@@ -170,7 +170,7 @@ class Access(Block):
         None,
         min_length=1,
         max_length=64,
-        json_schema_extra={"x-kubernetes-list-type": "set"},
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},  # a set that an apply empties would be unset
     )
 
 

@@ -15,7 +15,7 @@ from headrace_operator.desired.manifest import Manifest, Owner, manifest
 def route(service: LLMService, models: Iterable[str], reserved: Iterable[str] = ()) -> Manifest:
     """The route of the service under its names `models`; `reserved`: others of its own, not served yet."""
     made = route_of(service, gateway_config(service, models))
-    return {**made, "spec": {**made["spec"], "reserved": list(reserved)}}
+    return {**made, "spec": {**made["spec"], **_reserving(reserved)}}
 
 
 def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
@@ -56,8 +56,15 @@ def with_models(owner: Owner, live: Mapping[str, Any], models: Iterable[str]) ->
     """The live route with other names, for a service whose new spec is not accepted."""
     kept = set(models)
     spec = {**live["spec"], "models": [name for name in models_of(live) if name in kept]}
-    spec["reserved"] = [name for name in reserved_of(live) if name in kept]
+    spec.pop("reserved", None)
+    spec |= _reserving(name for name in reserved_of(live) if name in kept)
     return manifest(owner, API_VERSION, ROUTE_KIND, owner.key.name, spec=spec)
+
+
+def _reserving(names_kept: Iterable[str]) -> dict[str, list[str]]:
+    """The field, if there is anything in it: the API server takes a list away with its last item."""
+    reserved = list(names_kept)
+    return {"reserved": reserved} if reserved else {}
 
 
 def models_of(live: Mapping[str, Any]) -> tuple[str, ...]:
