@@ -10,7 +10,8 @@ from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Profile
 from headrace_engine.policies import accelgen
 from headrace_engine.policies.accelgen.giving_way import SHARE
-from headrace_engine.policies.accelgen.order import PLACED
+from headrace_engine.policies.accelgen.order import PLACED, TURN, UrgencyOrder
+from headrace_engine.policies.accelgen.steps import Steps
 from headrace_engine.policies.slo_budget import slo_budget
 from headrace_engine.policies.step_budget import engine_budget, fixed_budget
 from headrace_engine.policies.view import EngineLimits, Targets
@@ -279,3 +280,25 @@ def test_a_long_prompt_among_endless_short_ones_is_served():
             engine.add(short)
         engine.step()
     assert long.finished_at is not None
+
+
+def test_hopeless_requests_that_are_overdue_lead_in_one_step_of_some_and_until_one_starts():
+    late, soon = waits("late", 400, -5.0), waits("soon", 10, 30.0)
+    view = FakeView(now=10.0, default_targets=TTFT, waiting=[late, soon])
+    steps = Steps(engine_budget, skipping=False)
+    order = UrgencyOrder(0.75, "Shortest", 100, LIMITS, steps, ordering=True)
+    order.add(late)
+    for number in range(50):  # all of this overtakes it
+        order.add(other := waits(f"other {number}", 400, 0.0))
+        order.discard(other)
+    order.add(soon)
+    led = []
+    for _ in range(3 * TURN):
+        steps(view)
+        led.append(next(order.ranked(view)) is late)
+    assert led == [False] * (TURN - 1) + [True] * (2 * TURN + 1)  # it has not started yet
+    order.discard(late)
+    order.add(again := waits("again", 400, -5.0))
+    view.waiting = [again, soon]
+    steps(view)
+    assert next(order.ranked(view)) is soon

@@ -25,6 +25,7 @@ from headrace_engine.policies.in_turn import PLACED, next_in_turn
 from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 URGENT = 2  # steps; who can wait for no longer must start now, since a step may be under way
+TURN = 16  # steps, in one of which hopeless requests that are overdue go ahead of all
 LOOK_AHEAD = 32  # requests that do not fit which an admission passes over for others that do
 
 BySize = tuple[int, int, RequestView]
@@ -68,6 +69,8 @@ class UrgencyOrder:
         self._hopeless: list[BySize] = []
         self._expiring: list[tuple[float, int, RequestView]] = []  # `near` by latest start
         self._moving = -inf  # up to this latest start requests are being moved to `near`
+        self._leading: set[RequestView] = set()  # the overdue that lead in the step under way
+        self._served = 0  # step in which a hopeless request left last
         self._resumed: dict[RequestView, None] = {}  # lost their KV with their next token due
 
     def add(self, request: RequestView) -> None:
@@ -94,16 +97,24 @@ class UrgencyOrder:
         else:
             if entry.place == "near":
                 self._expire(entry, request)
+            else:
+                self._served = self._steps.count
             by_size = self._near if entry.place == "near" else self._hopeless
             del by_size[bisect_left(by_size, (entry.tokens, entry.number, request))]
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
-        """Yield the overdue, then the others, most urgent first."""
+        """Yield the overdue, then the others, most urgent first.
+
+        An overdue request that is hopeless has no target left to meet: it leads in one step of `TURN`, then
+        until one such starts, and waits behind those that can be in time otherwise.
+        """
         self._settle(view)
-        first = set()
+        self._leading = first = set[RequestView]()
+        turn = self._steps.count - self._served >= TURN
         for request in self._ageing.overdue(view):
-            first.add(request)
-            yield request
+            if turn or self._waiting[request].place != "hopeless":
+                first.add(request)
+                yield request
         for request in self._others(view):
             if request not in first:
                 yield request
@@ -119,7 +130,7 @@ class UrgencyOrder:
                 yield request
                 continue
             passed += 1
-            if passed > LOOK_AHEAD or not self._ordering or request in self._ageing.overdue(view):
+            if passed > LOOK_AHEAD or not self._ordering or request in self._leading:
                 return
 
     def counts(self) -> tuple[int, int]:

@@ -18,10 +18,12 @@ class Steps:
             self._slo.skipping = skipping
         self.pace: Pace = self._slo.pace if self._slo else Pace()
         self.tokens = 0
+        self.count = 0  # steps planned
         self._decode_tokens = 1
 
     def __call__(self, view: EngineView) -> int:
         """Tokens of the step."""
+        self.count += 1
         if self._slo is None:
             self.pace.look(view)
         self.tokens = self._budget(view)
