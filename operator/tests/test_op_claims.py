@@ -178,10 +178,12 @@ class World(Memory):
         self.dice = dice
         self.trouble = 0.0
         self.let_go = set()  # (service, name): it may give the name up
+        self.meet = lambda: None  # what the watches bring while a call takes
 
     async def _wait(self):
         for _ in range(self.dice.randint(0, 3)):
             await asyncio.sleep(0)
+            self.meet()
         if self.dice.random() < self.trouble:
             raise ApiError(503, "unavailable")
 
@@ -234,12 +236,18 @@ class Fate:
         self.running = operator(self.world)
         self.generation = 1
         self.asked = {}  # service → names that it has asked for
+        self.world.meet = self.see
+
+    def see(self, often=0.1):
+        """Some events arrive."""
+        for item in list(self.world.objects.values()):
+            if self.dice.random() < often:
+                self.running.cache.put(copy.deepcopy(item))
 
     def change(self, service):
         self.generation += 1
         served, world = self.dice.choice(NAMES), self.world
         world.let_go |= {(service, former) for former in self.asked.get(service, ())}
-        world.let_go.discard((service, served))
         self.asked.setdefault(service, set()).add(served)
         day = SERVICES.index(service) % 2 + 1
         made = raw(service, served, day, generation=self.generation)
@@ -256,13 +264,22 @@ class Fate:
 
     async def work(self):
         self.world.trouble = self.dice.choice([0.0, 0.0, 0.15])
-        for item in list(self.world.objects.values()):
-            if item["kind"] == "LLMService" or self.dice.random() < 0.5:
-                self.running.cache.put(copy.deepcopy(item))
+        self.see(0.5)
+        for name in SERVICES:  # what it asks for again is not to be given up, once that is known
+            known = self.running.cache.service(Key("llm", name))
+            live = self.world.objects.get(("LLMService", name))
+            if known and live and known["metadata"]["generation"] == live["metadata"]["generation"]:
+                self.world.let_go.discard((name, live["spec"]["model"]["servedName"]))
         busy = self.dice.sample(SERVICES, self.dice.randint(0, 3))
-        passes = [self.running.reconcile(Key("llm", name)) for name in busy]
-        for found in await asyncio.gather(*passes, return_exceptions=True):
+        for found in await asyncio.gather(*map(self.reconcile, busy), return_exceptions=True):
             assert found is None or isinstance(found, (float, int, ApiError)), repr(found)
+
+    async def reconcile(self, name):
+        """Begins while others are under way."""
+        for _ in range(self.dice.randint(0, 20)):
+            await asyncio.sleep(0)
+        self.see()
+        return await self.running.reconcile(Key("llm", name))
 
 
 async def live(seed):
