@@ -6,6 +6,7 @@ for theirs.
 """
 
 import asyncio
+import contextlib
 import copy
 import json
 import random
@@ -154,16 +155,23 @@ class Lives:
         )
 
     async def _follow(self, root: str, plural: str, seen: dict[str, Body], tasks: asyncio.TaskGroup) -> None:
-        async for kind, body in self.api.watch(root, plural):
-            name = body["metadata"]["name"]
-            async with self._changed:
-                if kind == "DELETED":
-                    seen.pop(name, None)
-                elif kind in {"ADDED", "MODIFIED"}:
-                    seen[name] = body
-                    if seen is self._deployments:
-                        tasks.create_task(self._tell(body))
-                self._changed.notify_all()
+        """Follow a kind for ever: the API server ends watches of a definition that it has just taken in."""
+        while True:
+            seen.clear()
+            with contextlib.suppress(ApiError):
+                async for kind, body in self.api.watch(root, plural):
+                    await self._note(kind, body, seen, tasks)
+
+    async def _note(self, kind: str, body: Body, seen: dict[str, Body], tasks: asyncio.TaskGroup) -> None:
+        name = body["metadata"]["name"]
+        async with self._changed:
+            if kind == "DELETED":
+                seen.pop(name, None)
+            elif kind in {"ADDED", "MODIFIED"}:
+                seen[name] = body
+                if seen is self._deployments:
+                    tasks.create_task(self._tell(body))
+            self._changed.notify_all()
 
     async def _tell(self, live: Body) -> None:
         """How the Deployment does, once for each generation; what follows a failure succeeds."""

@@ -69,8 +69,8 @@ async def measure(sequences: int, say: Callable[[str], None], seed: int = 0) -> 
             await api.install()
             lives = Lives(api)
             await lives.make_claims()
-            playing = asyncio.create_task(lives.play())
-            try:
+            async with asyncio.TaskGroup() as tasks:  # none goes on without the other
+                playing = tasks.create_task(lives.play())
                 for first in range(0, sequences, _AT_ONCE):
                     batch = [
                         Life(f"s{first + number}", focused, random.Random(f"{seed} {first + number}"))
@@ -79,9 +79,7 @@ async def measure(sequences: int, say: Callable[[str], None], seed: int = 0) -> 
                     began = time.monotonic()
                     await _batch(batch, lives, lambda: Operator(plane, session), tally)
                     say(f"{time.monotonic() - began:.0f} s: {tally.figures(len(leaves))}")
-            finally:
                 playing.cancel()
-                await asyncio.gather(playing, return_exceptions=True)
     return tally
 
 
