@@ -26,8 +26,8 @@ GOLDEN = {  # synchronous, asynchronous; sets of vLLM's that strings are hashed 
         "d7a770092fd67ac410829f42a824e3c4e8c5bad98f9a969b8d9b2a10aacf3bcd",
     ),
     "chaos": (
-        "41a55ea7f2f30bc83da91080841bf02751c3e86edbde507e9925a806c7090ea3",
-        "6373a85a58ec88b43e863cd8f89dbae5a628aef1dc6d87cf1d276398c8850308",
+        "1eece7cdd0e4eb1568546e19488c581ebf6c2f62ce560a863b6e69620bbced8b",
+        "cbce35a082aeb105c233161267ef61d8525dd43d458b70939b4aada7d3fb4084",
     ),
 }
 

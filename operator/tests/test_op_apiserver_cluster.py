@@ -19,7 +19,7 @@ from headrace_operator.plan import contains
 from headrace_operator.recorder import Recorder
 from headrace_operator.resync import resync
 from headrace_operator.settings import Settings
-from headrace_operator.status import Subject, status
+from headrace_operator.status import CarriedOut, Subject, status
 from headrace_operator.workqueue import WorkQueue
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
@@ -117,7 +117,7 @@ async def test_errors_say_how_long_to_wait(crd, kube, tmp_path, monkeypatch):
 async def test_the_longest_event_is_taken(api, service, letter):
     """The API server counts bytes."""
     refused = RefusedError("InvalidSpec", letter * 5000)
-    subject = Subject(service.key, 1, False, True, {})
+    subject = Subject(service.key, 1, 1, False, CarriedOut.ALL, {})
     told = status(subject, observe([], [], {}), refused, "", gateway="", now="2026-01-01T00:00:00Z")
     notes = {happening.note for happening in transitions({}, told)}
     body = await api.read("LLMService", service.key.namespace, service.key.name)
