@@ -173,6 +173,7 @@ def test_the_operator_is_told_what_it_must_know():
         "HEADRACE_LEASE": "headrace-operator",
         "HEADRACE_POD": {"fieldRef": {"fieldPath": "metadata.name"}},
         "HEADRACE_WATCH_NAMESPACES": "llm,chat",
+        "HEADRACE_ROUTED_GATE": "true",
         "HEADRACE_SIDECAR_IMAGE": "example.com/llm/sidecar:v1",
         "HEADRACE_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
         "HEADRACE_GATEWAY_URL": "http://headrace-gateway.headrace-system.svc",
