@@ -2,7 +2,7 @@
 
 Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
 `e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
-thrown away, and the others are left out. `switch`, `faults`, `outages` and `gateway` start what they need:
+thrown away, and the others are left out. `switch`, `upgrade`, `faults`, `outages` and `gateway` start what they need:
 the local cluster, an API server, and Envoy.
 """
 
@@ -40,13 +40,14 @@ STUDIES = (
     "clients",
     "follow",
     "switch",
+    "upgrade",
     "outages",
     "faults",
     "invariants",  # reads results of those before
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("operator_scale", "attacks", "mutations", "clients", "follow", "outages", "faults", "invariants"),
+    *("operator_scale", "attacks", "mutations", "clients", "follow", "upgrade", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "prefix_policies", "econoserve", "accelgen", "step_budget")

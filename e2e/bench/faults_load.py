@@ -58,7 +58,7 @@ class Load:
         sent = time.monotonic()
         status, error = None, ""
         try:
-            async with client.stream("POST", "/v1/completions", json=_body(ask)) as response:
+            async with client.stream("POST", "/v1/completions", json=request_body(ask)) as response:
                 status = response.status_code
                 text = (await response.aread()).decode()
             error = complaint(ask, status, text)
@@ -102,7 +102,8 @@ def _count(tokens: int, ask: Ask) -> str:
     return "" if tokens == ask.tokens else f"{tokens} of {ask.tokens} tokens came"
 
 
-def _body(ask: Ask) -> dict[str, object]:
+def request_body(ask: Ask) -> dict[str, object]:
+    """What is posted to `/v1/completions`; it asks for the tokens themselves, which `complaint` counts."""
     return {
         "model": ask.service,
         "prompt": prompt(ask.text_seed, PROMPT_TOKENS),
