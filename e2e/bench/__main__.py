@@ -2,8 +2,8 @@
 
 Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
 `e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
-thrown away, and the others are left out. `switch`, `upgrade`, `faults`, `outages` and `gateway` start what they need:
-the local cluster, an API server, and Envoy.
+thrown away, and the others are left out. `switch`, `upgrade`, `faults`, `outages` and `gateway` start what
+they need: the local cluster, an API server, and Envoy.
 """
 
 import importlib
@@ -47,7 +47,8 @@ STUDIES = (
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("operator_scale", "attacks", "mutations", "clients", "follow", "upgrade", "outages", "faults", "invariants"),
+    *("operator_scale", "attacks", "mutations", "clients", "follow"),
+    *("upgrade", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = ("larry", "sal", "prefix", "prefix_policies", "econoserve", "accelgen", "step_budget")
