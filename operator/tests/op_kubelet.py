@@ -23,7 +23,7 @@ class FakeNode:
 
     def __init__(self, kube, policies=("FCFS", "LARRY"), picker=False):
         self.kube = kube
-        self.picker = picker  # report every address as routed, as the gateway does
+        self.picker = picker  # report every pod as routed, as the gateway does
         self.policies = policies
         self.engines = {}
         self.info = EngineInfo("Idle", vllm_version="0.32.0", boot="b1")
@@ -50,10 +50,7 @@ class FakeNode:
                 self._report(route)
 
     def _report(self, route):
-        told = routed(
-            *sorted(engine.ip for engine in self.engines.values()),
-            generation=route["metadata"]["generation"],
-        )
+        told = routed(*sorted(self.engines), generation=route["metadata"]["generation"])
         if not contains(route.get("status", {}), told):
             self.kube.patch("llmroutes", route["metadata"]["name"], {"status": told}, sub="status")
 

@@ -35,7 +35,7 @@ def applied(raw, settings=SETTINGS, live=None):
     for item in objects:
         item["metadata"] |= {"uid": f"{item['kind']}-{item['metadata']['name']}", "generation": 1}
         if item["kind"] == "LLMRoute":
-            item["status"] = routed("10.0.0.1")
+            item["status"] = routed("p0", "p1")
         if item["kind"] == "Deployment":
             count = item["spec"]["replicas"]
             counts = ("replicas", "updatedReplicas", "readyReplicas")
@@ -43,12 +43,15 @@ def applied(raw, settings=SETTINGS, live=None):
     return objects
 
 
-def routed(*addresses, generation=1, **reasons):
-    """What a picker reports of a route; `Accepted="Reason"` or `Programmed=` make that condition false."""
+def routed(*pods, generation=1, **reasons):
+    """What a picker reports of a route, with these UIDs.
+
+    `Accepted="Reason"` or `Programmed=` make that condition false.
+    """
     return {
         "observedGeneration": generation,
         "envoys": 2,
-        "addresses": list(addresses),
+        "pods": list(pods),
         "conditions": [
             {
                 "type": kind,

@@ -25,8 +25,8 @@ def pods(kube):
 
 def routed(kube):
     """Pods that every Envoy knows, by what the picker reported last."""
-    known = set(kube.get("llmroutes", "chat")["status"]["addresses"])
-    return {name for name, pod in pods(kube).items() if pod.get("status", {}).get("podIP") in known}
+    known = set(kube.get("llmroutes", "chat")["status"]["pods"])
+    return {name for name, pod in pods(kube).items() if pod["metadata"]["uid"] in known}
 
 
 def ready(pod):

@@ -22,9 +22,9 @@ def seen(status, *pods):
     return observe(objects, pods, {})
 
 
-def gated(name, ip="10.0.0.1", routed="False", containers="True", **more):
+def gated(name, routed="False", containers="True", **more):
     """A pod of which all but the gate is ready."""
-    raw = pod(name, ready=False, podIP=ip, **more)
+    raw = pod(name, ready=False, **more)
     raw["spec"]["readinessGates"] = [{"conditionType": ROUTED_GATE}]
     raw["status"]["conditions"] += [
         {"type": "ContainersReady", "status": containers},
@@ -48,8 +48,8 @@ RUNNING = {
         (routed(Programmed="NoEnvoy"), False, Reason.NO_ENVOY, "look at the pods"),
         (routed(Programmed="Pending"), False, Reason.PENDING, "words"),
         (routed(Programmed="NewlyInvented"), False, Reason.PENDING, "words"),
-        (routed("10.0.0.9"), False, Reason.ENDPOINTS_MISSING, "1 of 1 ready replicas"),
-        (routed("10.0.0.1"), True, Reason.ROUTED, "2 Envoys route to 1 ready replicas"),
+        (routed("b"), False, Reason.ENDPOINTS_MISSING, "1 of 1 ready replicas"),
+        (routed("a"), True, Reason.ROUTED, "2 Envoys route to 1 ready replicas"),
     ],
 )
 def test_routing_is_ready_when_the_picker_says_so(status, holds, reason, words):
@@ -61,13 +61,16 @@ def test_routing_is_ready_when_the_picker_says_so(status, holds, reason, words):
 def test_without_route_or_ready_replica_it_is_not():
     assert routing_ready(KEY, observe([], [], {})).reason == Reason.NOT_ACCEPTED
     assert (
-        routing_ready(KEY, seen(routed("10.0.0.1"), pod("a", ready=False))).reason == Reason.NO_READY_REPLICAS
+        routing_ready(KEY, seen(routed("a"), pod("a", ready=False))).reason == Reason.NO_READY_REPLICAS
     )
 
 
-def test_pods_are_routed_when_every_envoy_has_their_address():
-    pods = [gated("new"), gated("unknown", "10.0.0.2"), gated("done", routed="True"), pod("ungated")]
-    assert [each.name for each in newly_routed(KEY, seen(routed("10.0.0.1"), *pods))] == ["new"]
+def test_pods_are_routed_when_every_envoy_has_them_whose_address_was_perhaps_anothers():
+    pods = [gated("new"), gated("unknown"), gated("done", routed="True"), pod("ungated")]
+    status = routed("new", "done", "ungated", "dead")
+    assert [each.name for each in newly_routed(KEY, seen(status, *pods))] == ["new"]
+    status["pods"] = ["dead"]
+    assert list(newly_routed(KEY, seen(status, *pods))) == []
     assert list(newly_routed(KEY, seen(None, *pods))) == []
 
 
@@ -78,7 +81,7 @@ async def test_the_gate_is_opened_once_also_for_a_service_that_is_paused_or_refu
     ):
         memory = with_service()
         await operator(memory).reconcile(KEY)
-        memory.objects["LLMRoute", "chat"]["status"] = routed("10.0.0.1")
+        memory.objects["LLMRoute", "chat"]["status"] = routed("new")
         memory.objects["LLMService", "chat"]["metadata"] |= change.get("metadata", {})
         memory.objects["LLMService", "chat"]["spec"] |= change.get("spec", {})
         memory.store(gated("new"))

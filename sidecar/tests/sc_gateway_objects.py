@@ -23,7 +23,10 @@ def llmroute(namespace="llm", name="chat", *, owner="chat", uid="1", generation=
 
 
 def endpoint_slice(*endpoints, family="IPv4", service="chat", namespace="llm", of=None, name="x"):
-    """Pairs of address and conditions; `of`: the Service that Kubernetes made it for."""
+    """Pairs of address and conditions; `of`: the Service that Kubernetes made it for.
+
+    The UID of the pod at each address is `pod-` and that address.
+    """
     labels = {
         "app.kubernetes.io/managed-by": "headrace",
         "headrace.dev/service": service,
@@ -33,7 +36,12 @@ def endpoint_slice(*endpoints, family="IPv4", service="chat", namespace="llm", o
         "metadata": {"namespace": namespace, "name": f"{name}-{service}-{family}".lower(), "labels": labels},
         "addressType": family,
         "endpoints": [
-            {"addresses": [address], "conditions": conditions} for address, conditions in endpoints
+            {
+                "addresses": [address],
+                "conditions": conditions,
+                "targetRef": {"kind": "Pod", "uid": f"pod-{address}"},
+            }
+            for address, conditions in endpoints
         ],
         "ports": [{"name": "http", "port": 8000}],
     }

@@ -7,11 +7,13 @@ from headrace_sidecar.gateway.ads import due
 from headrace_sidecar.gateway.catalog import Catalog, Service
 
 CHAT = "llm/chat"
+A, B = ("10.0.0.1", "a"), ("10.0.0.2", "b")
 
 
-def snapshot(*addresses, unready=(), name="chat", **settings):
-    config = GatewayConfig("llm", name, (name,), name, **settings)
-    return xds.snapshot(Catalog.of([Service(config, addresses, unready=unready)]))
+def snapshot(*ready, unready=(), **settings):
+    """Of one service with these engines, each an address and the UID of its pod."""
+    service = Service(GatewayConfig("llm", "chat", ("chat",), "chat", **settings))
+    return xds.snapshot(Catalog.of([service.with_engines(set(ready), set(unready))]))
 
 
 def envoy(*snapshots, refuse=(), answer_last=True, at=0.0):
@@ -27,23 +29,23 @@ def envoy(*snapshots, refuse=(), answer_last=True, at=0.0):
     return subscriptions
 
 
-def test_every_envoy_must_have_it_and_only_addresses_of_all_count():
-    old, new = snapshot("10.0.0.1"), snapshot("10.0.0.1", "10.0.0.2")
+def test_every_envoy_must_have_it_and_only_pods_of_all_count():
+    old, new = snapshot(A), snapshot(A, B)
     found = progress(CHAT, new, [envoy(old, new), envoy(old, new, answer_last=False)], 0.0)
-    assert (found.envoys, found.having, found.addresses) == (2, 1, {"10.0.0.1"})
+    assert (found.envoys, found.having, found.pods) == (2, 1, {"a"})
     found = progress(CHAT, new, [envoy(old, new), envoy(new)], 0.0)
-    assert (found.envoys, found.having, found.addresses) == (2, 2, {"10.0.0.1", "10.0.0.2"})
+    assert (found.envoys, found.having, found.pods) == (2, 2, {"a", "b"})
 
 
 def test_engines_that_are_not_ready_are_among_them():
-    both = snapshot("10.0.0.1", unready=("10.0.0.2",))
-    assert progress(CHAT, both, [envoy(both)], 0.0).addresses == {"10.0.0.1", "10.0.0.2"}
+    both = snapshot(A, unready=(B,))
+    assert progress(CHAT, both, [envoy(both)], 0.0).pods == {"a", "b"}
 
 
 def test_who_refuses_keeps_what_it_had_and_its_words_are_bounded():
-    old, new = snapshot("10.0.0.1"), snapshot("10.0.0.1", slo=Slo(per_request=PerRequest()))
+    old, new = snapshot(A), snapshot(A, slo=Slo(per_request=PerRequest()))
     found = progress(CHAT, new, [envoy(old, new, refuse=(xds.ROUTES,))], 0.0)
-    assert (found.having, found.addresses) == (0, {"10.0.0.1"})
+    assert (found.having, found.pods) == (0, {"a"})
     assert 0 < len(found.refusal) <= MESSAGE_LENGTH
 
 
@@ -58,34 +60,46 @@ def test_what_is_refused_for_another_service_leaves_this_one_programmed():
 
 
 def test_an_answer_to_something_else_counts_for_nothing():
-    new = snapshot("10.0.0.1")
+    new = snapshot(A)
     subscriptions = envoy(new, answer_last=False)
     for subscription in subscriptions.values():
         subscription.answer("another", "")
     assert progress(CHAT, new, [subscriptions], 0.0).having == 0
 
 
-def test_one_that_never_answers_holds_up_no_addresses_and_is_not_forgotten():
+def test_one_that_never_answers_holds_up_no_pods_and_is_not_forgotten():
     """Who can reach the port could connect and say nothing, and no pod would ever be routed."""
-    new = snapshot("10.0.0.1")
+    new = snapshot(A)
     envoys = [envoy(new), envoy(new, answer_last=False)]
-    assert progress(CHAT, new, envoys, SILENT_SECONDS).addresses == frozenset()
+    assert progress(CHAT, new, envoys, SILENT_SECONDS).pods == frozenset()
     late = progress(CHAT, new, envoys, SILENT_SECONDS + 0.1)
-    assert (late.addresses, late.having, late.envoys) == ({"10.0.0.1"}, 1, 2)
+    assert (late.pods, late.having, late.envoys) == ({"a"}, 1, 2)
 
 
 def test_without_envoy_or_route_nothing_is_known():
-    new = snapshot("10.0.0.1")
-    assert progress(CHAT, new, [], 0.0).addresses == frozenset()
+    new = snapshot(A)
+    assert progress(CHAT, new, [], 0.0).pods == frozenset()
     assert progress("llm/refused", new, [envoy(new)], 0.0).having == 0
     assert progress(CHAT, {}, [envoy(new)], 0.0).having == 0
 
 
 def test_a_change_that_envoy_does_not_see_needs_no_answer():
-    old, new = snapshot("10.0.0.1"), snapshot("10.0.0.1", balancer="Random")
+    old, new = snapshot(A), snapshot(A, balancer="Random")
     subscriptions = envoy(old)
     assert due(new, subscriptions) == []
     assert progress(CHAT, new, [subscriptions], 0.0).having == 1
     unanswered = envoy(old, answer_last=False)
     assert due(new, unanswered) == []
     assert progress(CHAT, new, [unanswered], 0.0).having == 0
+
+
+def test_a_pod_is_known_by_itself_and_not_by_an_address_that_was_anothers():
+    """The address of a pod that died may be given to the next before anyone was told of the death."""
+    before, both, after = (snapshot(*each) for each in ([A], [A, ("10.0.0.1", "new")], [("10.0.0.1", "new")]))
+    subscriptions = envoy(before)
+    assert progress(CHAT, before, [subscriptions], 0.0).pods == {"a"}
+    for now, known in ((both, {"a", "new"}), (after, {"new"})):
+        assert progress(CHAT, now, [subscriptions], 0.0).having == 0
+        assert due(now, subscriptions) == []  # Envoy has that address
+        found = progress(CHAT, now, [subscriptions], 0.0)
+        assert (found.having, found.pods) == (1, known)

@@ -98,13 +98,13 @@ async def test_the_status_is_what_every_envoy_acknowledged_whoever_leads(world, 
         return {**told, **states} | wanted == {**told, **states}
 
     await until(
-        lambda: reports(Accepted="True", Programmed="True", envoys=1, addresses=[]), "it is programmed"
+        lambda: reports(Accepted="True", Programmed="True", envoys=1, pods=[]), "it is programmed"
     )
     slices = endpoint_slice(("10.0.0.1", {"ready": True}), ("10.0.0.2", {"ready": False}))
     del slices["metadata"]["namespace"]
     await discovery.create_namespaced_endpoint_slice(world.namespace, slices)
     await until(
-        lambda: reports(addresses=["10.0.0.1", "10.0.0.2"]), "engines that are not ready are known too"
+        lambda: reports(pods=["pod-10.0.0.1", "pod-10.0.0.2"]), "engines that are not ready are known too"
     )
     version = (await custom.get_namespaced_custom_object(*place, "chat"))["metadata"]["resourceVersion"]
 

@@ -7,7 +7,7 @@ from sc_gateway_objects import endpoint_slice, llmroute
 
 from headrace_sidecar.gateway import kubernetes_source
 from headrace_sidecar.gateway.catalog import ServiceKey
-from headrace_sidecar.gateway.kubernetes_source import MOST_ADDRESSES, KubernetesSource, join
+from headrace_sidecar.gateway.kubernetes_source import MOST_ENGINES, KubernetesSource, join
 from headrace_sidecar.gateway.llmroutes import RouteReader
 
 KEY = ServiceKey("llm", "chat")
@@ -27,6 +27,7 @@ def test_configuration_and_ready_endpoints_are_joined():
     )
     assert catalog.services.keys() == {KEY}
     assert catalog.services[KEY].addresses == ("10.0.0.2", "10.0.0.3")
+    assert catalog.services[KEY].pods == ("pod-10.0.0.1", "pod-10.0.0.2", "pod-10.0.0.3")
 
 
 def test_another_service_with_the_labels_of_one_adds_no_engine_to_it():
@@ -36,10 +37,20 @@ def test_another_service_with_the_labels_of_one_adds_no_engine_to_it():
     assert (service.addresses, service.unready) == ((), ())
 
 
-def test_addresses_are_bounded():
-    endpoints = [(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", READY) for n in range(MOST_ADDRESSES + 10)]
+def test_an_address_that_passes_to_another_pod_is_a_change():
+    dead, new, unknown = (endpoint_slice(("10.0.0.1", READY)) for _ in range(3))
+    new["endpoints"][0]["targetRef"]["uid"] = "new"
+    del unknown["endpoints"][0]["targetRef"]
+    services = RouteReader().read([llmroute()])
+    found = [join(services, each).services[KEY] for each in ([dead], [dead, new], [new], [unknown])]
+    assert {each.addresses for each in found} == {("10.0.0.1",)}
+    assert [each.pods for each in found] == [("pod-10.0.0.1",), ("new", "pod-10.0.0.1"), ("new",), ()]
+
+
+def test_engines_are_bounded():
+    endpoints = [(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", READY) for n in range(MOST_ENGINES + 10)]
     [service] = join(RouteReader().read([llmroute()]), [endpoint_slice(*endpoints)]).services.values()
-    assert len(service.addresses) == MOST_ADDRESSES
+    assert len(service.addresses) == len(service.pods) == MOST_ENGINES
 
 
 @contextlib.asynccontextmanager

@@ -47,10 +47,10 @@ def routing_ready(key: Key, observed: Observed) -> Verdict:
 
 
 def _endpoints(told: Raw, observed: Observed) -> Verdict:
-    ready, known = observed.ready, set(told.get("addresses") or ())
+    ready, known = observed.ready, _known(told)
     if not ready:
         return Verdict(False, Reason.NO_READY_REPLICAS, "the gateway knows the service; no replica is ready")
-    missing = [pod.name for pod in ready if pod.ip not in known]
+    missing = [pod.name for pod in ready if pod.uid not in known]
     if missing:
         count = f"{len(missing)} of {len(ready)} ready replicas are not known to every Envoy yet"
         return Verdict(False, Reason.ENDPOINTS_MISSING, f"{count}: {missing[0]}; if so for long: {_LOOK}")
@@ -62,8 +62,13 @@ def _endpoints(told: Raw, observed: Observed) -> Verdict:
 def newly_routed(key: Key, observed: Observed) -> Iterator[Pod]:
     """Pods whose readiness waits for the gateway, and that every Envoy knows by now."""
     route = observed.objects.get((ROUTE_KIND, key.name)) or {}
-    known = set((route.get("status") or {}).get("addresses") or ())
-    return (pod for pod in observed.pods if pod.awaits_route and pod.ip in known)
+    known = _known(route.get("status") or {})
+    return (pod for pod in observed.pods if pod.awaits_route and pod.uid in known)
+
+
+def _known(told: Raw) -> set[str]:
+    """UIDs of the pods that every Envoy has: of a pod's address alone another may have been told before."""
+    return set(told.get("pods") or ())
 
 
 def routed_condition(now: str) -> dict[str, str]:

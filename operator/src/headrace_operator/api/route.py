@@ -15,12 +15,12 @@ from headrace_operator.api.status import StatusCondition, seen
 
 ROUTE_KIND = "LLMRoute"
 ROUTE_PLURAL = "llmroutes"
-MOST_ADDRESSES = 2048  # replicas and what a rollout may start on top
+MOST_PODS = 2048  # replicas and what a rollout may start on top
 
 Balancer = Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"]
 Port = Annotated[Integer, Field(ge=1, le=65_535)]
 Milliseconds = Annotated[Integer, Field(ge=0, le=2**53)]
-Address = Annotated[str, StringConstraints(min_length=2, max_length=45)]
+Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
 class RoutePerRequest(Block):
@@ -95,10 +95,10 @@ class RouteStatus(Block):
 
     observed_generation: int = seen("Generation of the spec that this status is about.", 0, ge=0)
     envoys: int = seen("Envoys that take their configuration from the picker.", 0, ge=0)
-    addresses: tuple[Address, ...] = seen(
-        "Addresses of engines that every one of these Envoys has; each finds by itself which of them serve.",
+    pods: tuple[Uid, ...] = seen(
+        "UIDs of engine pods that every one of these Envoys has; each finds by itself which of them serve.",
         (),
-        max_length=MOST_ADDRESSES,
+        max_length=MOST_PODS,
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     conditions: tuple[StatusCondition, ...] = seen(

@@ -4,7 +4,7 @@ An Envoy that refuses a configuration keeps the one before, so what counts is th
 that says nothing for `SILENT_SECONDS` holds up nobody's addresses, and counts as one that has not got it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from headrace_sidecar.gateway import xds
@@ -67,7 +67,7 @@ class Progress:
 
     envoys: int  # connected
     having: int  # that have all of it
-    addresses: frozenset[str] = field(default_factory=frozenset)  # that all of them have
+    pods: frozenset[str] = field(default_factory=frozenset)  # UIDs of those whose addresses all of them have
     refusal: str = ""  # one's words
 
 
@@ -82,22 +82,22 @@ def progress(service: str, current: xds.Snapshot, envoys: Collection[Envoy], now
         having += not missing
         refusal = next((envoy[k].refusal for k in missing if k in envoy and envoy[k].refusal), refusal)
         if not any(each.silent(now) for each in envoy.values()):
-            sets.append(_addresses(envoy, service))
-    addresses = frozenset.intersection(*sets) if sets else frozenset()
-    return Progress(len(envoys), having, addresses, refusal)
+            sets.append(_pods(envoy, service))
+    pods = frozenset.intersection(*sets) if sets else frozenset()
+    return Progress(len(envoys), having, pods, refusal)
 
 
 def _has(envoy: Envoy, kind: str, service: str, current: xds.Snapshot) -> bool:
     return kind in envoy and envoy[kind].has(service, current[kind])
 
 
-def _addresses(envoy: Envoy, service: str) -> frozenset[str]:
-    """Engines to which this Envoy sends requests for the service as soon as they serve."""
+def _pods(envoy: Envoy, service: str) -> frozenset[str]:
+    """UIDs of engines to which this Envoy sends requests for the service as soon as they serve."""
     parts = [envoy[kind].taken.parts if _taken(envoy, kind) else {} for kind in xds.TYPES]  # type: ignore[union-attr]
     if not all(service in each for each in parts):
         return frozenset()
-    found: Iterable[str] = parts[xds.TYPES.index(xds.ENDPOINTS)][service]  # type: ignore[assignment]
-    return frozenset(found)
+    _, found = parts[xds.TYPES.index(xds.ENDPOINTS)][service]  # type: ignore[misc]
+    return found
 
 
 def _taken(envoy: Envoy, kind: str) -> bool:

@@ -4,7 +4,7 @@ Built from whole lists by the source (Kubernetes), read by xDS and by the picker
 catalogs can be compared and a change seen.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ class ServiceKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+Engine = tuple[str, str]  # IP address, and UID of the pod; empty if that is not known
+
+
 def authority(address: str, port: int) -> str:
     """An IP address and a port as URLs and Envoy write them."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -31,22 +34,26 @@ class Service:
     """One service and the IP addresses of its ready engine pods, sorted.
 
     `since` is when the service was made known (RFC 3339, so that text order is time order). `unready` are the
-    addresses of pods that are not ready, and that nobody has ended.
+    addresses of pods that are not ready, and that nobody has ended. `pods` are the UIDs of all of them: an
+    address may pass from one pod to the next.
     """
 
     config: GatewayConfig
     addresses: tuple[str, ...] = ()
     since: str = ""
     unready: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
 
     @property
     def key(self) -> ServiceKey:
         """The service's name."""
         return ServiceKey(self.config.namespace, self.config.name)
 
-    def with_addresses(self, addresses: Iterable[str], unready: Iterable[str] = ()) -> "Service":
+    def with_engines(self, ready: Set[Engine], unready: Set[Engine] = frozenset()) -> "Service":
         """This service with these engines."""
-        return replace(self, addresses=tuple(sorted(addresses)), unready=tuple(sorted(unready)))
+        addresses, others = (tuple(sorted({address for address, _ in each})) for each in (ready, unready))
+        pods = tuple(sorted({uid for _, uid in ready | unready if uid}))
+        return replace(self, addresses=addresses, unready=others, pods=pods)
 
 
 @dataclass(frozen=True, slots=True)

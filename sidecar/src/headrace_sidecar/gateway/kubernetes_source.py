@@ -7,14 +7,14 @@ engines of services whose routes an operator that was just upgraded has still to
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from typing import Any
 
 from kubernetes.aio import client
 
 from headrace_sidecar.gateway import llmroutes, metrics
-from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
+from headrace_sidecar.gateway.catalog import Catalog, Engine, Service, ServiceKey
 from headrace_sidecar.gateway.llmroutes import Judged, RouteReader
 from headrace_sidecar.gateway.server import Publish
 from headrace_sidecar.gateway.watch import MUTE_SECONDS, Store, follow
@@ -24,9 +24,7 @@ log = logging.getLogger(__name__)
 OWNED_LABEL = "app.kubernetes.io/managed-by=headrace"
 SERVICE_LABEL = "headrace.dev/service"
 OF_SERVICE_LABEL = "kubernetes.io/service-name"  # set by Kubernetes on what it makes for a Service
-MOST_ADDRESSES = (
-    2048  # of a service; an LLMService has at most 1,000 replicas, and twice as many in a rollout
-)
+MOST_ENGINES = 2048  # of a service; an LLMService has at most 1,000 replicas, and twice as many in a rollout
 GATHER_SECONDS = 0.02  # changes within it are published together
 AGAIN_SECONDS = 30.0  # what has not changed is published again, as long as the API server says something
 STALE_SECONDS = MUTE_SECONDS + 30.0  # a watch that is mute for longer is started anew meanwhile
@@ -112,9 +110,9 @@ class KubernetesSource:
 
 
 def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
-    """Services with the addresses of their engines."""
-    ready: dict[ServiceKey, dict[str, set[str]]] = {}
-    unready: dict[ServiceKey, dict[str, set[str]]] = {}
+    """Services with their engines."""
+    ready: dict[ServiceKey, dict[str, set[Engine]]] = {}
+    unready: dict[ServiceKey, dict[str, set[Engine]]] = {}
     for each in slices:
         key = _service_of(each)
         if key is None:
@@ -126,10 +124,12 @@ def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
                 continue
             kind = unready if conditions.get("ready") is False else ready
             found = kind.setdefault(key, {}).setdefault(family, set())
-            if len(found) < MOST_ADDRESSES:
-                found.update((endpoint.get("addresses") or ())[:1])  # the API allows more, and says: use one
+            if len(found) < MOST_ENGINES:
+                uid = (endpoint.get("targetRef") or {}).get("uid") or ""
+                # The API allows more addresses, and says: use one.
+                found.update((address, uid) for address in (endpoint.get("addresses") or ())[:1])
     return Catalog.of(
-        service.with_addresses(
+        service.with_engines(
             _one_family(ready.get(service.key, {})), _one_family(unready.get(service.key, {}))
         )
         for service in services
@@ -145,9 +145,9 @@ def _service_of(endpoint_slice: Json) -> ServiceKey | None:
     return ServiceKey(endpoint_slice["metadata"]["namespace"], name)
 
 
-def _one_family(families: dict[str, set[str]]) -> Iterable[str]:
+def _one_family(families: dict[str, set[Engine]]) -> Set[Engine]:
     """A dual-stack pod has an address in each family but is one engine; IPv4 where there is any."""
-    return families.get("IPv4") or families.get("IPv6") or ()
+    return families.get("IPv4") or families.get("IPv6") or frozenset()
 
 
 def _all(stores: Iterable[Store]) -> list[Json]:

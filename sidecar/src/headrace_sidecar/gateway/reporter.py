@@ -125,7 +125,7 @@ def _timeless(status: Json) -> Json:
         {name: value for name, value in each.items() if name != "lastTransitionTime"}
         for each in status.get("conditions") or ()
     ]
-    empty: Json = {"observedGeneration": 0, "envoys": 0, "addresses": []}
+    empty: Json = {"observedGeneration": 0, "envoys": 0, "pods": []}
     return {**empty, **status, "conditions": conditions}
 
 

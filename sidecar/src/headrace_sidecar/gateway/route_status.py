@@ -6,7 +6,7 @@ from typing import Any
 from headrace_sidecar.gateway.acknowledged import Progress
 from headrace_sidecar.gateway.llmroutes import MESSAGE_LENGTH, Judged
 
-MOST_ADDRESSES = 2048  # that the schema allows
+MOST_PODS = 2048  # that the schema allows
 
 Json = dict[str, Any]
 
@@ -19,7 +19,7 @@ def route_status(judged: Judged, progress: Progress, now: str) -> Json:
     return {
         "observedGeneration": generation,
         "envoys": progress.envoys,
-        "addresses": sorted(progress.addresses)[:MOST_ADDRESSES],
+        "pods": sorted(progress.pods)[:MOST_PODS],
         "conditions": [
             _condition(kind, verdict, generation, before, now) for kind, verdict in verdicts.items()
         ],

@@ -23,7 +23,7 @@ class Resources:
     """All resources of one type; `version` is their hash, so a restarted picker says what it said before.
 
     `parts` is what of them belongs to each service (`namespace/name`): equal parts mean the same to Envoy. Of
-    endpoints it is the set of addresses.
+    endpoints it is the addresses, and the UIDs of the pods that have them.
     """
 
     version: str
@@ -46,7 +46,10 @@ def snapshot(catalog: Catalog) -> Snapshot:
         CLUSTERS: _resources(clusters.clusters(catalog), dict.fromkeys(services, True)),
         ENDPOINTS: _resources(
             clusters.endpoints(catalog),
-            {name: frozenset(clusters.addresses(service)) for name, service in services.items()},
+            {
+                name: (clusters.addresses(service), frozenset(service.pods))
+                for name, service in services.items()
+            },
         ),
         ROUTES: _resources(
             [routes.routes(catalog)],
