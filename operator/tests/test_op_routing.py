@@ -60,9 +60,7 @@ def test_routing_is_ready_when_the_picker_says_so(status, holds, reason, words):
 
 def test_without_route_or_ready_replica_it_is_not():
     assert routing_ready(KEY, observe([], [], {})).reason == Reason.NOT_ACCEPTED
-    assert (
-        routing_ready(KEY, seen(routed("a"), pod("a", ready=False))).reason == Reason.NO_READY_REPLICAS
-    )
+    assert routing_ready(KEY, seen(routed("a"), pod("a", ready=False))).reason == Reason.NO_READY_REPLICAS
 
 
 def test_pods_are_routed_when_every_envoy_has_them_whose_address_was_perhaps_anothers():

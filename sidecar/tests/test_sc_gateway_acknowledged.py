@@ -2,7 +2,7 @@
 
 from headrace_engine.contracts import GatewayConfig, PerRequest, Slo
 from headrace_sidecar.gateway import xds
-from headrace_sidecar.gateway.acknowledged import MESSAGE_LENGTH, SILENT_SECONDS, Subscription, progress
+from headrace_sidecar.gateway.acknowledged import SILENT_SECONDS, Subscription, progress
 from headrace_sidecar.gateway.ads import due
 from headrace_sidecar.gateway.catalog import Catalog, Service
 
@@ -24,8 +24,9 @@ def envoy(*snapshots, refuse=(), answer_last=True, at=0.0):
         for kind, subscription in subscriptions.items():
             subscription.offer(each[kind], at)
             if not last or answer_last:
-                words = "no " * 1000 if last and kind in refuse else ""
-                subscription.answer(each[kind].version, words)
+                words = "no" if last and kind in refuse else ""
+                version = each[kind].version
+                subscription.answer(version, "the one before" if words else version, words)
     return subscriptions
 
 
@@ -42,11 +43,20 @@ def test_engines_that_are_not_ready_are_among_them():
     assert progress(CHAT, both, [envoy(both)], 0.0).pods == {"a", "b"}
 
 
-def test_who_refuses_keeps_what_it_had_and_its_words_are_bounded():
+def test_who_refuses_keeps_what_it_had():
     old, new = snapshot(A), snapshot(A, slo=Slo(per_request=PerRequest()))
     found = progress(CHAT, new, [envoy(old, new, refuse=(xds.ROUTES,))], 0.0)
     assert (found.having, found.pods) == (0, {"a"})
-    assert 0 < len(found.refusal) <= MESSAGE_LENGTH
+    assert found.refusal == "no"
+
+
+def test_who_refused_and_then_asks_for_more_has_still_refused():
+    """It gives the nonce of what it refused, without an error, and the version that it has."""
+    old, new = snapshot(A), snapshot(A, slo=Slo(per_request=PerRequest()))
+    subscriptions = envoy(old, new, refuse=(xds.ROUTES,))
+    subscriptions[xds.ROUTES].answer(new[xds.ROUTES].version, old[xds.ROUTES].version)
+    found = progress(CHAT, new, [subscriptions], 0.0)
+    assert (found.having, found.refusal) == (0, "no")
 
 
 def test_what_is_refused_for_another_service_leaves_this_one_programmed():
@@ -63,17 +73,30 @@ def test_an_answer_to_something_else_counts_for_nothing():
     new = snapshot(A)
     subscriptions = envoy(new, answer_last=False)
     for subscription in subscriptions.values():
-        subscription.answer("another", "")
+        subscription.answer("another", "another")
     assert progress(CHAT, new, [subscriptions], 0.0).having == 0
 
 
 def test_one_that_never_answers_holds_up_no_pods_and_is_not_forgotten():
     """Who can reach the port could connect and say nothing, and no pod would ever be routed."""
     new = snapshot(A)
-    envoys = [envoy(new), envoy(new, answer_last=False)]
+    mute = envoy(new, answer_last=False)
+    mute[xds.CLUSTERS].had = True
+    envoys = [envoy(new), mute]
     assert progress(CHAT, new, envoys, SILENT_SECONDS).pods == frozenset()
     late = progress(CHAT, new, envoys, SILENT_SECONDS + 0.1)
     assert (late.pods, late.having, late.envoys) == ({"a"}, 1, 2)
+
+
+def test_one_without_any_configuration_holds_up_no_pods():
+    """An Envoy that starts, or anything that opens a stream and asks for nothing."""
+    new = snapshot(A)
+    for fresh in ({}, envoy(new, answer_last=False)):
+        found = progress(CHAT, new, [envoy(new), fresh], 0.0)
+        assert (found.pods, found.having, found.envoys) == ({"a"}, 1, 2)
+    again = envoy(new, answer_last=False)
+    again[xds.ROUTES].had = True  # from another picker, perhaps without that pod
+    assert progress(CHAT, new, [envoy(new), again], 0.0).pods == frozenset()
 
 
 def test_without_envoy_or_route_nothing_is_known():

@@ -8,7 +8,8 @@ import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from headrace_engine.contracts import GatewayConfig
-from headrace_sidecar.gateway import ads, xds
+from headrace_sidecar.gateway import ads, metrics, xds
+from headrace_sidecar.gateway.acknowledged import MESSAGE_LENGTH
 from headrace_sidecar.gateway.ads import DiscoveryServer, Snapshots
 from headrace_sidecar.gateway.catalog import Catalog, Service
 
@@ -107,6 +108,21 @@ async def test_a_refused_configuration_is_not_repeated_but_the_next_is_tried(dis
     assert "bad cluster" in caplog.text
     snapshots.publish(snapshot(("a", ())))
     assert (await envoy.next())[0] == xds.CLUSTERS
+
+
+async def test_only_types_that_there_are_are_kept_and_counted_and_a_refusals_words_are_bounded(
+    discovery, caplog
+):
+    """Who reaches the port may invent types without end, and speak long."""
+    snapshots, envoy = discovery
+    snapshots.publish(snapshot())
+    for number in range(3):
+        await envoy.ask(f"type.example/{number}", error="no")
+    await envoy.ask(xds.CLUSTERS, error="no " * 10_000)
+    assert (await envoy.next())[0] == xds.CLUSTERS
+    labels = {sample.labels["type"] for each in metrics.ADS_REFUSALS.collect() for sample in each.samples}
+    assert labels == {kind.rpartition(".")[2] for kind in xds.TYPES}
+    assert all(len(record.getMessage()) < 2 * MESSAGE_LENGTH for record in caplog.records)
 
 
 @pytest.mark.parametrize("discovery", [-1.0], indirect=True)

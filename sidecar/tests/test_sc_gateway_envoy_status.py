@@ -97,9 +97,7 @@ async def test_the_status_is_what_every_envoy_acknowledged_whoever_leads(world, 
         states = {each["type"]: each["status"] for each in told.get("conditions", ())}
         return {**told, **states} | wanted == {**told, **states}
 
-    await until(
-        lambda: reports(Accepted="True", Programmed="True", envoys=1, pods=[]), "it is programmed"
-    )
+    await until(lambda: reports(Accepted="True", Programmed="True", envoys=1, pods=[]), "it is programmed")
     slices = endpoint_slice(("10.0.0.1", {"ready": True}), ("10.0.0.2", {"ready": False}))
     del slices["metadata"]["namespace"]
     await discovery.create_namespaced_endpoint_slice(world.namespace, slices)

@@ -69,6 +69,10 @@ def test_a_route_that_was_made_anew_does_not_inherit_the_last_good_one():
         ("models", ["chat\n"]),
         ("models", "chat"),
         ("balancer", "Fastest"),
+        ("allowedClients", ["search", ""]),
+        ("allowedClients", ["\ud800"]),
+        ("requestsPerMinute", 0),
+        ("requestsPerMinutePerClient", 2**32),
     ],
 )
 def test_what_envoy_would_refuse_is_refused_here(field, value):

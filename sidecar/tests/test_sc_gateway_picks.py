@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 from sc_gateway_reports import IDLE
 
 from headrace_engine.contracts import GatewayConfig
-from headrace_sidecar.gateway import names, picks
+from headrace_sidecar.gateway import metrics, names, picks
 from headrace_sidecar.gateway.catalog import Catalog, Service
 from headrace_sidecar.gateway.endpoint import Work
 from headrace_sidecar.gateway.picker import Picker
@@ -83,6 +83,22 @@ async def test_refusals(ask, picker):
     status, headers, text = await ask("llm/busy")
     assert (status, headers["retry-after"]) == (429, "15")
     assert '"overloaded"' in text
+
+
+async def test_nothing_is_counted_of_a_service_that_is_gone(ask):
+    """Whoever may make services makes new names without end."""
+
+    def counted():
+        found = [each for kind in (metrics.PICKS, metrics.REFUSALS) for each in kind.collect()]
+        return {sample.labels["service"] for each in found for sample in each.samples}
+
+    for body in (BODY, b"{}"):
+        await ask("llm/chat", body)
+    assert "chat" in counted()
+    picks.forget(["llm/chat", "llm/never-asked"])
+    assert "chat" not in counted()
+    await ask("llm/chat")
+    assert "chat" in counted()
 
 
 async def test_a_body_over_the_limit_is_refused(ask):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from kubernetes.aio import client
 from sc_gateway_objects import llmroute
 from sc_gateway_rig import until
 
@@ -132,6 +133,45 @@ async def test_a_route_is_written_seldom(world, monkeypatch):
         world.reporter.changed()
         await asyncio.sleep(0.01)
     assert len(world.writes) == 1
+
+
+async def test_what_another_has_put_in_its_place_is_written_again(world):
+    """A route that was made anew between two looks, or a status that was written over."""
+    world.reporter.lead(True)
+    await world.written(1)
+    another = llmroute(uid="2")
+    another["metadata"]["resourceVersion"] = "2"
+    world.judged[KEY] = Judged(another)
+    world.reporter.changed()
+    await world.written(2)
+    assert conditions(world.writes[1]) == conditions(world.writes[0])
+    for _ in range(5):
+        world.reporter.changed()
+        await asyncio.sleep(0.01)
+    assert len(world.writes) == 2
+
+
+async def test_a_route_whose_status_is_refused_holds_up_no_other(world, monkeypatch):
+    tried = []
+    genuine = world.reporter._write
+
+    async def write(judged, status):
+        name = judged.route["metadata"]["name"]
+        tried.append(name)
+        if name == "chat":
+            raise client.ApiException(status=403, reason="denied by a webhook")
+        await genuine(judged, status)
+
+    world.reporter._write = write
+    world.judged[ServiceKey("llm", "code")] = Judged(llmroute(name="code"))
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 30.0)
+    world.reporter.lead(True)
+    await world.written(1)
+    assert tried == ["chat", "code"]
+    world.progress = Progress(2, 2, frozenset({"b"}))
+    world.reporter.changed()
+    await world.written(2)
+    assert tried.count("code") == 2
 
 
 async def test_what_could_not_be_written_is_written_later(world):

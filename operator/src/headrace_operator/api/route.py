@@ -83,9 +83,11 @@ class RouteSpec(Block):
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
-    requests_per_minute: Integer | None = seen("Through each Envoy; unset: no limit.", None, ge=1)
+    requests_per_minute: Integer | None = seen(
+        "Through each Envoy; unset: no limit.", None, ge=1, le=10_000_000
+    )
     requests_per_minute_per_client: Integer | None = seen(
-        "Of each client, through each Envoy; unset: no limit.", None, ge=1
+        "Of each client, through each Envoy; unset: no limit.", None, ge=1, le=10_000_000
     )
     prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
 

@@ -1,7 +1,8 @@
 """What the Envoys that are connected here have acknowledged of each service. Pure, but for the clock given.
 
 An Envoy that refuses a configuration keeps the one before, so what counts is the last one that it took. One
-that says nothing for `SILENT_SECONDS` holds up nobody's addresses, and counts as one that has not got it.
+that owes an answer for `SILENT_SECONDS`, or has had no configuration at all and so serves nobody yet, holds
+up nobody's pods, and counts as one that has not got it.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from headrace_sidecar.gateway import xds
 
 SILENT_SECONDS = 10.0
-MESSAGE_LENGTH = 512
+MESSAGE_LENGTH = 512  # of what is kept of its words
 
 
 @dataclass(slots=True, eq=False)
@@ -35,13 +36,17 @@ class Subscription:
             self.taken = resources
         self.offered = resources
 
-    def answer(self, nonce: str, refusal: str) -> None:
-        """It took what bears this nonce, or says why it did not."""
+    def answer(self, nonce: str, version: str, refusal: str = "") -> None:
+        """It speaks of what bears this nonce and has `version`, or says why it refuses.
+
+        Whenever it asks for something else it gives the last nonce again, also of what it has refused.
+        """
         if self.offered is None or nonce != self.offered.version:
             return
-        self.refusal = refusal[:MESSAGE_LENGTH]
-        if not refusal:
-            self.taken = self.offered
+        if refusal:
+            self.refusal = refusal
+        elif version == self.offered.version:
+            self.taken, self.refusal = self.offered, ""
 
     def silent(self, now: float) -> bool:
         """Whether an answer is overdue."""
@@ -81,7 +86,8 @@ def progress(service: str, current: xds.Snapshot, envoys: Collection[Envoy], now
         missing = [kind for kind in xds.TYPES if not _has(envoy, kind, service, current)]
         having += not missing
         refusal = next((envoy[k].refusal for k in missing if k in envoy and envoy[k].refusal), refusal)
-        if not any(each.silent(now) for each in envoy.values()):
+        serves = any(each.had or each.taken for each in envoy.values())
+        if serves and not any(each.silent(now) for each in envoy.values()):
             sets.append(_pods(envoy, service))
     pods = frozenset.intersection(*sets) if sets else frozenset()
     return Progress(len(envoys), having, pods, refusal)
@@ -96,8 +102,9 @@ def _pods(envoy: Envoy, service: str) -> frozenset[str]:
     parts = [envoy[kind].taken.parts if _taken(envoy, kind) else {} for kind in xds.TYPES]  # type: ignore[union-attr]
     if not all(service in each for each in parts):
         return frozenset()
-    _, found = parts[xds.TYPES.index(xds.ENDPOINTS)][service]  # type: ignore[misc]
-    return found
+    pods: frozenset[str]
+    _, pods = parts[xds.TYPES.index(xds.ENDPOINTS)][service]  # type: ignore[misc]
+    return pods
 
 
 def _taken(envoy: Envoy, kind: str) -> bool:

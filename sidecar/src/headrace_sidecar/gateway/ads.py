@@ -18,7 +18,7 @@ import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from headrace_sidecar.gateway import metrics, xds
-from headrace_sidecar.gateway.acknowledged import Envoy, Subscription
+from headrace_sidecar.gateway.acknowledged import MESSAGE_LENGTH, Envoy, Subscription
 
 log = logging.getLogger(__name__)
 
@@ -147,17 +147,18 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
 
 
 def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subscription]) -> None:
-    """Take in a subscription, an acknowledgement or a refusal."""
+    """Take in a subscription, an acknowledgement or a refusal; of types that there are, not of any."""
+    if request.type_url not in xds.TYPES:
+        return
     subscription = subscriptions.setdefault(request.type_url, Subscription())
     refused = request.HasField("error_detail")
-    subscription.answer(
-        request.response_nonce, (request.error_detail.message or "refused") if refused else ""
-    )
+    words = (request.error_detail.message or "refused")[:MESSAGE_LENGTH] if refused else ""
+    subscription.answer(request.response_nonce, request.version_info, words)
     if refused:
         # Sending the same again would only be refused again; the next change is tried.
         kind = request.type_url.rpartition(".")[2]
         metrics.ADS_REFUSALS.labels(kind).inc()
-        log.error("envoy refused %s: %s", kind, request.error_detail.message)
+        log.error("envoy refused %s: %s", kind, words)
     subscription.had |= bool(request.version_info)
     asked = frozenset(request.resource_names)
     if asked != subscription.names:

@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 GROUP, VERSION, PLURAL = "headrace.dev", "v1alpha1", "llmroutes"
 OWNER = "LLMService"
 MAX_MODELS = 16
-MAX_MODEL_LENGTH = 253  # an LLMService allows less
+MAX_NAME_LENGTH = 253  # an LLMService allows less
+MAX_REQUESTS = 10_000_000  # a minute; Envoy counts to some 400 times as many
 MESSAGE_LENGTH = 1024
 
 Json = Mapping[str, Any]
@@ -121,9 +122,17 @@ def parse(key: ServiceKey, route: Json) -> GatewayConfig:
             raise ContractError(f"spec.{field} is {port}, not a port from 1 to 65535")
     if len(config.models) > MAX_MODELS:
         raise ContractError(f"spec.models has {len(config.models)} names, more than {MAX_MODELS}")
-    for model in config.models:
-        if not (0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable()):
-            raise ContractError(
-                f"spec.models: {model[:64]!r} is not 1 to {MAX_MODEL_LENGTH} printable characters"
-            )
+    for field, names in (("models", config.models), ("allowedClients", config.allowed_clients or ())):
+        for name in names:
+            if not (0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()):
+                raise ContractError(
+                    f"spec.{field}: {name[:64]!r} is not 1 to {MAX_NAME_LENGTH} printable characters"
+                )
+    limits = {
+        "requestsPerMinute": config.requests_per_minute,
+        "requestsPerMinutePerClient": config.requests_per_minute_per_client,
+    }
+    for field, limit in limits.items():
+        if limit is not None and not 1 <= limit <= MAX_REQUESTS:
+            raise ContractError(f"spec.{field} is {limit}, not a number from 1 to {MAX_REQUESTS}")
     return replace(config, models=tuple(dict.fromkeys(config.models)))

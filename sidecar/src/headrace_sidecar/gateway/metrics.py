@@ -36,6 +36,12 @@ for _type in ("Cluster", "ClusterLoadAssignment", "RouteConfiguration"):
     ADS_REFUSALS.labels(_type)
 
 
+def forget(service: str) -> None:
+    """Drop the counts of NAMESPACE/NAME, which is gone: names come and go without end."""
+    for each in (PICKS, REFUSALS):
+        each.remove_by_labels(dict(zip(_SERVICE, labels(service), strict=True)))
+
+
 def labels(service: str) -> tuple[str, str]:
     """The labels `namespace` and `service` of NAMESPACE/NAME, as Envoy's routes call a service."""
     namespace, _, name = service.partition("/")

@@ -6,7 +6,7 @@ for the client. Envoy takes any 5xx for an answer that did not come and goes on 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import perf_counter
 
@@ -89,6 +89,13 @@ def _decide(picker: Picker, service: str, body: bytes) -> web.Response:
         response = _refuse(decision)
     metrics.PICK_SECONDS.observe(perf_counter() - start)
     return response
+
+
+def forget(services: Iterable[str]) -> None:
+    """Drop what was counted of services that are gone."""
+    for service in services:
+        metrics.forget(service)
+        _picks.cache_clear()
 
 
 @lru_cache(maxsize=1024)

@@ -1,7 +1,8 @@
 """Reports in LLMRoutes' status what this gateway serves; only the picker that leads does.
 
 Looks when something changed, and writes what differs, a route at most once a second and all together at most
-`MOST_PER_SECOND`; nothing while nothing changes. What mostly passes at once is written if it stays.
+`MOST_PER_SECOND`; nothing while nothing changes. What mostly passes at once is written if it stays. A route
+whose status the API server refuses is tried again ever more seldom, and holds up no other.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +34,18 @@ LONGEST_PAUSE = 30.0
 WRITE_SECONDS = 5.0
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was written last of a route that had `version` then; no `status` if that was refused."""
+
+    status: Json | None
+    version: str | None
+    next_at: float  # when it may be written again, on the reporter's clock
+    pause: float = APART_SECONDS  # seconds until then
+
+
 Write = Callable[[Judged, Json], Awaitable[None]]
 
 
@@ -47,7 +61,7 @@ class Reporter:
         self._judged, self._write, self._clock = judged, write, clock
         self._leads = False
         self._wake = asyncio.Event()
-        self._written: dict[ServiceKey, tuple[float, Json]] = {}  # when and what, last
+        self._written: dict[ServiceKey, _Written] = {}
         self._doubted: dict[ServiceKey, float] = {}  # since when what passes has not passed
 
     def changed(self) -> None:
@@ -99,20 +113,40 @@ class Reporter:
                 del remembered[gone]
         for key, each in judged.items():
             status = route_status(each, progress(key), _now())
-            at, last = self._written.get(key, (float("-inf"), None))
-            if not _news(status, each.route.get("status") or {}) or (last and not _news(status, last)):
+            last = self._written.get(key)
+            if not _news(status, each.route.get("status") or {}) or _on_its_way(status, each, last):
                 self._doubted.pop(key, None)
                 continue
             now = self._clock()
             doubted = passing(status) and now - self._doubted.setdefault(key, now) < PASSING_SECONDS
-            if not self._leads or doubted or now - at < APART_SECONDS:
+            if not self._leads or doubted or (last and now < last.next_at):
                 waiting = True
                 continue
-            await self._write(each, status)
-            self._written[key] = (now, status)
+            self._written[key] = await self._try(each, status, last)
             self._doubted.pop(key, None)
             await asyncio.sleep(1 / MOST_PER_SECOND)
         return waiting
+
+    async def _try(self, judged: Judged, status: Json, last: _Written | None) -> _Written:
+        """Write the status of one route; raises what concerns all of them."""
+        metadata, began = judged.route["metadata"], self._clock()
+        version = metadata.get("resourceVersion")
+        try:
+            await self._write(judged, status)
+        except client.ApiException as error:
+            pause = min(2 * last.pause, LONGEST_PAUSE) if last and last.status is None else APART_SECONDS
+            name = f"{metadata['namespace']}/{metadata['name']}"
+            log.warning("status of LLMRoute %s: %s %s", name, error.status, error.reason)
+            return _Written(None, version, began + pause, pause)
+        return _Written(status, version, began + APART_SECONDS)
+
+
+def _on_its_way(status: Json, judged: Judged, last: _Written | None) -> bool:
+    """Whether this was written, and the watch has not brought the route since."""
+    if last is None or last.status is None or _news(status, last.status):
+        return False
+    version: str | None = judged.route["metadata"].get("resourceVersion")
+    return version == last.version
 
 
 def _news(status: Json, before: Json) -> bool:

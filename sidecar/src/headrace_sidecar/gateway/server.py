@@ -77,8 +77,8 @@ async def serve(
             picker.set_catalog(catalog)
             loads.set_catalog(catalog)
             snapshots.publish(snapshot)
+            _tell(catalog, published)
             published = catalog
-            _tell(catalog)
             synced.set()
             reporter.changed()
 
@@ -119,9 +119,11 @@ async def serve(
         await probes.cleanup()
 
 
-def _tell(catalog: Catalog) -> None:
+def _tell(catalog: Catalog, before: Catalog | None) -> None:
     metrics.SERVICES.set(len(catalog.services))
     metrics.SYNCED.set(1)
+    if before is not None:
+        picks.forget(map(str, before.services.keys() - catalog.services.keys()))
 
 
 async def _stop_signal(feeding: asyncio.Task[None]) -> None:
