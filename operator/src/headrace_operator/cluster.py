@@ -70,7 +70,11 @@ class ApiCluster:
     async def read(self, kind: str, namespace: str, name: str) -> Body | None:
         """The object as it is now; None if it does not exist."""
         try:
-            return await self._request("GET", resource(kind).path(namespace, name))
+            path = resource(kind).path(namespace, name)
+        except ValueError:
+            return None
+        try:
+            return await self._request("GET", path)
         except ApiError as error:
             if error.code == 404:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from headrace_operator.api import GROUP, KIND, PLURAL, ROUTE_KIND, ROUTE_PLURAL, VERSION
 
@@ -22,10 +23,15 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str | None = None) -> str:
-        """URL path of an object, or of a list; without a namespace, of all namespaces."""
+        """URL path of an object, or of a list; without a namespace, of all namespaces.
+
+        Raises ValueError if no object can have this name: some names come from fields that anybody may write.
+        """
+        if name is not None and (name in {"", ".", ".."} or "/" in name or "%" in name):
+            raise ValueError(f"{name!r} is no name of an object")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if namespace else ""
-        return f"{root}{scope}/{self.plural}" + (f"/{name}" if name else "")
+        return f"{root}{scope}/{self.plural}" + ("" if name is None else f"/{quote(name, safe='')}")
 
 
 SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
