@@ -146,7 +146,7 @@ class Scene:
         return Kill("engine", at, returned, served, step.service, spare, noticed)
 
     def aim(self, part: Part, service: str = "", which: float = 0.0) -> tuple[Strike, Callable[[], bool]]:
-        """How to kill a part, which gives the time, and how to tell that it is back."""
+        """How to kill a part, which gives the time just before, and how to tell that it is back."""
         if part in COMPONENTS:
             return self._aim_at_component(part)
         pods = self.pods(part, service)
@@ -156,8 +156,9 @@ class Scene:
         identifier = _container(pod, container)["containerID"]
 
         def strike() -> float:
+            at = time.monotonic()  # before: on a busy machine the command ends long after the container
             self.cluster.kill_container(identifier.removeprefix("containerd://"))
-            return time.monotonic()
+            return at
 
         def back() -> bool:
             now = self.kube.get(namespace, "pod", name)
@@ -172,8 +173,9 @@ class Scene:
         pid = record.read_text()
 
         def strike() -> float:
+            at = time.monotonic()
             self.cluster.kill(part)
-            return time.monotonic()
+            return at
 
         return strike, lambda: record.read_text() not in {"", pid} and self._answers(part)
 

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import time
 from collections import Counter
 
 import httpx
 import pytest
 
 from e2e.bench import faults, faults_plan
-from e2e.bench.faults_cluster import Inventory, damage
+from e2e.bench.faults_cluster import Inventory, Scene, damage
 from e2e.bench.faults_judge import Away, Damage, Kill, Outage, Record, broken, cause, clear, figures, lost
 from e2e.bench.faults_load import Ask, Load, asks, complaint
 from e2e.bench.outages import figures as outage_figures
@@ -272,3 +273,26 @@ def test_engines_that_restart_or_go_are_seen():
     before = Inventory(frozenset("ab"), {"a": 1, "b": 0})
     assert damage(before, Inventory(frozenset("ab"), {"a": 2, "b": 0}), killed=1) == Damage(0, 0)
     assert damage(before, Inventory(frozenset("a"), {"a": 1})) == Damage(1, 1)
+
+
+def test_what_breaks_while_the_killing_command_still_runs_is_the_kills():
+    broke = []
+    pod = {
+        "metadata": {"name": "envoy-0", "namespace": "headrace-system"},
+        "status": {"containerStatuses": [{"name": "envoy", "containerID": "containerd://e1"}]},
+    }
+
+    class Cluster:
+        def kill_container(self, identifier):
+            broke.append(time.monotonic())
+
+    class Kube:
+        def items(self, *_):
+            return [pod]
+
+    strike, _ = Scene(Kube(), Cluster(), url="").aim("envoy")
+    at = strike()
+    assert at <= broke[0]
+    assert cause(
+        Record("chat", True, at - 1.0, broke[0], 200, "cut"), [Kill("envoy", at, at + 3.0, at + 3.0)]
+    )
