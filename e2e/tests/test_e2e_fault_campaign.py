@@ -8,8 +8,8 @@ from collections import Counter
 import httpx
 import pytest
 
-from e2e.bench import faults, faults_plan
-from e2e.bench.faults_cluster import Inventory, Scene, damage
+from e2e.bench import faults, faults_cluster, faults_plan
+from e2e.bench.faults_cluster import Inventory, damage
 from e2e.bench.faults_judge import Away, Damage, Kill, Outage, Record, broken, cause, clear, figures, lost
 from e2e.bench.faults_load import Ask, Load, asks, complaint
 from e2e.bench.outages import figures as outage_figures
@@ -290,7 +290,7 @@ def test_what_breaks_while_the_killing_command_still_runs_is_the_kills():
         def items(self, *_):
             return [pod]
 
-    strike, _ = Scene(Kube(), Cluster(), url="").aim("envoy")
+    strike, _ = faults_cluster.Scene(Kube(), Cluster(), url="").aim("envoy")
     at = strike()
     assert at <= broke[0]
     assert cause(
