@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 import yaml
-from kubernetes.aio import client
+from kubernetes.aio import client, config
 from sc_gateway_objects import llmroute
 from sc_gateway_rig import until
 
@@ -12,8 +12,17 @@ GROUP = ("headrace.dev", "v1alpha1")
 CRDS = Path(__file__).parents[2] / "crds"
 
 
-async def install(api):
-    """The definitions, in force."""
+@contextlib.asynccontextmanager
+async def connected(apiserver):
+    """A client of the API server, which has Headrace's kinds."""
+    settings = client.Configuration()
+    await config.load_kube_config(str(apiserver.kubeconfig), client_configuration=settings)
+    async with client.ApiClient(settings) as api:
+        await _install(api)
+        yield api
+
+
+async def _install(api):
     for file in CRDS.glob("*.yaml"):
         with contextlib.suppress(client.ApiException):  # it is there
             definition = yaml.safe_load(file.read_text())

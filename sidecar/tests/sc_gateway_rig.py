@@ -47,7 +47,7 @@ async def posted(session, url, body, headers=None):
         return response.status, await response.json()
 
 
-async def until(condition, what: str, seconds: float = 45.0):
+async def until(condition, what: str, seconds: float = 100.0):
     """Poll `condition` (sync or async) until it is true; its value."""
     deadline = time.monotonic() + seconds
     while True:
@@ -124,13 +124,7 @@ class Rig:
         path = self.folder / "envoy.json"
         self.drain_file.write_text("0")
         document = bootstrap(settings)
-        for cluster in document["static_resources"]["clusters"]:
-            if "typed_extension_protocol_options" not in cluster:
-                continue
-            (options,) = cluster["typed_extension_protocol_options"].values()
-            http2 = options["explicit_http_config"]["http2_protocol_options"]
-            http2["connection_keepalive"] = {"interval": PING_INTERVAL, "timeout": PING_TIMEOUT}
-        _picker_uri(document)["timeout"] = PICKER_TIMEOUT
+        self.wait_longer(document)
         self.edit(document)
         path.write_text(json.dumps(document))
         with (self.folder / "envoy.log").open("ab") as log:
@@ -144,6 +138,16 @@ class Rig:
                 stdout=log,
                 stderr=log,
             )
+
+    def wait_longer(self, document):
+        """Have Envoy wait for the picker for longer than in a cluster."""
+        for cluster in document["static_resources"]["clusters"]:
+            if "typed_extension_protocol_options" not in cluster:
+                continue
+            (options,) = cluster["typed_extension_protocol_options"].values()
+            http2 = options["explicit_http_config"]["http2_protocol_options"]
+            http2["connection_keepalive"] = {"interval": PING_INTERVAL, "timeout": PING_TIMEOUT}
+        _picker_uri(document)["timeout"] = PICKER_TIMEOUT
 
     def edit(self, document):
         """Change Envoy's configuration; for rigs that differ."""

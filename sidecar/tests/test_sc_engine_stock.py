@@ -90,13 +90,19 @@ async def vllm():
     async def metrics(_):
         return web.Response(text=PAGE)
 
+    async with serving(health, metrics) as url:
+        yield url
+
+
+@contextlib.asynccontextmanager
+async def serving(health, metrics):
+    """The URL of a server with these two pages."""
     app = web.Application()
     app.router.add_get("/health", health)
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()
 
@@ -182,15 +188,7 @@ async def test_a_server_that_floods_or_sends_elsewhere_is_not_listened_to(vllm):
                 await response.write(b"vllm:num_requests_running 1\n" * 4096)
         return response
 
-    app = web.Application()
-    app.router.add_get("/health", elsewhere)
-    app.router.add_get("/metrics", flood)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     assert await probe.ask(vllm, "/health") == ""
-    assert await probe.ask(url, "/health") is None
-    assert await probe.ask(url, "/metrics", probe.MOST_METRICS_BYTES) is None
-    await runner.cleanup()
+    async with serving(elsewhere, flood) as url:
+        assert await probe.ask(url, "/health") is None
+        assert await probe.ask(url, "/metrics", probe.MOST_METRICS_BYTES) is None

@@ -6,6 +6,8 @@ import time
 import pytest
 from sc_gateway_rig import chat, posted, until
 
+from headrace_sidecar.gateway import clusters
+
 pytestmark = [pytest.mark.envoy, pytest.mark.timeout(240)]
 
 CHAT = "/v1/chat/completions"
@@ -108,14 +110,17 @@ async def test_a_dead_engine_is_passed_over(rig, session):
 
 async def test_idle_connections_end_before_the_engine_ends_them(rig, session):
     """vLLM's server closes what was idle for five seconds; a request that is on its way then is lost."""
+    idle = clusters.HTTP.common_http_protocol_options.idle_timeout.seconds
+    assert 1 < idle < 5
     engine = await rig.engine(1)
     await rig.apply(session, {rig.config("chat"): [engine]})
+    timeouts = await rig.envoy_stat(session, "cluster.llm/chat.upstream_cx_idle_timeout")
+    begun = time.monotonic()
     assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
-    answered = time.monotonic()
     server = engine.runners[0].server
-    assert server.connections
     await until(lambda: not server.connections, "Envoy closes its connection")
-    assert 1.0 < time.monotonic() - answered < 4.5
+    assert time.monotonic() - begun >= idle
+    assert await rig.envoy_stat(session, "cluster.llm/chat.upstream_cx_idle_timeout") > timeouts
 
 
 async def test_a_hung_engine_gets_nothing_new_until_it_steps_again(rig, session):

@@ -8,8 +8,8 @@ import uuid
 
 import aiohttp
 import pytest
-from kubernetes.aio import client, config
-from sc_gateway_api import GROUP, create_route, install
+from kubernetes.aio import client
+from sc_gateway_api import GROUP, connected, create_route
 from sc_gateway_objects import endpoint_slice
 from sc_gateway_rig import Rig, until
 
@@ -20,6 +20,7 @@ import asyncio, sys
 from headrace_sidecar.gateway import reporter, settings
 from headrace_sidecar.gateway.__main__ import main
 reporter.SETTLE_SECONDS = 0.5
+reporter.PASSING_SECONDS = 20  # in which an Envoy comes over from the picker that led before
 ads, picks, http = map(int, sys.argv[1:4])
 ports = {"ads_port": ads, "picks_port": picks, "http_port": http}
 chosen = settings.Settings((sys.argv[4],), *sys.argv[5:8], address=sys.argv[8], **ports)
@@ -67,10 +68,7 @@ class World(Rig):
 
 @pytest.fixture
 async def api(apiserver):
-    settings = client.Configuration()
-    await config.load_kube_config(str(apiserver.kubeconfig), client_configuration=settings)
-    async with client.ApiClient(settings) as api:
-        await install(api)
+    async with connected(apiserver) as api:
         yield api
 
 
@@ -113,7 +111,11 @@ async def test_the_status_is_what_every_envoy_acknowledged_whoever_leads(world, 
         ):
             return response.status == 200
 
-    [leader] = [address for address in world.pickers if await leads(address)]
+    async def leaders():
+        found = [address for address in world.pickers if await leads(address)]
+        return found if len(found) == 1 else None
+
+    [leader] = await until(leaders, "one leads")
     [other] = world.pickers.keys() - {leader}
     gone = world.pickers.pop(leader)
     gone.kill()

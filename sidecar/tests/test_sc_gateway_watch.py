@@ -6,8 +6,8 @@ import json
 import uuid
 
 import pytest
-from kubernetes.aio import client, config
-from sc_gateway_api import GROUP, create_route, install
+from kubernetes.aio import client
+from sc_gateway_api import GROUP, connected, create_route
 from sc_gateway_objects import endpoint_slice
 from sc_gateway_rig import until
 
@@ -20,10 +20,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 @pytest.fixture
 async def api(apiserver):
-    settings = client.Configuration()
-    await config.load_kube_config(str(apiserver.kubeconfig), client_configuration=settings)
-    async with client.ApiClient(settings) as api:
-        await install(api)
+    async with connected(apiserver) as api:
         yield api
 
 

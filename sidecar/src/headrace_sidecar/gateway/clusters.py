@@ -41,7 +41,7 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
         ignore_health_on_host_removal=True,
         health_checks=[_HEALTH],
         outlier_detection=_OUTLIERS,
-        typed_extension_protocol_options={_PROTOCOL: _packed(_HTTP)},
+        typed_extension_protocol_options={_PROTOCOL: _packed(HTTP)},
         circuit_breakers={
             "thresholds": [
                 {
@@ -99,7 +99,7 @@ _HEALTH = health_check_pb2.HealthCheck(
 )
 _PROTOCOL = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 # vLLM closes a connection that was idle for 5 s, and what is sent right then is lost: so Envoy is first.
-_HTTP = http_protocol_options_pb2.HttpProtocolOptions(
+HTTP = http_protocol_options_pb2.HttpProtocolOptions(
     explicit_http_config={"http_protocol_options": {}},
     common_http_protocol_options={"idle_timeout": {"seconds": 3}},
 )
