@@ -105,11 +105,12 @@ async def test_the_status_is_what_every_envoy_acknowledged_whoever_leads(world, 
     version = (await custom.get_namespaced_custom_object(*place, "chat"))["metadata"]["resourceVersion"]
 
     async def leads(address):
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://{address}:{world.picks_port}/healthz") as response,
-        ):
-            return response.status == 200
+        url = f"http://{address}:{world.picks_port}/healthz"
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url) as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False  # it does not listen yet
 
     async def leaders():
         found = [address for address in world.pickers if await leads(address)]
