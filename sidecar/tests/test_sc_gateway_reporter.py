@@ -122,6 +122,10 @@ async def test_what_passes_at_once_is_not_written(world):
     world.progress = Progress(2, 1, refusal="no")
     await world.written(2)
     assert conditions(world.writes[-1])["Programmed"] == ("False", "Refused")
+    world.judged[KEY] = Judged(llmroute(), "it has no spec")
+    world.progress = Progress(2, 0)  # Envoys are told nothing of it
+    await world.written(3)
+    assert conditions(world.writes[-1])["Accepted"] == ("False", "Refused")
 
 
 async def test_a_route_is_written_seldom(world, monkeypatch):

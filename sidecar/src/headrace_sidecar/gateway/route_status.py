@@ -27,8 +27,12 @@ def route_status(judged: Judged, progress: Progress, now: str) -> Json:
 
 
 def passing(status: Json) -> bool:
-    """Whether the status tells of what mostly passes at once: Envoys have been told and have not answered."""
-    return any(each["reason"] in {"Pending", "NoEnvoy"} for each in status["conditions"])
+    """Whether the status tells of what mostly passes at once: Envoys have been told and have not answered.
+
+    They are told nothing of a route that is refused.
+    """
+    reasons = {each["type"]: each["reason"] for each in status["conditions"]}
+    return reasons["Accepted"] == "Accepted" and reasons["Programmed"] in {"Pending", "NoEnvoy"}
 
 
 def _accepted(judged: Judged) -> tuple[str, str, str]:
