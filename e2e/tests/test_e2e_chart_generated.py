@@ -10,6 +10,13 @@ from e2e.cluster import places
 from headrace_operator.api import PodReason, Reason
 
 DOCS = places.REPOSITORY / "docs"
+PLAIN = {
+    "enabled",
+    "resources",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+}  # the last four are Kubernetes' own
 
 
 @pytest.mark.parametrize("script", [("-m", "charts.generate"), ("docs/generate.py",)], ids=" ".join)
@@ -30,6 +37,45 @@ def test_every_reason_has_its_advice():
     rows = re.findall(r"^\| (`[A-Z].*?) \|", text, re.MULTILINE)
     advised = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert advised == {reason.value for reason in (*PodReason, *Reason)}
+
+
+def test_reasons_of_pods_are_advised_on_gravest_first():
+    text = (places.REPOSITORY / "docs/troubleshooting.md").read_text()
+    section = text.partition("\n## Ready")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert rows[rows.index(PodReason.MODEL_CLAIM_NOT_FOUND) :] == [reason.value for reason in PodReason]
+
+
+def test_every_action_of_the_operator_is_on_the_metrics_page():
+    source = (places.REPOSITORY / "operator/src/headrace_operator").glob("*.py")
+    counted = {name for file in source for name in re.findall(r'ACTIONS\.labels\("(\w+)"', file.read_text())}
+    [listed] = re.findall(r"`action` is (.*?)\.\n", (DOCS / "metrics.md").read_text(), re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", listed)) == counted
+
+
+def unexplained(lines):
+    """Keys of values.yaml without a comment above them, or above the block of a section that they are in."""
+    told, commented = {}, False  # indentation → whether the block there is explained
+    for line in lines:
+        indent, text = len(line) - len(line.lstrip()), line.strip()
+        if text.startswith("#") or not text:
+            commented = bool(text)
+            continue
+        told = {depth: known for depth, known in told.items() if depth < indent}
+        key = text.partition(":")[0]
+        known = commented or key in PLAIN or any(known for depth, known in told.items() if depth)
+        if not known:
+            yield key
+        told[indent], commented = known, False
+
+
+def test_every_value_of_the_chart_is_explained():
+    values = (places.REPOSITORY / "charts/headrace/values.yaml").read_text().splitlines()
+    assert list(unexplained(values)) == []
+    assert list(unexplained(["# Said.", "a:", "  b: 1", "  # Said.", "  c:", "    d: 2", "e: 3"])) == [
+        "b",
+        "e",
+    ]
 
 
 def test_links_between_the_pages_lead_somewhere():

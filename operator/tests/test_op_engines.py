@@ -19,6 +19,7 @@ class FakeClient:
     def __init__(self, **answers):
         self.answers = answers
         self.asked = []
+        self.state = "Idle"
         self.asked_often = asyncio.Event()
 
     async def status(self, ip):
@@ -31,7 +32,8 @@ class FakeClient:
         if isinstance(answer, Exception):
             raise answer
         learned = PredictionState("Quantile", learned=len(self.asked))
-        return EngineStatus("0.1.0", ("FCFS",), 1, EngineInfo("Idle"), AppliedPolicy("FCFS", answer), learned)
+        engine = EngineInfo(self.state, f"no step for {len(self.asked)} s")
+        return EngineStatus("0.1.0", ("FCFS",), 1, engine, AppliedPolicy("FCFS", answer), learned)
 
 
 def pod(name):
@@ -83,8 +85,10 @@ async def test_reports_arrive_and_a_change_is_told():
         assert follow.changes == [KEY, KEY]
 
 
-async def test_what_requests_change_is_no_change():
+@pytest.mark.parametrize("state", ["Idle", "Hung", "Gone"])
+async def test_what_requests_and_time_change_is_no_change(state):
     client = FakeClient(a="old")
+    client.state = state
     async with Follow(client) as follow:
         follow.engines.follow(KEY, [pod("a")], "new")
         async with asyncio.timeout(30):

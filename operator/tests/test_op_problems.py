@@ -41,7 +41,7 @@ SITUATIONS = {
     "no capacity": (
         unscheduled("0/3 nodes: Insufficient nvidia.com/gpu"),
         PodReason.UNSCHEDULABLE,
-        "nvidia.com/gpu",
+        "nvidia.com/gpu; what it asks of a node is in spec.accelerator and spec.podTemplate",
     ),
     "no claim": (
         unscheduled('persistentvolumeclaim "models" not found'),
@@ -63,6 +63,21 @@ SITUATIONS = {
         PodReason.TOKEN_SECRET_NOT_FOUND,
         "create the Secret with that key",
     ),
+    "no other secret": (
+        container(**waiting("CreateContainerConfigError", 'secret "hub-2" not found')),
+        PodReason.CONFIGURATION_NOT_FOUND,
+        'secret "hub-2" not found: create it',
+    ),
+    "no other key": (
+        container(**waiting("CreateContainerConfigError", "couldn't find key proxy in Secret llm/hub")),
+        PodReason.CONFIGURATION_NOT_FOUND,
+        "spec.engine.env: couldn't find key proxy",
+    ),
+    "no key of a config map that is called as the secret": (
+        container(**waiting("CreateContainerConfigError", "couldn't find key token in ConfigMap llm/hub")),
+        PodReason.CONFIGURATION_NOT_FOUND,
+        "spec.engine.env",
+    ),
     "no config map": (
         container(**waiting("CreateContainerConfigError", 'configmap "x" not found')),
         PodReason.CONFIGURATION_NOT_FOUND,
@@ -78,7 +93,17 @@ SITUATIONS = {
     "no image": (
         container(**waiting("ImagePullBackOff", "not found")),
         PodReason.IMAGE_PULL_FAILED,
-        "spec.engine.image",
+        "check spec.engine.image and spec.podTemplate.imagePullSecrets",
+    ),
+    "no image of ours": (
+        container("headrace-install", **waiting("ImagePullBackOff", "not found")),
+        PodReason.IMAGE_PULL_FAILED,
+        "check image.registry and image.tag of the chart and spec.podTemplate.imagePullSecrets",
+    ),
+    "too little memory": (
+        container(state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+        PodReason.CRASHING,
+        "with code 137 (OOMKilled), 4 times so far; give it more memory: spec.podTemplate.resources",
     ),
     "crash loop": (
         container(**waiting("CrashLoopBackOff"), lastState=CRASH),
@@ -108,7 +133,7 @@ SITUATIONS = {
     "the sidecar crashes": (
         container("headrace-sidecar", state=RUNNING, lastState=CRASH),
         PodReason.CRASHING,
-        "container headrace-sidecar ended",
+        "ValueError: no such model; `kubectl logs bad -c headrace-sidecar --previous` has more",
     ),
     "the installer is done": (
         container("headrace-install", state=QUIET_END),
@@ -130,7 +155,7 @@ SITUATIONS = {
     "silent": (
         container(state=since("10:00:00"), started=True) | readiness("False", "10:07:00"),
         PodReason.NOT_RESPONDING,
-        "health check",
+        "delete the pod if it stays so; `kubectl logs bad -c engine` has more",
     ),
 }
 
@@ -235,4 +260,4 @@ def test_volumes_that_are_not_mounted(volume, told):
 
 def test_a_long_message_is_cut():
     seen = observed(body(), [pod("a", ready=False, **unscheduled("x" * 5000))])
-    assert len(conditions(seen)[Condition.READY].message) < 700
+    assert len(conditions(seen)[Condition.READY].message) < 800

@@ -34,6 +34,15 @@ def conditions(memory):
     return {c["type"]: (c["status"], c["reason"]) for c in found}
 
 
+async def test_a_failure_without_words_is_told_too():
+    memory = with_service()
+    memory.refusal = TimeoutError()
+    with pytest.raises(TimeoutError):
+        await operator(memory).reconcile(KEY)
+    assert conditions(memory)["Degraded"] == ("True", "ReconcileError")
+    assert conditions(memory)["Progressing"] == ("False", "ReconcileError")
+
+
 async def with_engine():
     """A settled service with one engine, which runs its policy."""
     memory = with_service()

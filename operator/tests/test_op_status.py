@@ -10,6 +10,7 @@ from headrace_engine.contracts import PredictionState
 from headrace_operator.api import Condition, PodReason, Reason
 from headrace_operator.desired.history import RolledBack, as_annotations
 from headrace_operator.errors import RefusedError, SpecInvalidError
+from headrace_operator.names import INPUTS_HASH
 from headrace_operator.observe import Report
 from headrace_operator.status import CarriedOut
 
@@ -64,12 +65,45 @@ def test_a_rollout_that_waits_for_a_node_says_what_lets_it_go_on():
     objects = applied(body())
     late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
     objects[-1]["status"]["conditions"] = [late]
-    waiting = pod("new", ready=False, **unscheduled("Insufficient nvidia.com/gpu"))
-    found = conditions(observed(body(), [waiting, pod("old")], {}, objects))
+    crashing = pod("old", ready=False, **container(state={"terminated": {"exitCode": 1}}))
+    found = conditions(observed(body(), [waiting_for_a_node(objects), crashing], {}, objects))
     for kind in (Condition.PROGRESSING, Condition.DEGRADED):
         assert found[kind].reason == Reason.PROGRESS_DEADLINE_EXCEEDED
-        assert "new: Insufficient nvidia.com/gpu: add nodes" in found[kind].message
+        assert "new: Insufficient nvidia.com/gpu; " in found[kind].message
+        assert "add nodes" in found[kind].message
         assert "spec.disruption.maxUnavailable" in found[kind].message
+
+
+def test_a_rollout_says_what_keeps_its_pods_while_others_serve():
+    objects = applied(body(replicas=1, disruption={"maxSurge": 1, "maxUnavailable": 0}))
+    objects[-1]["status"] |= {"replicas": 2, "updatedReplicas": 1}
+    found = conditions(observed(body(), [waiting_for_a_node(objects), pod("old")], {}, objects))
+    assert found[Condition.READY].status == "True"
+    progress = found[Condition.PROGRESSING]
+    assert (progress.status, progress.reason) == ("True", Reason.ROLLING_OUT), "nothing is scaled"
+    assert "1 of 2 pods have the current template; new: Insufficient nvidia.com/gpu" in progress.message
+
+
+def waiting_for_a_node(objects):
+    """A pod of the template that the Deployment among these objects has."""
+    waiting = pod("new", ready=False, **unscheduled("Insufficient nvidia.com/gpu"))
+    hash_ = objects[-1]["metadata"]["annotations"][INPUTS_HASH]
+    waiting["metadata"]["annotations"] = {INPUTS_HASH: hash_}
+    return waiting
+
+
+@pytest.mark.parametrize(
+    ("refused", "failure", "status", "reason"),
+    [
+        (None, "", "True", PodReason.STARTING),
+        (None, "403", "False", Reason.RECONCILE_ERROR),
+        (SpecInvalidError("spec.slo.tbt: wrong"), "", "False", Reason.NOT_ACCEPTED),
+    ],
+)
+def test_what_is_not_there_yet_is_not_settled(refused, failure, status, reason):
+    found = conditions(observed(body(), objects=[]), refused, failure, carried=CarriedOut.NOTHING)
+    progress = found[Condition.PROGRESSING]
+    assert (progress.status, progress.reason) == (status, reason)
 
 
 def test_scaled_to_zero():
@@ -110,8 +144,11 @@ def test_an_unsupported_engine_is_said_loudly_and_still_serves():
     assert found[Condition.READY].status == "True"
 
 
-def test_a_hung_engine_degrades():
-    assert conditions(both(report(OURS, state="Hung")))[Condition.DEGRADED].reason == Reason.ENGINE_HUNG
+def test_a_hung_engine_degrades_and_its_text_does_not_change_as_time_goes_by():
+    engines = (report(OURS, state="Hung", reason=f"no step for {seconds} s") for seconds in (31, 61))
+    [found] = {(c.reason, c.message) for c in (conditions(both(e))[Condition.DEGRADED] for e in engines)}
+    assert found[0] == Reason.ENGINE_HUNG
+    assert "delete the pod" in found[1]
 
 
 def test_without_a_ready_engine_the_policy_is_unknown():

@@ -1,6 +1,8 @@
 """Envoy's dynamic configuration for given catalogs: golden for one service, properties for several."""
 
+import inspect
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from google.protobuf import json_format
 
 from headrace_engine.contracts import GatewayConfig
-from headrace_sidecar.gateway import names, routes, xds
+from headrace_sidecar.gateway import bootstrap, names, picker, routes, xds
 from headrace_sidecar.gateway.catalog import Catalog, Service, ServiceKey
 
 GOLDEN = Path(__file__).parent / "golden" / "gateway_xds.json"
@@ -100,3 +102,19 @@ def test_the_older_claim_to_a_model_name_wins():
         "llm/alpha": ServiceKey("llm", "alpha"),
     }
     assert replace(older, since="2026-03-01T00:00:00Z").key == older.key
+
+
+def test_the_documentation_lists_every_code_of_an_error():
+    """Those of Envoy's routes and own failures and of the picker; the page of metrics has the latter too."""
+    docs = Path(__file__).parents[2] / "docs"
+    guarded = replace(service("chat").config, allowed_clients=("search",), requests_per_minute=1)
+    told = json.dumps(as_json(Catalog.of([Service(guarded, ("10.0.0.2",))])))
+    envoys = set(
+        re.findall(r"\bcode[\\\"]*: ?[\\\"]*([a-z_]+)", told + bootstrap.chart_files()["envoy.yaml"])
+    )
+    pickers = set(re.findall(r"Reply\(\s*\d+,\s*\"(\w+)\"", inspect.getsource(picker)))
+    section = (docs / "routing.md").read_text().partition("\n## Errors")[2]
+    rows = re.findall(r"^\| \d[\d, a-z]+ \| ([^|]*) \|", section, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == envoys - {"null"} | pickers
+    [line] = re.findall(r"^`code` of a refusal is (.*?);", (docs / "metrics.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", line)) == pickers

@@ -37,7 +37,9 @@ class Crash:
         why = f" ({self.reason})" if self.reason else ""
         often = "once" if self.times <= 1 else f"{self.times} times"
         words = f"; last words: {self.said}" if self.said else ""
-        return f"container {self.container} ended{when}{how}{why}, {often} so far{words}"
+        killed = self.reason == "OOMKilled" and self.container == names.ENGINE
+        fix = "; give it more memory: spec.podTemplate.resources" if killed else ""
+        return f"container {self.container} ended{when}{how}{why}, {often} so far{words}{fix}"
 
 
 def crash_of(container: Raw) -> Crash | None:

@@ -151,9 +151,10 @@ def _steady(report: Report) -> Report:
         return report
     engine, policy, prediction = report.status.engine, report.status.policy, report.status.prediction
     state = "Running" if engine.state == "Idle" else engine.state
+    reason = engine.reason if state == "Stock" else ""  # others count seconds and requests
     status = replace(
         report.status,
-        engine=replace(engine, state=state),
+        engine=replace(engine, state=state, reason=reason),
         policy=replace(policy, fallback_steps=0),
         prediction=replace(prediction, learned=0, failures=0),
     )

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_engine.contracts import ContractError, EngineStatus, PolicyDocument, loads
+from headrace_engine.contracts import (
+    AppliedPolicy,
+    ContractError,
+    EngineInfo,
+    EngineStatus,
+    PolicyDocument,
+    loads,
+)
 from headrace_engine.policies import registry
 from headrace_operator import names
 from headrace_operator.api import Key, PolicyStatus, Reason
 from headrace_operator.observe import Observed, Pod
+
+_REACH = (
+    f"look for a NetworkPolicy that closes port {names.SIDECAR_PORT}, and at the container {names.SIDECAR}"
+)
+_ROLL = "a sidecar that is older than the operator (status.runtimeVersion) comes anew with any change of pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,7 @@ def _schedules_by(status: EngineStatus, document: PolicyDocument) -> str:
 def policy_applied(document: PolicyDocument | None, observed: Observed) -> Verdict:
     """Whether all ready engines schedule by the document that is in force."""
     if document is None or not observed.ready:
-        return Verdict(None, Reason.NO_READY_REPLICAS, "no engine is ready to apply a policy")
+        return Verdict(None, Reason.NO_READY_REPLICAS, "no engine is ready to apply a policy: see Ready")
     failures = [
         (pod, trouble) for pod in observed.ready if (trouble := _policy_trouble(pod, document, observed))
     ]
@@ -77,18 +89,27 @@ def policy_applied(document: PolicyDocument | None, observed: Observed) -> Verdi
 def _policy_trouble(pod: Pod, document: PolicyDocument, observed: Observed) -> tuple[str, str] | None:
     report = observed.report(pod)
     if report.status is None:
-        return (Reason.SIDECAR_UNREACHABLE, report.error) if report.error else None
+        return (Reason.SIDECAR_UNREACHABLE, f"{report.error}; {_REACH}") if report.error else None
     engine, policy = report.status.engine, report.status.policy
     if engine.state == "Stock":
-        return (
-            Reason.ENGINE_VERSION_NOT_SUPPORTED,
-            engine.reason or f"vLLM {engine.vllm_version} is not supported",
-        )
+        return Reason.ENGINE_VERSION_NOT_SUPPORTED, unsupported(engine)
     if policy.rejected_hash == document.hash:
-        return Reason.POLICY_REJECTED, policy.error or "the sidecar refused the policy document"
+        return Reason.POLICY_REJECTED, f"{policy.error or 'the sidecar refused the policy document'}; {_ROLL}"
     if policy.disabled:
-        return Reason.POLICY_FAILED, policy.error or "the policy failed repeatedly; the engine schedules FCFS"
+        return Reason.POLICY_FAILED, gave_up(policy)
     return None
+
+
+def unsupported(engine: EngineInfo) -> str:
+    """Of an engine without policies: why, and what it does instead."""
+    why = engine.reason or f"vLLM {engine.vllm_version} is not supported"
+    return f"{why}; requests are served in the order of vLLM's own scheduler"
+
+
+def gave_up(policy: AppliedPolicy) -> str:
+    """Of an engine whose policy failed: why, and what it does instead."""
+    why = policy.error or "the policy failed repeatedly"
+    return f"{why}; the engine schedules FCFS until policy or settings change"
 
 
 def _applied(document: PolicyDocument, observed: Observed) -> int:

@@ -22,7 +22,9 @@ _UNBOUND_CLAIM = re.compile(
     r"|PersistentVolumeClaim with ReadWriteOncePod access mode already in-use",
     re.IGNORECASE,
 )
-_MISSING_OBJECT = re.compile(r"(secret|configmap) \"?([^\" ]+)\"? not found|couldn't find key", re.IGNORECASE)
+# The kubelet on variables: without their object, or without their key in it.
+_MISSING_OBJECT = re.compile(r'(?P<kind>secret|configmap) "?(?P<name>[^" ]+)"? not found', re.IGNORECASE)
+_MISSING_KEY = re.compile(r"couldn't find key (?P<key>\S+) in (?P<kind>Secret|ConfigMap) \S+/(?P<name>\S+)")
 _PULL_FAILURES = {
     "ErrImagePull",
     "ImagePullBackOff",
@@ -32,6 +34,8 @@ _PULL_FAILURES = {
 }
 _NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 _PHASES = {str(reason): reason for reason in (PodReason.DOWNLOADING, PodReason.LOADING, PodReason.COMPILING)}
+_IMAGES = {names.ENGINE: "spec.engine.image"}  # by container; all others have the operator's own
+_OWN_IMAGE = "image.registry and image.tag of the chart"
 _MESSAGE_LIMIT = 600
 _CLAIMS_TOLD = 4
 
@@ -42,11 +46,17 @@ class Problem:
 
     reason: PodReason
     message: str
+    more: str = ""  # where to read on, as long as the pod is there
+
+    @property
+    def advice(self) -> str:
+        """The message, and where to read on."""
+        return f"{self.message}; {self.more}" if self.more else self.message
 
 
-def problem(reason: PodReason, **details: str) -> Problem:
+def problem(reason: PodReason, more: str = "", **details: str) -> Problem:
     """The reason with its sentence; `details` are what its text leaves open."""
-    return Problem(reason, reason.text.format(**details))
+    return Problem(reason, reason.text.format(**details), more)
 
 
 def problem_of(pod: Raw, phase: str = "") -> Problem:
@@ -55,9 +65,8 @@ def problem_of(pod: Raw, phase: str = "") -> Problem:
     scheduled = condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return _not_scheduled(pod, scheduled.get("message", ""))
-    containers = containers_of(status)
-    for container in containers:
-        found = _blocked(pod, container) or _down(container)
+    for container in containers_of(status):
+        found = _blocked(pod, container) or _down(pod, container)
         if found:
             return found
     engine = engine_of(status)
@@ -67,12 +76,10 @@ def problem_of(pod: Raw, phase: str = "") -> Problem:
     if awaits_route(pod) and condition(status, "ContainersReady").get("status") == "True":
         return problem(PodReason.NOT_ROUTED)
     if engine.get("started") and _served(status, running):
-        return problem(PodReason.NOT_RESPONDING)
+        return problem(PodReason.NOT_RESPONDING, log_of(pod["metadata"]["name"], names.ENGINE))
     loading = problem(_PHASES.get(phase, PodReason.LOADING))
     crash = crash_of(engine)
-    return (
-        problem(PodReason.CRASHING, crash=f"{crash}; it runs again: {loading.message}") if crash else loading
-    )
+    return _crashing(pod, crash, f"; it runs again: {loading.message}") if crash else loading
 
 
 def awaits_route(pod: Raw) -> bool:
@@ -123,6 +130,11 @@ def condition(status: Raw, kind: str) -> Raw:
     return next((c for c in status.get("conditions") or [] if c["type"] == kind), {})
 
 
+def log_of(pod: str, container: str, *, ended: bool = False) -> str:
+    """Where to read on: what a container says, or said before it ended."""
+    return f"`kubectl logs {pod} -c {container}{' --previous' if ended else ''}` has more"
+
+
 def short(message: str) -> str:
     """At most so much that a condition stays readable."""
     return message if len(message) <= _MESSAGE_LIMIT else message[:_MESSAGE_LIMIT] + "…"
@@ -147,32 +159,40 @@ def _blocked(pod: Raw, container: Raw) -> Problem | None:
     """A container that cannot be made."""
     name, waiting = container["name"], container.get("state", {}).get("waiting", {})
     why, words = waiting.get("reason", ""), short(waiting.get("message", ""))
-    if why == "CreateContainerConfigError" and _MISSING_OBJECT.search(words):
-        return _not_configured(pod, words)
+    missing = _MISSING_OBJECT.search(words) or _MISSING_KEY.search(words)
+    if why == "CreateContainerConfigError" and missing:
+        return _not_configured(pod, missing, words)
     if why in _NOT_CREATED:
         return problem(PodReason.CONTAINER_NOT_CREATED, container=name, words=words)
     if why in _PULL_FAILURES:
-        return problem(PodReason.IMAGE_PULL_FAILED, container=name, words=words or why)
+        fields = f"{_IMAGES.get(name, _OWN_IMAGE)} and spec.podTemplate.imagePullSecrets"
+        return problem(PodReason.IMAGE_PULL_FAILED, container=name, words=words or why, fields=fields)
     return None
 
 
-def _down(container: Raw) -> Problem | None:
+def _down(pod: Raw, container: Raw) -> Problem | None:
     """A container that ended and does not run, or does not serve yet beside an engine that may."""
     state, crash = container.get("state", {}), crash_of(container)
     up = state.get("running") is not None and (container.get("started") or container["name"] == names.ENGINE)
     if crash and not up:
-        return problem(PodReason.CRASHING, crash=str(crash))
+        return _crashing(pod, crash)
     if state.get("waiting", {}).get("reason") == "CrashLoopBackOff":
-        return problem(
-            PodReason.CRASHING, crash=str(Crash(container["name"], container.get("restartCount", 0)))
-        )
+        return _crashing(pod, Crash(container["name"], container.get("restartCount", 0)))
     return None
 
 
-def _not_configured(pod: Raw, words: str) -> Problem:
+def _crashing(pod: Raw, crash: Crash, now: str = "") -> Problem:
+    log = log_of(pod["metadata"]["name"], crash.container, ended=True)
+    return problem(PodReason.CRASHING, log, crash=f"{crash}{now}")
+
+
+def _not_configured(pod: Raw, missing: re.Match[str], words: str) -> Problem:
+    """`missing`: the object or the key in it, in the kubelet's `words`."""
     token = next((e for e in _engine_env(pod) if e["name"] == "HF_TOKEN"), {})
-    secret = token.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
-    if secret and secret in words:
+    asked = token.get("valueFrom", {}).get("secretKeyRef", {})
+    found = missing.groupdict()
+    same = (found["kind"].lower(), found["name"]) == ("secret", asked.get("name"))
+    if same and found.get("key", asked.get("key")) == asked.get("key"):
         return problem(PodReason.TOKEN_SECRET_NOT_FOUND, words=words)
     return problem(PodReason.CONFIGURATION_NOT_FOUND, words=words)
 
@@ -180,7 +200,7 @@ def _not_configured(pod: Raw, words: str) -> Problem:
 def _starting(pod: Raw) -> Problem:
     unmounted = condition(pod.get("status", {}), "PodReadyToStartContainers").get("status") == "False"
     volumes = {volume["name"] for volume in pod.get("spec", {}).get("volumes") or []}
-    step = "its containers are being started"
+    step = "its images are being pulled, or its containers being started"
     if unmounted and volumes - set(RESERVED_VOLUMES):
         step = "its volumes are not mounted yet: check that what spec.podTemplate.volumes names exists"
     return problem(PodReason.STARTING, step=step)

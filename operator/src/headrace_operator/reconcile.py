@@ -254,7 +254,7 @@ class Reconciler:
         )
         observed, time = self._observe(key), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         current = status(
-            subject, observed, done.refused, str(done.failure or ""), gateway=self.settings.gateway, now=time
+            subject, observed, done.refused, _words(done.failure), gateway=self.settings.gateway, now=time
         )
         metrics.show(key, current)
         written = current.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -289,6 +289,11 @@ class Reconciler:
         self._pace.forget(key)
         self._refusals.forget(key)
         metrics.forget(key)
+
+
+def _words(failure: Exception | None) -> str:
+    """What went wrong; empty if nothing did."""
+    return "" if failure is None else str(failure) or type(failure).__name__
 
 
 def _earlier(*waits: float | None) -> float | None:

@@ -27,7 +27,8 @@ def routing_ready(key: Key, observed: Observed) -> Verdict:
     """Whether every Envoy routes to all ready replicas."""
     route = observed.objects.get((ROUTE_KIND, key.name))
     if route is None:
-        return Verdict(False, Reason.NOT_ACCEPTED, "the gateway has not been told of this service")
+        message = "the gateway has not been told of this service: see Accepted"
+        return Verdict(False, Reason.NOT_ACCEPTED, message)
     told: Raw = route.get("status") or {}
     conditions = {each["type"]: each for each in told.get("conditions") or ()}
     generation = route["metadata"].get("generation", 1)
@@ -37,9 +38,9 @@ def routing_ready(key: Key, observed: Observed) -> Verdict:
         message = f"no picker has reported on {subject} yet; if so for long: {_LOOK}"
         return Verdict(None, Reason.NOT_REPORTED, message)
     if accepted["status"] != "True":
-        return Verdict(
-            False, Reason.ROUTE_REFUSED, f"the picker refuses the route: {accepted.get('message', '')}"
-        )
+        words = accepted.get("message", "")
+        fix = "Operator and picker may be of different releases: helm upgrade"
+        return Verdict(False, Reason.ROUTE_REFUSED, f"the picker refuses the route: {words} {fix}")
     if programmed["status"] != "True":
         reason, fix = _REASONS.get(programmed["reason"], (Reason.PENDING, f"if so for long: {_LOOK}"))
         return Verdict(False, reason, f"{programmed.get('message', '')}; {fix}")
@@ -49,7 +50,8 @@ def routing_ready(key: Key, observed: Observed) -> Verdict:
 def _endpoints(told: Raw, observed: Observed) -> Verdict:
     ready, known = observed.ready, _known(told)
     if not ready:
-        return Verdict(False, Reason.NO_READY_REPLICAS, "the gateway knows the service; no replica is ready")
+        message = "the gateway knows the service; no replica is ready: see Ready"
+        return Verdict(False, Reason.NO_READY_REPLICAS, message)
     missing = [pod.name for pod in ready if pod.uid not in known]
     if missing:
         count = f"{len(missing)} of {len(ready)} ready replicas are not known to every Envoy yet"

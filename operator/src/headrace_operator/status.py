@@ -8,7 +8,7 @@ Texts change when something happens, not as time goes by.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -29,7 +29,15 @@ from headrace_operator.desired import models_of, reserved_of
 from headrace_operator.desired.history import recorded, rolled_back
 from headrace_operator.errors import RefusedError
 from headrace_operator.observe import Observed, Pod, Raw, Report
-from headrace_operator.policy_status import Verdict, policy_applied, policy_in_force, policy_status
+from headrace_operator.policy_status import (
+    Verdict,
+    gave_up,
+    policy_applied,
+    policy_in_force,
+    policy_status,
+    unsupported,
+)
+from headrace_operator.problems import Problem, log_of
 from headrace_operator.rollout import deployment_condition, stuck
 from headrace_operator.routing import routing_ready
 
@@ -37,6 +45,9 @@ from headrace_operator.routing import routing_ready
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
 
 _REFUSED = "the spec as it is now is refused, see Accepted"
+_COMING = "the Deployment is being created"
+
+_HUNG = "requests are running and no step is made: delete the pod if it stays so, and look at its devices"
 
 _STATES = {True: "True", False: "False", None: "Unknown"}
 _IMPAIRING = {PodReason.CRASHING, PodReason.NOT_RESPONDING}
@@ -137,7 +148,7 @@ def _ready(live: Raw | None, observed: Observed, refused: RefusedError | None) -
     if live is None:
         if refused:
             return Verdict(False, Reason.NOT_ACCEPTED, str(refused))
-        return Verdict(False, PodReason.STARTING, "the Deployment is being created")
+        return Verdict(False, PodReason.STARTING, _COMING)
     wanted, ready = live["spec"]["replicas"], len(observed.ready)
     if wanted == 0:
         fix = "set it to 1 or more to serve requests"
@@ -153,13 +164,29 @@ def _missing(live: Raw, observed: Observed) -> tuple[str, str]:
     """Why replicas are missing: the gravest reason that any of them has."""
     refusal = deployment_condition(live, "ReplicaFailure")
     if refusal.get("status") == "True":
-        return Reason.PODS_NOT_CREATED, refusal.get("message", "")
-    problems = [(pod.name, pod.problem) for pod in observed.pods if pod.problem]
+        words = refusal.get("message", "")
+        return Reason.PODS_NOT_CREATED, f"{words}; change the spec, or have that quota or policy changed"
     failed = f"; {observed.failed}" if observed.failed else ""
-    if not problems:
+    worst = _gravest(observed.pods)
+    if worst is None:
         return PodReason.STARTING, f"pods are being created{failed}"
-    name, worst = min(problems, key=lambda item: (item[1].reason.rank, item[0]))
-    return worst.reason, f"{name}: {worst.message}{failed}"
+    return worst[1].reason, f"{_told(worst)}{failed}"
+
+
+def _gravest(pods: Iterable[Pod]) -> tuple[str, Problem] | None:
+    """The gravest problem of any of these pods, and whose it is."""
+    problems = [(pod.name, pod.problem) for pod in pods if pod.problem]
+    return min(problems, key=lambda item: (item[1].reason.rank, item[0]), default=None)
+
+
+def _told(worst: tuple[str, Problem]) -> str:
+    return f"{worst[0]}: {worst[1].advice}"
+
+
+def _of_new_pods(live: Raw, observed: Observed) -> tuple[str, Problem] | None:
+    """The gravest problem among the pods that a rollout brings."""
+    inputs = recorded(live, names.INPUTS_HASH)
+    return _gravest(pod for pod in observed.pods if pod.inputs == inputs)
 
 
 def _progressing(
@@ -167,40 +194,47 @@ def _progressing(
 ) -> Verdict:
     if paused:
         return Verdict(False, Reason.PAUSED, "the annotation headrace.dev/paused is set: nothing is changed")
-    if live is None:
-        return Verdict(False, Reason.SETTLED, "nothing runs")
-    if stuck(live):
-        return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, _late(observed))
-    under_way = _rolling_out(live) or _filling_up(live, observed)
+    if live is not None and stuck(live):
+        return Verdict(False, Reason.PROGRESS_DEADLINE_EXCEEDED, _late(live, observed))
+    under_way = None if live is None else _rolling_out(live, observed) or _filling_up(live, observed)
     if under_way:
         return under_way
     if refused:
-        return Verdict(False, Reason.NOT_ACCEPTED, f"{_REFUSED}; all replicas are as before")
+        return Verdict(
+            False,
+            Reason.NOT_ACCEPTED,
+            f"{_REFUSED}; {'all replicas are as before' if live else 'nothing runs'}",
+        )
     if failure:
         return Verdict(False, Reason.RECONCILE_ERROR, "the spec could not be carried out, see Degraded")
+    if live is None:
+        return Verdict(True, PodReason.STARTING, _COMING)
     if rolled_back(live):
         return Verdict(False, Reason.ROLLED_BACK, "all replicas are as before the spec was changed")
     return Verdict(False, Reason.SETTLED, "all replicas are as the spec asks")
 
 
-def _late(observed: Observed) -> str:
+def _late(live: Raw, observed: Observed) -> str:
     """Why a rollout came to a halt, and what lets it go on."""
     late = "a new pod did not become ready in time"
-    for pod in observed.pods:
-        if pod.problem and pod.problem.reason == PodReason.UNSCHEDULABLE:
-            fix = "add nodes, or let more replicas be away at a time: spec.disruption.maxUnavailable"
-            return f"{late}: {pod.name}: {pod.problem.message}: {fix}"
-    return late
+    worst = _of_new_pods(live, observed) or _gravest(observed.pods)
+    if worst is None:
+        return late
+    fix = "; add nodes, or let more replicas be away at a time: spec.disruption.maxUnavailable"
+    return f"{late}: {_told(worst)}{fix if worst[1].reason == PodReason.UNSCHEDULABLE else ''}"
 
 
-def _rolling_out(live: Raw) -> Verdict | None:
-    wanted, deployed = live["spec"]["replicas"], live.get("status", {})
+def _rolling_out(live: Raw, observed: Observed) -> Verdict | None:
+    """With what keeps its pods: where others serve meanwhile, Ready does not tell."""
+    deployed = live.get("status", {})
     if deployed.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return Verdict(True, Reason.ROLLING_OUT, "the Deployment was changed")
-    updated = deployed.get("updatedReplicas", 0)
-    if updated < min(wanted, deployed.get("replicas", 0)):
-        return Verdict(True, Reason.ROLLING_OUT, f"{updated} of {wanted} replicas have the current template")
-    return None
+    there, updated = deployed.get("replicas", 0), deployed.get("updatedReplicas", 0)
+    if updated >= there:
+        return None
+    worst = _of_new_pods(live, observed)
+    message = f"{updated} of {there} pods have the current template"
+    return Verdict(True, Reason.ROLLING_OUT, f"{message}; {_told(worst)}" if worst else message)
 
 
 def _filling_up(live: Raw, observed: Observed) -> Verdict | None:
@@ -218,7 +252,8 @@ def _degraded(
     live: Raw | None, observed: Observed, refused: RefusedError | None, failure: str, now: str
 ) -> Verdict:
     if failure:
-        return Verdict(True, Reason.RECONCILE_ERROR, failure)
+        message = f"the spec could not be carried out, which is tried again by itself: {failure}"
+        return Verdict(True, Reason.RECONCILE_ERROR, message)
     for reason, message in _impairments(live, observed, now):
         return Verdict(True, reason, message)
     return Verdict(
@@ -232,14 +267,15 @@ def _impairments(live: Raw | None, observed: Observed, now: str) -> Iterator[tup
     if given_up:
         yield Reason.ROLLED_BACK, given_up.message
     if live is not None and stuck(live):
-        yield Reason.PROGRESS_DEADLINE_EXCEEDED, _late(observed)
+        yield Reason.PROGRESS_DEADLINE_EXCEEDED, _late(live, observed)
     for pod in observed.pods:
         if pod.problem and pod.problem.reason in _IMPAIRING:
-            yield pod.problem.reason, f"{pod.name}: {pod.problem.message}"
+            yield pod.problem.reason, _told((pod.name, pod.problem))
     yield from _troubles_of_engines(observed)
     for pod in observed.ready:
         if pod.crash and _crashed_lately(pod, now):
-            yield Reason.CRASHED, f"{pod.name}: {pod.crash}; it serves again"
+            log = log_of(pod.name, pod.crash.container, ended=True)
+            yield Reason.CRASHED, f"{pod.name}: {pod.crash}; it serves again; {log}"
 
 
 def _troubles_of_engines(observed: Observed) -> Iterator[tuple[str, str]]:
@@ -249,19 +285,14 @@ def _troubles_of_engines(observed: Observed) -> Iterator[tuple[str, str]]:
         if report is None:
             continue
         if report.engine.state == "Hung":
-            yield (
-                Reason.ENGINE_HUNG,
-                f"{pod.name}: {report.engine.reason or 'requests run but no step is made'}",
-            )
+            yield Reason.ENGINE_HUNG, f"{pod.name}: {_HUNG}"
         if report.engine.state == "Stock":
-            yield Reason.ENGINE_VERSION_NOT_SUPPORTED, f"{pod.name}: {report.engine.reason}"
+            yield Reason.ENGINE_VERSION_NOT_SUPPORTED, f"{pod.name}: {unsupported(report.engine)}"
         if report.policy.disabled:
-            yield Reason.POLICY_FAILED, f"{pod.name}: {report.policy.error or 'the engine schedules FCFS'}"
+            yield Reason.POLICY_FAILED, f"{pod.name}: {gave_up(report.policy)}"
         if report.prediction.predictor == "GivenUp":
-            yield (
-                Reason.PREDICTOR_FAILED,
-                f"{pod.name}: spec.prediction.predictor keeps failing and is not asked; see the engine's log",
-            )
+            failing = "spec.prediction.predictor keeps failing, and the mean of recent outputs stands in"
+            yield Reason.PREDICTOR_FAILED, f"{pod.name}: {failing}; {log_of(pod.name, names.ENGINE)}"
 
 
 def _unasked(subject: Subject, policy: PolicyStatus, observed: Observed) -> bool:

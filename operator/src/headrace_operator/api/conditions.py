@@ -85,26 +85,35 @@ class PodReason(StrEnum):
         "TokenSecretNotFound",
         "spec.model.tokenSecretRef: {words}: create the Secret with that key, or change the field",
     )
-    CONFIGURATION_NOT_FOUND = "ConfigurationNotFound", "spec.engine.env: {words}"
+    CONFIGURATION_NOT_FOUND = (
+        "ConfigurationNotFound",
+        "spec.engine.env: {words}: create it with that key, or change the field",
+    )
     CONTAINER_NOT_CREATED = (
         "ContainerNotCreated",
         "container {container}: {words}; check spec.podTemplate.securityContext and .volumeMounts",
     )
     IMAGE_PULL_FAILED = (
         "ImagePullFailed",
-        "container {container}: {words}; check spec.engine.image and spec.podTemplate.imagePullSecrets",
+        "container {container}: {words}; check {fields}",
     )
     CRASHING = "Crashing", "{crash}"
     CLAIM_NOT_BOUND = (
         "ClaimNotBound",
         "it waits for a volume: {words}; its claims are {claims}: `kubectl describe pvc` says more",
     )
-    UNSCHEDULABLE = "Unschedulable", "{words}"
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "{words}; what it asks of a node is in spec.accelerator and spec.podTemplate",
+    )
     NOT_ROUTED = (
         "NotRouted",
-        "it could serve, and waits until every Envoy has its address: see RoutingReady",
+        "it could serve, but not every Envoy has its address: if so for long, see picker and gateway pods",
     )
-    NOT_RESPONDING = "NotResponding", "vLLM stopped answering its health check"
+    NOT_RESPONDING = (
+        "NotResponding",
+        "vLLM stopped answering its health check: delete the pod if it stays so",
+    )
     DOWNLOADING = "Downloading", "vLLM is downloading the model"
     LOADING = "Loading", "vLLM is loading the model"
     COMPILING = "Compiling", "vLLM has the weights, and compiles and warms up"

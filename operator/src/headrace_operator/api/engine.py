@@ -84,8 +84,8 @@ class Model(Block):
     revision: Word | None = rolls("Branch, tag or commit on the hub; unset means the hub's default.", None)
     served_name: ServedName | None = rolls(
         "Name of the model in requests; unset means the LLMService's own name. When two services "
-        "claim one name the older keeps it; NAMESPACE/NAME always works. Requests reach the service by the "
-        "name that it had until all replicas answer to the new one; NAMESPACE/NAME works throughout.",
+        "claim one name it stays whose it was; NAMESPACE/NAME always works. Requests reach the service by "
+        "the name that it had until all replicas answer to the new one; NAMESPACE/NAME works throughout.",
         None,
     )
     token_secret_ref: SecretKey | None = rolls("Hub token for gated models; unset means anonymous.", None)
