@@ -57,7 +57,7 @@ class PrefixCache:
 
     def shared_blocks(self, request: Any) -> int:
         """KV blocks of its tokens that others hold: to start takes, and to end frees, none of them."""
-        if not self._enabled:
+        if not (self._enabled and self._whole):
             return 0
         name = request.request_id
         if any(name in manager.req_to_blocks for manager in self._whole):
