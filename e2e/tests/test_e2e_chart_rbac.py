@@ -15,6 +15,7 @@ OPERATOR = {
     "headrace.dev/llmservices/status": {"patch"},
     "headrace.dev/llmservices/finalizers": {"update"},
     "apps/deployments": WRITE,
+    "apps/deployments/scale": {"patch"},
     "apps/replicasets": {"get"},
     "/services": WRITE,
     "headrace.dev/llmroutes": WRITE,

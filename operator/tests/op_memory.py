@@ -34,6 +34,7 @@ class Memory:
         self.refused = "Deployment"
         self.refuses = lambda manifest, dry_run: True
         self.dry_runs = 0
+        self.undeletable = None  # what is said to each deletion
 
     def fail(self, call, when):
         self.failing = (call, when)
@@ -81,8 +82,18 @@ class Memory:
             new["status"]["conditions"] = [*others, condition]
             return self.store(new)
 
+    async def scale(self, namespace, deployment, replicas):
+        async with _Call(self):
+            if self.refusal and self.refused == "Scale":
+                raise self.refusal
+            new = copy.deepcopy(self.objects["Deployment", deployment])
+            new["spec"]["replicas"] = replicas
+            self.store(new)
+
     async def delete(self, kind, namespace, name, uid):
         async with _Call(self):
+            if self.undeletable:
+                raise self.undeletable
             self.writes.append(("delete", kind, name))
             del self.objects[kind, name]
 

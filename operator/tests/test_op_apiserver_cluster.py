@@ -50,7 +50,13 @@ async def test_what_was_applied_is_what_is_there(api, kube, case):
 @pytest.mark.parametrize("name", ["../../../../../../api/v1/namespaces", "..", "?limit=500", "x?watch=true"])
 async def test_a_name_that_somebody_made_up_leads_to_no_other_object(api, kube, name):
     """Whoever may create pods writes the names of their owners, which the API server takes as they are."""
-    maker = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "made-up", "controller": True}
+    maker = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": name,
+        "uid": "made-up",
+        "controller": True,
+    }
     metadata = {"name": "x", "ownerReferences": [maker]}
     container = {"name": "x", "image": "x"}
     made = ok(kube.create("pods", {"metadata": metadata, "spec": {"containers": [container]}}))

@@ -6,47 +6,18 @@ The quota's controller does not run here: the tests count for it. Who denies is 
 import json
 
 import pytest
+from op_admission import WORDS, images_denied, probe
 from op_kube import eventually, ok
 from op_kubelet import FakeNode
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-WORDS = "images come from registry.example"
-RULE = "object.spec.template.spec.containers.all(c, !c.image.startsWith('evil/'))"
-DEPLOYMENTS = {
-    "apiGroups": ["apps"],
-    "apiVersions": ["v1"],
-    "operations": ["CREATE", "UPDATE"],
-    "resources": ["deployments"],
-}
-
 
 @pytest.fixture
 def policy(kube):
     """Allows no Deployment with an image of evil/ in the namespace."""
-    name, where = (
-        f"images-{kube.namespace}",
-        {"matchLabels": {"kubernetes.io/metadata.name": kube.namespace}},
-    )
-    rules = {"matchConstraints": {"resourceRules": [DEPLOYMENTS], "namespaceSelector": where}}
-    rules |= {"failurePolicy": "Fail", "validations": [{"expression": RULE, "message": WORDS}]}
-    binding = {"policyName": name, "validationActions": ["Deny"]}
-    plurals = {"validatingadmissionpolicies": rules, "validatingadmissionpolicybindings": binding}
-    for plural, spec in plurals.items():
-        ok(kube.http.post(f"{ADMISSION}/{plural}", json={"metadata": {"name": name}, "spec": spec}))
-    eventually(lambda: WORDS in kube.create("deployments", probe("evil/x")).text)
-    yield name
-    for plural in reversed(plurals):
-        ok(kube.http.delete(f"{ADMISSION}/{plural}/{name}"))
-
-
-def probe(image):
-    """A Deployment that is made only if nothing denies it."""
-    container = {"name": "x", "image": image}
-    template = {"metadata": {"labels": {"x": "x"}}, "spec": {"containers": [container]}}
-    spec = {"replicas": 0, "selector": {"matchLabels": {"x": "x"}}, "template": template}
-    return {"metadata": {"generateName": "probe-"}, "spec": spec}
+    with images_denied(kube, "evil/") as name:
+        yield name
 
 
 PROBES = {
@@ -106,6 +77,26 @@ def test_a_policy_that_denies_a_template_keeps_nothing_else_from_being_carried_o
         change(kube, engine={"image": "registry.example/vllm:2"})
         eventually(lambda: accepted(kube)[0] == "True")
         assert image_of(kube) == "registry.example/vllm:2"
+
+
+def test_a_service_whose_own_template_a_policy_has_come_to_deny_is_still_scaled(kube, operator):
+    with FakeNode(kube):
+        kube.start(engine={"image": "old/vllm:1"})
+        eventually(lambda: settled(kube))
+        before = kube.get("deployments", "chat")["spec"]["template"]
+        with images_denied(kube, "old/"):
+            change(kube, replicas=3, scheduling={"policy": "LARRY"})
+            eventually(lambda: accepted(kube)[:2] == ("False", "AdmissionDenied"))
+            assert accepted(kube)[2].count(WORDS) == 1
+            eventually(lambda: policy_of(kube) == "LARRY")
+            eventually(lambda: kube.get("llmservices", "chat")["status"]["readyReplicas"] == 3)
+            change(kube, replicas=1)
+            eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 1)
+            ok(kube.patch("deployments", "chat", {"spec": {"replicas": 2}}, sub="scale"))  # by somebody else
+            eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 1)
+        eventually(lambda: accepted(kube)[0] == "True")
+        deployment = kube.get("deployments", "chat")
+        assert (deployment["spec"]["replicas"], deployment["spec"]["template"]) == (1, before)
 
 
 def said(kube, kind, reason):

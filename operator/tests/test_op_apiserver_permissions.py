@@ -2,6 +2,7 @@
 
 import op_release
 import pytest
+from op_admission import images_denied
 from op_kube import eventually, ok
 from op_kubelet import FakeNode
 from op_process import Operator
@@ -58,13 +59,22 @@ def test_the_permissions_suffice_and_none_is_unused(crd, kube, tmp_path):
         operator = Operator(crd, tmp_path / "log", hurry=20.0, **chart).wait()
         try:
             everything(kube, proxy)
+            refused = [call for call, status in proxy.answers if status in {403, 422}]
+            scaled_apart(kube)
         finally:
             operator.stop()
-    refused = [call for call, status in proxy.answers if status in {403, 422}]
     assert refused == []
     seen = used(proxy.answers)
     assert seen <= granted()
     assert granted() - seen == UNSEEN
+
+
+def scaled_apart(kube):
+    """Replicas of a Deployment that must stay as it is otherwise."""
+    image = kube.get("llmservices", "chat")["spec"]["engine"]["image"]
+    with images_denied(kube, image):
+        ok(kube.patch("llmservices", "chat", {"spec": {"replicas": 1, "accelerator": {"type": "None"}}}))
+        eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 1)
 
 
 def left_by_an_earlier_release(kube):

@@ -1,9 +1,13 @@
 """What the cluster's admission denies: told in its words, tried again now and then, in nothing else's way."""
 
 import json
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
+from op_golden import SETTINGS
 from op_memory import operator, update, with_service
+from op_world import body, hash_of, pod, report
 
 from headrace_operator import names
 from headrace_operator.admission import is_denial
@@ -27,8 +31,8 @@ class Life:
         self.memory = with_service(**spec)
         self.start()
 
-    def start(self):
-        self.running = operator(self.memory)
+    def start(self, settings=SETTINGS):
+        self.running = operator(self.memory, settings)
         self.running.clock = lambda: self.now
 
     async def settle(self):
@@ -40,6 +44,11 @@ class Life:
                 return again
             self.now += 0.1
         raise AssertionError("it does not settle")
+
+    async def reconcile(self):
+        """One pass, whatever comes of it."""
+        with suppress(ApiError):
+            await self.running.reconcile(KEY)
 
     async def change(self, **spec):
         update(self.memory, **spec)
@@ -203,16 +212,117 @@ async def test_a_template_that_is_refused_by_the_operator_does_not_hold_up_what_
     assert life.deployment["spec"]["template"] == before
 
 
-async def test_what_is_live_is_not_carried_out_where_it_is_what_is_refused():
+async def test_of_what_is_live_only_what_is_refused_is_not_carried_out():
     life = Life()
     await life.settle()
-    before = life.memory.owned()
+    before = life.memory.objects["LLMRoute", "chat"]["spec"]
     await life.change(
         routing={"access": {"allowedClients": ["a"]}}, scheduling={"policy": "LARRY"}, replicas=7
     )
     assert life.condition("Accepted")["reason"] == "ApiKeysRequired"
-    assert life.memory.owned() == before
-    assert "keep the last accepted spec" in life.condition("Accepted")["message"]
+    assert (life.policy, life.deployment["spec"]["replicas"]) == ("LARRY", 7)
+    assert life.memory.objects["LLMRoute", "chat"]["spec"] == before
+
+
+KEYS = {"limits": {"requestsPerMinutePerClient": 6}}
+HOST = {"volumes": [{"name": "host", "hostPath": {"path": "/data"}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "setting", "reason"),
+    [
+        ({"routing": KEYS}, "gateway_api_keys", "ApiKeysRequired"),
+        ({"podTemplate": HOST}, "allow_host_path", "HostPathNotAllowed"),
+    ],
+)
+async def test_what_an_installation_no_longer_allows_is_told_and_holds_up_nothing_else(spec, setting, reason):
+    """As when the chart's API keys are taken away: the next operator sees the service as it was accepted."""
+    life = Life(**spec)
+    life.start(replace(SETTINGS, **{setting: True}))
+    await life.settle()
+    assert life.condition("Accepted")["status"] == "True"
+    template, route = life.deployment["spec"]["template"], life.memory.objects["LLMRoute", "chat"]["spec"]
+    life.start()
+    await life.settle()
+    assert life.condition("Accepted")["reason"] == reason
+    life.memory.writes.clear()
+    await life.settle()
+    assert life.memory.writes == []
+    await life.change(**spec, scheduling={"policy": "LARRY"}, replicas=7)
+    assert (life.policy, life.deployment["spec"]["replicas"]) == ("LARRY", 7)
+    assert life.deployment["spec"]["template"] == template
+    assert life.memory.objects["LLMRoute", "chat"]["spec"] == route
+
+
+async def test_a_name_that_is_anothers_is_let_go_though_the_route_is_refused():
+    life = Life(model={"source": "hf://a/b", "servedName": "llm/later"})
+    await life.settle()
+    routing = {"routing": {"access": {"allowedClients": ["a"]}}}
+    await life.change(model={"source": "hf://a/b", "servedName": "llm/later"}, **routing)
+    assert "llm/later" in life.memory.objects["LLMRoute", "chat"]["spec"]["models"]
+    life.running.cache.put(body("later"))
+    await life.settle()
+    assert life.memory.objects["LLMRoute", "chat"]["spec"]["models"] == ["llm/chat"]
+
+
+async def test_a_denied_template_that_runs_is_scaled_and_nothing_else_of_it_is_written():
+    life = Life()
+    await life.settle()
+    before = life.deployment["spec"]["template"]
+    life.memory.refusal = DENIED
+    await life.change(scheduling={"policy": "LARRY"}, replicas=5)
+    assert life.condition("Accepted")["reason"] == "AdmissionDenied"
+    assert life.condition("Accepted")["message"].count(WORDS) == 1
+    assert (life.policy, life.deployment["spec"]["replicas"]) == ("LARRY", 5)
+    assert life.deployment["spec"]["template"] == before
+    life.memory.writes.clear()
+    for _ in range(20):
+        life.now += 20.0
+        await life.running.reconcile(KEY)
+    assert life.memory.writes == []
+
+
+async def test_all_that_is_denied_is_told():
+    life = Life()
+    await life.settle()
+    life.memory.refusal = ApiError(403, "PATCH /x: no ConfigMaps today")
+    life.memory.refused = "ConfigMap"
+    await life.change(podTemplate=HOST, scheduling={"policy": "LARRY"}, replicas=5)
+    accepted = life.condition("Accepted")
+    assert accepted["reason"] == "HostPathNotAllowed"
+    assert "no ConfigMaps today" in accepted["message"]
+    assert "carried out" not in accepted["message"]
+    assert life.deployment["spec"]["replicas"] == 5
+    assert life.condition("PolicyApplied")["observedGeneration"] == 1  # it tells of the policy before
+
+
+async def test_pods_are_not_sent_to_a_policy_that_is_denied():
+    life = Life()
+    await life.settle()
+    life.memory.store(pod("a"))
+    life.running.cache.put(life.memory.objects["Pod", "a"])
+    life.running.engines.said = {"a": report(hash_of(body()))}
+    await life.settle()
+    life.memory.refusal, life.memory.refused = DENIED, "ConfigMap"
+    assert await life.change(scheduling={"policy": "LARRY"}) > 1.0
+    assert life.memory.objects["Pod", "a"]["metadata"].get("annotations") is None
+
+
+@pytest.mark.parametrize("words", ["claims are kept here", 'x is forbidden: User "o" cannot delete'])
+async def test_what_fails_after_the_deployment_was_written_does_not_take_that_back(words):
+    life = Life(accelerator={"type": "GPU", "allocation": "DRA"})
+    await life.settle()
+    life.memory.undeletable = ApiError(403, f"DELETE /x: {words}")
+    update(life.memory, accelerator={"type": "None"}, engine={"image": "example/vllm:2"})
+    life.running.cache.put(life.memory.objects["LLMService", "chat"])
+    await life.reconcile()
+    assert image_of(life.deployment) == "example/vllm:2"
+    life.memory.writes.clear()
+    for _ in range(20):
+        life.now += 20.0
+        await life.reconcile()
+    assert [write for write in life.memory.writes if write[1] == "Deployment"] == []
+    assert image_of(life.deployment) == "example/vllm:2"
 
 
 async def test_what_runs_is_healed_while_a_change_of_it_is_denied():

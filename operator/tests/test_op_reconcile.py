@@ -10,6 +10,7 @@ from op_world import body, hash_of, pod, report
 from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.errors import ApiError
+from headrace_operator.reconcile import Reconciler
 
 KEY = Key("llm", "chat")
 
@@ -373,3 +374,18 @@ async def test_without_leave_to_act_no_nudge_is_sent_or_waited_for(change):
     old_policy(running, memory)
     assert await running.reconcile(KEY) is None
     assert "annotations" not in memory.objects["Pod", "a"]["metadata"]
+
+
+async def test_a_refused_spec_stays_refused_while_the_api_server_fails(monkeypatch):
+    memory = with_service(scheduling={"policy": "Unknown"})
+    running = await settle(memory)
+    assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
+
+    async def fails(*_):
+        raise ApiError(503, "unavailable")
+
+    monkeypatch.setattr(Reconciler, "_learn_route", fails)  # before the spec is looked at
+    with pytest.raises(ApiError):
+        await running.reconcile(KEY)
+    assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
+    assert conditions(memory)["Degraded"] == ("True", "ReconcileError")

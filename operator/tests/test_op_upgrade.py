@@ -8,6 +8,7 @@ from op_memory import operator, update, with_service
 from op_world import body
 
 from headrace_operator.api import Key
+from headrace_operator.errors import ApiError
 
 KEY = Key("llm", "chat")
 SAID = {"balancer": "Random", "maxQueueSeconds": 1.5, "servedName": "chat", "schema": 1}
@@ -95,3 +96,24 @@ async def test_the_config_map_goes_when_no_earlier_picker_can_be_left():
     update(memory, routing={"balancer": "Random"})
     await operator(memory).reconcile(KEY)
     assert route(memory)["balancer"] == "Random"
+
+
+@pytest.mark.parametrize("what", ["route", "deletion"])
+async def test_what_is_denied_of_it_is_told_and_holds_up_nothing_else(what):
+    memory = upgraded()
+    denied = ApiError(403, 'x: admission webhook "w" denied the request: leave it')
+    if what == "route":
+        memory.refusal, memory.refused = denied, "LLMRoute"
+    else:
+        await operator(memory).reconcile(KEY)
+        memory.undeletable = denied
+        memory.objects["LLMRoute", "chat"]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    update(memory, scheduling={"policy": "LARRY"}, replicas=7)
+    with pytest.raises(ApiError, match="leave it"):
+        await operator(memory).reconcile(KEY)
+    told = {c["type"]: c for c in memory.objects["LLMService", "chat"]["status"]["conditions"]}
+    assert (told["Degraded"]["reason"], "leave it" in told["Degraded"]["message"]) == ("ReconcileError", True)
+    if what == "deletion":
+        assert memory.objects["Deployment", "chat"]["spec"]["replicas"] == 7
+    else:
+        assert told["Accepted"]["reason"] == "AdmissionDenied"

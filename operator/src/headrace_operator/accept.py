@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from headrace_operator.api import LLMService, Reason
+from headrace_operator.api import ROUTE_KIND, LLMService, Reason
 from headrace_operator.errors import RefusedError
 from headrace_operator.settings import Settings
 
 
 def check(service: LLMService, settings: Settings) -> None:
     """Raise RefusedError that names the field and the fix."""
+    for error in objections(service, settings).values():
+        raise error
+
+
+def objections(service: LLMService, settings: Settings) -> dict[str, RefusedError]:
+    """What stands against the service, by the kind of the object that it stands against."""
+    found = {}
     for volume in service.spec.pod_template.volumes:
         if volume.host_path is not None and not settings.allow_host_path:
-            raise RefusedError(
+            found["Deployment"] = RefusedError(
                 Reason.HOST_PATH_NOT_ALLOWED,
                 f"spec.podTemplate.volumes: {volume.name} is a hostPath: use a PersistentVolumeClaim, "
                 "or have the "
@@ -19,8 +26,10 @@ def check(service: LLMService, settings: Settings) -> None:
             )
     field = service.spec.routing.needs_api_keys
     if field and not settings.gateway_api_keys:
-        raise RefusedError(
+        found[ROUTE_KIND] = RefusedError(
             Reason.API_KEYS_REQUIRED,
-            f"{field}: the gateway asks its clients for no API keys, so it cannot tell them apart: leave it "
-            "out, or install the chart with gateway.apiKeys.secretName",
+            f"{field}: the gateway asks its clients for no API keys, so it cannot tell them apart: it lets "
+            "nobody use what only some may use, and keeps no limit of single clients; leave the field out, "
+            "or install the chart with gateway.apiKeys.secretName",
         )
+    return found

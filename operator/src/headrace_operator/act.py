@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from headrace_operator import names
@@ -20,9 +22,11 @@ from headrace_operator.plan import Action, Apply, Delete, Nudge
 from headrace_operator.preflight import check_claim_template, check_deployment
 from headrace_operator.refusals import Refusals, Write
 
-_Step = Callable[["Hand", Apply], Awaitable[None]]
+Place = tuple[str, str]  # kind and name of an object
+Against = dict[Place, RefusedError | ApiError]
 
 _COLLECTED_AGAIN = 2.0  # seconds until the garbage collector is worth another look
+_SCALE = "Scale"  # how a Deployment's replicas are called apart from it
 _SEEN_AGAIN = 1.0  # seconds; the watch is late, and its event will come earlier or not at all
 
 
@@ -38,47 +42,57 @@ class Hand:
     now: float
 
 
-async def carry_out(hand: Hand, actions: Iterable[Action], *, apart: bool = False) -> None:
+async def carry_out(
+    hand: Hand,
+    actions: Iterable[Action],
+    *,
+    apart: bool = False,
+    withheld: Mapping[str, RefusedError] = MappingProxyType({}),
+) -> Against:
     """All actions: objects in their order, then nudges side by side. What was written goes into the cache.
 
     Raises TransientError before anything is written, RefusedError or ApiError at any point, but before if it
-    can be known. `apart`: what stands against one object does not keep the others from being written, and is
-    raised at the end.
+    can be known. `apart`: what stands against one object does not keep the others from being written; it is
+    returned, and of a Deployment the replicas are written nevertheless. `withheld`: kinds of which nothing is
+    to be written, with what stands against them.
     """
     actions = tuple(actions)
-    against: dict[tuple[str, str], RefusedError | ApiError] = {}
+    against: Against = {
+        place(each): withheld[place(each)[0]] for each in actions if place(each)[0] in withheld
+    }
 
-    async def attempt(action: Apply, step: _Step) -> None:
-        error = await _refusal(hand, action, step)
+    async def attempt(action: Apply | Delete, step: Callable[[], Awaitable[None]]) -> None:
+        error = await _refusal(hand, _write_of(action), step)
         if error and not apart:
             raise error
         if error:
             against[place(action)] = error
 
-    for apply in actions:
-        if isinstance(apply, Apply):
-            await attempt(apply, _check)
+    for action in actions:
+        if isinstance(action, Apply) and place(action) not in against:
+            await attempt(action, partial(_check, hand, action))
     due = [action for action in actions if place(action) not in against]
     if any(isinstance(action, Delete) or (isinstance(action, Apply) and action.creates) for action in due):
         await _check_current(hand.service, hand.cluster)
     for action in due:
-        if isinstance(action, Apply):
-            await attempt(action, _write)
-        elif isinstance(action, Delete):
-            await _delete(hand, action)
-    await asyncio.gather(*(_nudge(hand, action) for action in due if isinstance(action, Nudge)))
-    if against:
-        raise min(against.values(), key=lambda error: not isinstance(error, RefusedError))
+        if place(action) not in against and not isinstance(action, Nudge):
+            await attempt(action, partial(_do, hand, action))
+    against |= await _scaled(hand, actions, against)
+    if not any(kind == "ConfigMap" for kind, _ in against):  # else pods have no other policy to look at
+        await asyncio.gather(*(_nudge(hand, action) for action in due if isinstance(action, Nudge)))
+    return against
 
 
-async def _refusal(hand: Hand, action: Apply, step: _Step) -> RefusedError | ApiError | None:
-    """What stands against an object; None when the step is done. What was refused lately is not tried."""
-    key, write = hand.service.key, _write_of(action)
+async def _refusal(
+    hand: Hand, write: Write, step: Callable[[], Awaitable[None]]
+) -> RefusedError | ApiError | None:
+    """What stands against a write; None when the step is done. What was refused lately is not tried."""
+    key = hand.service.key
     standing = hand.refusals.standing(key, write, hand.now)
     if standing:
         return standing
     try:
-        await step(hand, action)
+        await step()
     except RefusedError as error:
         refused = error
     except ApiError as error:
@@ -86,18 +100,55 @@ async def _refusal(hand: Hand, action: Apply, step: _Step) -> RefusedError | Api
             if not error.of_the_object:
                 raise
             return error
-        refused = refusal(*place(action), error, hand.refusals.tried(key, write) + 1)
+        refused = refusal(*write[:2], error, hand.refusals.tried(key, write) + 1)
     else:
         return None
     hand.refusals.add(key, write, refused, hand.now)
     return refused
 
 
-def _write_of(action: Apply) -> Write:
-    return *place(action), content_hash(action.manifest)
+def _write_of(action: Apply | Delete) -> Write:
+    return *place(action), content_hash(action.manifest if isinstance(action, Apply) else action.uid)
 
 
-async def _write(hand: Hand, action: Apply) -> None:
+async def _scaled(hand: Hand, actions: Iterable[Action], against: Collection[Place]) -> Against:
+    """Write the replicas of a Deployment that stays as it is otherwise; what stands against that, too."""
+    for action in actions:
+        if isinstance(action, Apply) and place(action)[0] == "Deployment" and place(action) in against:
+            return await _scale(hand, action)
+    return {}
+
+
+async def _scale(hand: Hand, action: Apply) -> Against:
+    name, replicas = action.manifest["metadata"]["name"], action.manifest["spec"]["replicas"]
+    key, where = hand.service.key, (_SCALE, name)
+    live = next((each for each in hand.cache.owned(key) if _place_of(each) == place(action)), None)
+    if action.creates or live is None or live["spec"].get("replicas") == replicas:
+        return {}
+    content = content_hash(replicas)
+    if hand.pace.wait(key, where, content, hand.now) > 0.0:
+        return {}  # somebody else scales it, too: it is looked at again when the refusal is
+
+    async def write() -> None:
+        await hand.cluster.scale(key.namespace, name, replicas)
+        hand.pace.wrote(key, where, content, hand.now)
+        ACTIONS.labels("scale", "Deployment").inc()
+        found = await hand.cluster.read("Deployment", key.namespace, name)
+        if found is not None:
+            hand.cache.put(found)
+
+    error = await _refusal(hand, (*where, content), write)
+    return {where: error} if error else {}
+
+
+def _place_of(body: Mapping[str, Any]) -> Place:
+    return body["kind"], body["metadata"]["name"]
+
+
+async def _do(hand: Hand, action: Apply | Delete) -> None:
+    if isinstance(action, Delete):
+        await _delete(hand, action)
+        return
     hand.cache.put(await hand.cluster.apply(action.manifest))
     hand.pace.did(hand.service.key, [action], hand.now)
     ACTIONS.labels("apply", action.manifest["kind"]).inc()

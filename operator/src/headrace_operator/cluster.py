@@ -50,6 +50,9 @@ class Cluster(Protocol):
     async def set_condition(self, namespace: str, pod: str, uid: str, condition: Mapping[str, str]) -> Body:
         """Set one condition of the pod with this uid."""
 
+    async def scale(self, namespace: str, deployment: str, replicas: int) -> None:
+        """Set the replicas of a Deployment, and nothing else of it."""
+
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object if it still has this uid; one that is gone is fine."""
 
@@ -108,6 +111,11 @@ class ApiCluster:
         return await self._request(
             "PATCH", resource("Pod").path(namespace, pod) + "/status", body, _STRATEGIC
         )
+
+    async def scale(self, namespace: str, deployment: str, replicas: int) -> None:
+        """Set the replicas of a Deployment, and nothing else of it."""
+        path = resource("Deployment").path(namespace, deployment) + "/scale"
+        await self._request("PATCH", path, {"spec": {"replicas": replicas}}, _MERGE)
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object if it still has this uid; one that is gone is fine."""

@@ -8,6 +8,8 @@ ApiError            the API server answered with an error, or not at all; retrie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # Bad request, forbidden, no such thing, too large, invalid; all others say that the API server is in trouble.
 _OF_THE_OBJECT = {400, 403, 404, 405, 413, 422}
 
@@ -33,6 +35,14 @@ class SpecInvalidError(RefusedError):
 
     def __init__(self, message: str) -> None:
         super().__init__("InvalidSpec", message)
+
+
+def all_of(refused: Sequence[RefusedError]) -> RefusedError | None:
+    """One that tells of all, with the reason of the first; None if there is none."""
+    if not refused:
+        return None
+    texts = dict.fromkeys(map(str, refused))
+    return RefusedError(refused[0].reason, ". ".join(texts), min(error.again for error in refused))
 
 
 class TransientError(HeadraceError):

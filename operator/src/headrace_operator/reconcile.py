@@ -9,14 +9,15 @@ the operator or by the cluster, everything else is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from headrace_operator import metrics
-from headrace_operator.accept import check
-from headrace_operator.act import Hand, carry_out
+from headrace_operator.accept import check, objections
+from headrace_operator.act import Against, Hand, carry_out
 from headrace_operator.api import (
     KIND,
     ROUTE_KIND,
@@ -33,7 +34,7 @@ from headrace_operator.claims import Claims, owned_models
 from headrace_operator.cluster import Cluster
 from headrace_operator.desired import content_hash, desired, models_of, owner, reserved_of, without_models
 from headrace_operator.engines import Engines
-from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError, TransientError
+from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError, TransientError, all_of
 from headrace_operator.events import transitions
 from headrace_operator.observe import Observed, observe
 from headrace_operator.ownership import Ownership
@@ -59,6 +60,7 @@ class _Pass:
     again: float | None = None  # seconds
     refused: RefusedError | None = None
     failure: Exception | None = None
+    judged: bool = True  # whether it is known if the spec is accepted
 
 
 @dataclass(slots=True)
@@ -87,19 +89,32 @@ class Reconciler:
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(key)
             return None  # owner references clean up
-        done, look = _Pass(), None
+        done, look, hindrances = _Pass(), None, list[ApiError]()
+
+        async def aside(step: Awaitable[float | None]) -> float | None:
+            """What the API server says of one object must not hold up all the rest."""
+            try:
+                return await step
+            except ApiError as error:
+                if not error.of_the_object:
+                    raise
+                hindrances.append(error)
+                return None
+
         try:
             await self._learn_route(key)
-            look = await self._learn_pods(body)
-            await carry_over(body, self._observe(key), self.cluster, self.cache)
-            await self._open_gates(key)
+            look = await aside(self._learn_pods(body))
+            await aside(carry_over(body, self._observe(key), self.cluster, self.cache))
+            await aside(self._open_gates(key))
             done = await self._act(parse(body))
         except SpecInvalidError as error:
             done = _Pass(refused=error)
         except TransientError as error:
             done = _Pass(again=error.delay)
         except Exception as error:
-            done = _Pass(failure=error)
+            done = _Pass(failure=error, judged=False)
+        if hindrances and done.failure is None:
+            done = replace(done, failure=hindrances[0])
         if done.failure is None:
             self._claims.release(key)
         self._follow(key)
@@ -127,15 +142,21 @@ class Reconciler:
     async def _open_gates(self, key: Key) -> None:
         """Say of pods that the gateway routes to them, whatever becomes of the spec, also if paused."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        refused: list[ApiError] = []
         for pod in newly_routed(key, self._observe(key)):
             try:
                 self.cache.put(
                     await self.cluster.set_condition(key.namespace, pod.name, pod.uid, routed_condition(now))
                 )
+                metrics.ACTIONS.labels("route", "Pod").inc()
             except ApiError as error:
-                if error.code not in {404, 409}:  # the pod is gone
+                if error.code in {404, 409}:  # the pod is gone
+                    continue
+                if not error.of_the_object:
                     raise
-            metrics.ACTIONS.labels("route", "Pod").inc()
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
     async def _act(self, service: LLMService) -> _Pass:
         """Make the owned objects as the spec asks, or where that is refused, all but the pods' template."""
@@ -147,45 +168,56 @@ class Reconciler:
             objection = error
         if service.paused:
             return _Pass(again=objection.again if objection else None, refused=objection)
-        live = await self._live_deployment(service, self._observe(service.key))
         if objection is not None:
-            return await self._keep_up(service, live, objection)
+            return await self._keep_up(service, objection)
+        live = await self._live_deployment(service, self._observe(service.key))
         try:
-            return _Pass(CarriedOut.ALL, await self._carry_out(service, service, live))
+            again, _ = await self._carry_out(service, service, live)
+            return _Pass(CarriedOut.ALL, again)
         except RefusedError as error:
-            return await self._keep_up(service, live, error)
+            return await self._keep_up(service, error)
         except ApiError as error:
             if not error.of_the_object:
                 raise
-            return await self._keep_up(service, live, error)
+            return await self._keep_up(service, error)
 
-    async def _keep_up(self, service: LLMService, live: Any, objection: RefusedError | ApiError) -> _Pass:
+    async def _keep_up(self, service: LLMService, objection: RefusedError | ApiError) -> _Pass:
         """Carry out what needs no other pods, for a service of which something stands against the rest."""
-        refused = objection if isinstance(objection, RefusedError) else None
-        done = _Pass(refused=refused, failure=None if refused else objection)
-        again = refused.again if refused else None
-        kept = as_it_runs(service, live)
+        errors: list[Exception] = [objection]
+        carried_out, again = CarriedOut.NOTHING, None
         try:
-            if kept is None:
+            # As it is now: what met the objection may have come as far as to write it.
+            live = await self._live_deployment(service, self._observe(service.key))
+            kept = as_it_runs(service, live)
+            withheld = objections(kept, self.settings) if kept else {}  # of what was accepted once
+            if kept is None or ROUTE_KIND in withheld:
                 await self._yield_names(service, self._observe(service.key))
-            else:
-                check(kept, self.settings)  # what is refused may be what needs no other pods
-                done = replace(done, carried_out=CarriedOut.LIVE)
-                again = _earlier(again, await self._carry_out(kept, service, live, apart=True))
-        except RefusedError as error:
-            again = _earlier(again, error.again)
+            if kept is not None:
+                again, against = await self._carry_out(kept, service, live, apart=True, withheld=withheld)
+                errors += against.values()
+                if not any(kind == "ConfigMap" for kind, _ in against):
+                    carried_out = CarriedOut.LIVE
         except TransientError as error:
-            again = _earlier(again, error.delay)
+            again = error.delay
         except Exception as error:
-            done = replace(done, failure=error)
-        return replace(done, again=again)
+            errors.append(error)
+        refused = [error for error in errors if isinstance(error, RefusedError)]
+        failures = (error for error in errors if not isinstance(error, RefusedError))
+        again = _earlier(again, *(error.again for error in refused))
+        return _Pass(carried_out, again, all_of(refused), next(failures, None))
 
     async def _carry_out(
-        self, service: LLMService, asked: LLMService, live: Any, *, apart: bool = False
-    ) -> float | None:
+        self,
+        service: LLMService,
+        asked: LLMService,
+        live: Any,
+        *,
+        apart: bool = False,
+        withheld: Mapping[str, RefusedError] = MappingProxyType({}),
+    ) -> tuple[float | None, Against]:
         """Make the owned objects as `service` says; seconds until a pod is to be nudged or an object healed.
 
-        `asked`: the same as its spec has it. Raises as `act.carry_out`.
+        `asked`: the same as its spec has it. The rest is as of `act.carry_out`.
         """
         observed = self._observe(service.key)
         carried, progress = rollout(service, live, observed)
@@ -200,13 +232,14 @@ class Reconciler:
         policy = policy_document(service).hash
         planned = plan(wanted, observed, policy, nudged, now)
         actions, held_back = self._pace.split(service.key, planned, now)
-        await carry_out(self._hand(service), actions, apart=apart)
+        against = await carry_out(self._hand(service), actions, apart=apart, withheld=withheld)
         nudged |= {action.pod.uid: now for action in actions if isinstance(action, Nudge)}
         present = {pod.uid for pod in observed.pods}
         self._nudged[service.key] = {uid: when for uid, when in nudged.items() if uid in present}
-        due = next_nudge(self._observe(service.key), policy, nudged)
+        told = policy_in_force(service.key, self._observe(service.key))
+        due = next_nudge(self._observe(service.key), policy, nudged) if told and told.hash == policy else None
         yielded = None if free == mine else _YIELDED_AGAIN
-        return _earlier(held_back, yielded, None if due is None else max(0.0, due - now))
+        return _earlier(held_back, yielded, None if due is None else max(0.0, due - now)), against
 
     def _hand(self, service: LLMService) -> Hand:
         return Hand(service, self.cluster, self.cache, self._pace, self._refusals, self.clock())
@@ -251,6 +284,7 @@ class Reconciler:
             paused=is_paused(metadata),
             carried_out=done.carried_out,
             previous=previous,
+            judged=done.judged,
         )
         observed, time = self._observe(key), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         current = status(

@@ -8,7 +8,7 @@ Texts change when something happens, not as time goes by.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -71,6 +71,7 @@ class Subject:
     paused: bool
     carried_out: CarriedOut
     previous: Mapping[str, Any]  # the status that was written last
+    judged: bool = True  # whether it is known if the spec is accepted
 
 
 def status(
@@ -96,12 +97,16 @@ def status(
         Condition.ROUTING_READY: routing_ready(subject.key, observed),
         Condition.DEGRADED: _degraded(live, observed, refused, failure, now),
     }
+    if not subject.judged:
+        verdicts |= _verdicts_before(subject, {Condition.ACCEPTED})
     policy = policy_status(document, observed)
     if policy and _unasked(subject, policy, observed):
         before = subject.previous["policy"]
         told = {"applied_replicas": before.get("appliedReplicas", 0), "in_force": before.get("inForce")}
         policy = policy.model_copy(update=told)
-        verdicts |= _verdicts_before(subject, degraded=verdicts[Condition.DEGRADED].holds is True)
+        # Not of `Degraded`, if what is seen now says that it holds.
+        degraded = {Condition.DEGRADED} if verdicts[Condition.DEGRADED].holds is True else set()
+        verdicts |= _verdicts_before(subject, {Condition.POLICY_APPLIED, Condition.DEGRADED} - degraded)
     return ServiceStatus(
         observed_generation=subject.generation,
         url=f"{gateway}/{subject.key.namespace}/{subject.key.name}/v1" if routed else None,
@@ -138,8 +143,8 @@ def _accepted(refused: RefusedError | None, live: Raw | None, carried_out: Carri
         kept = "Nothing runs."
     elif carried_out is CarriedOut.LIVE:
         kept = (
-            "Running pods stay as they are made; what needs no other pods, such as replicas, policy, targets "
-            "and routing, is carried out."
+            "Running pods stay as they are made; replicas, policy, targets and routing are carried out, but "
+            "for what this is about."
         )
     return Verdict(False, refused.reason, f"{refused}. {kept}")
 
@@ -309,9 +314,8 @@ def _unasked(subject: Subject, policy: PolicyStatus, observed: Observed) -> bool
     return any(observed.report(pod) == Report() for pod in observed.ready)
 
 
-def _verdicts_before(subject: Subject, *, degraded: bool) -> dict[Condition, Verdict]:
-    """What was told of engines; not of `Degraded`, if what is seen now says that it holds."""
-    kinds = {Condition.POLICY_APPLIED} if degraded else {Condition.POLICY_APPLIED, Condition.DEGRADED}
+def _verdicts_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condition, Verdict]:
+    """What was told last of these."""
     holds = {state: holds for holds, state in _STATES.items()}
     return {
         Condition(told["type"]): Verdict(holds[told["status"]], told["reason"], told.get("message", ""))
@@ -326,6 +330,7 @@ def _condition(kind: Condition, verdict: Verdict, subject: Subject, now: str) ->
     before: Raw = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
     since = before["lastTransitionTime"] if before.get("status") == state else now
     current = subject.carried_out is CarriedOut.ALL or kind in _OF_THIS_PASS
+    current &= subject.judged or kind != Condition.ACCEPTED or not before
     current |= subject.carried_out is CarriedOut.LIVE and kind == Condition.POLICY_APPLIED
     return StatusCondition(
         type=kind,

@@ -1,0 +1,139 @@
+"""What the chart's admission policies leave to who holds the operator's token, one request after the other.
+
+RBAC alone allows each of these requests, or it is asked by who may do everything in a namespace.
+"""
+
+import copy
+
+import httpx
+import op_release
+import pytest
+from op_admission import probe
+from op_kube import Kube, eventually, ok
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+
+DRY = {"dryRun": "All"}
+OURS = {"app.kubernetes.io/managed-by": "headrace", "headrace.dev/service": "chat"}
+LEFT = {**OURS, "headrace.dev/gateway-config": "true"}
+
+
+@pytest.fixture(scope="module")
+def own_token(crd):
+    return op_release.token(crd)
+
+
+@pytest.fixture
+def thief(crd, kube, own_token):
+    """Requests by the operator's account, in the namespace of `kube`."""
+    client = Kube(crd, kube.namespace)
+    client.http.headers["Authorization"] = f"Bearer {own_token}"
+    nobodys = {"metadata": {"name": "nobodys"}}  # the policies may have been installed just now
+    eventually(lambda: forbidden(client.http.post(client.path("configmaps"), params=DRY, json=nobodys)))
+    yield client
+    client.close()
+
+
+def forbidden(answer):
+    """Whether an admission policy of the chart said no."""
+    return answer.status_code == 403 and "ValidatingAdmissionPolicy 'headrace" in answer.text
+
+
+def foreign(kube, name="foreign"):
+    made = probe("x") | {"metadata": {"name": name, "labels": dict(OURS)}}
+    ok(kube.create("deployments", made))
+
+
+def test_only_deployments_of_headrace_are_scaled(kube, thief, operator):
+    kube.start()
+    foreign(kube)
+    eventually(lambda: kube.get("deployments", "chat"))
+    three = {"spec": {"replicas": 3}}
+    assert forbidden(thief.patch("deployments", "foreign", three, sub="scale"))
+    ok(thief.patch("deployments", "chat", three, sub="scale"))
+
+
+CONFIG_MAPS = [("chat-gateway", OURS), ("chat-other", LEFT), ("other", {}), ("chat-gateway", LEFT)]
+
+
+def test_of_config_maps_only_those_of_earlier_releases_are_deleted(kube, thief):
+    for name, labels in CONFIG_MAPS:
+        ok(kube.create("configmaps", {"metadata": {"name": name, "labels": labels}}))
+        goes = (name, labels) == CONFIG_MAPS[-1]
+        assert forbidden(thief.delete("configmaps", name)) is not goes
+        assert (kube.get("configmaps", name) is None) is goes
+        kube.delete("configmaps", name)
+
+
+def test_nothing_else_is_deleted(thief):
+    for plural in ("llmroutes", "llmservices", "deployments", "services", "pods", "secrets"):
+        answer = thief.delete(plural, "chat")
+        assert answer.status_code == 403
+        assert f'cannot delete resource "{plural}"' in answer.json()["message"]
+
+
+PROBE = {"httpGet": {"host": "169.254.169.254", "port": 80, "path": "/"}}
+SOCKET = {"tcpSocket": {"host": "10.0.0.1", "port": 80}}
+ASKING = [
+    {"startupProbe": PROBE},
+    {"readinessProbe": SOCKET},
+    {"livenessProbe": PROBE},
+    {"lifecycle": {"preStop": PROBE}},
+    {"lifecycle": {"postStart": SOCKET}},
+]
+
+
+def test_no_node_is_made_to_ask_other_hosts(kube, thief, operator):
+    kube.start()
+    live = eventually(lambda: kube.get("deployments", "chat"))
+    for asking in ASKING:
+        changed = copy.deepcopy(live["spec"]["template"])
+        changed["spec"]["containers"][0] |= asking
+        answer = thief.patch("deployments", "chat", {"spec": {"template": changed}})
+        assert forbidden(answer), answer.text
+        assert "ask no other host" in answer.text
+
+
+STATUSES = [
+    {"message": "x"},
+    {"startTime": "2020-01-01T00:00:00Z"},
+    {"nominatedNodeName": "x"},
+    {"podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]},
+]
+
+
+def test_of_a_pods_status_only_the_gate_is_written(kube, thief, operator):
+    kube.start()
+    pods = eventually(lambda: kube.list("pods", labelSelector="headrace.dev/service"))
+    name = pods[0]["metadata"]["name"]
+    for status in STATUSES:
+        answer = thief.patch("pods", name, {"status": status}, sub="status")
+        assert forbidden(answer), (status, answer.text)
+
+
+@pytest.fixture
+def owner_of_all(kube):
+    """Who may do everything in the namespace, and nothing outside of it."""
+    user = "owner-of-all"
+    role = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+    bound = {"kind": "Role", "name": "all", "apiGroup": "rbac.authorization.k8s.io"}
+    subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
+    where = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{kube.namespace}"
+    ok(kube.http.post(f"{where}/roles", json={"metadata": {"name": "all"}, **role}))
+    binding = {"metadata": {"name": "all"}, "roleRef": bound, "subjects": subjects}
+    ok(kube.http.post(f"{where}/rolebindings", json=binding))
+    return {"Impersonate-User": user}
+
+
+@pytest.mark.parametrize("plural", ["endpoints", "endpointslices"])
+def test_who_may_do_everything_in_a_namespace_tells_the_gateway_no_address(kube, owner_of_all, plural):
+    """Kubernetes makes EndpointSlices of Endpoints, with their labels, for a Service without a selector."""
+    root = "/apis/discovery.k8s.io/v1" if plural == "endpointslices" else "/api/v1"
+    content = {"addressType": "IPv4", "endpoints": []} if plural == "endpointslices" else {"subsets": []}
+
+    def made(name, **labels) -> httpx.Response:
+        body = {"metadata": {"generateName": name, "labels": labels}, **content}
+        return kube.http.post(f"{root}/namespaces/{kube.namespace}/{plural}", json=body, headers=owner_of_all)
+
+    eventually(lambda: made("plain").status_code == 201)
+    eventually(lambda: forbidden(made("chat", **OURS)))  # the policy may have been installed just now
