@@ -52,6 +52,7 @@ class PureEngine:
     # What a policy sees.
     holding = ()
     tokens_per_step = 1.0
+    encoder_token = 0.0
 
     def first_token(self, request):
         return request.first_token
@@ -114,11 +115,16 @@ class PureEngine:
         scheduled, preempted = self._serve_running(plan, untold)
         if not preempted:
             self._admit(iter(tuple(self.queue)) if admitted is None else admitted, plan, scheduled, untold)
+        prefilling = {
+            request for request in scheduled if request.num_tokens - request.num_computed_tokens > 1
+        }
+        for request, count in scheduled.items():  # vLLM counts them before they are computed
+            request.num_computed_tokens += count
         for tell, request in untold:
             tell(request)
         tokens = sum(scheduled.values())
         self.guard.finish(tokens)
-        self._deliver(scheduled)
+        self._deliver(scheduled, prefilling)
         if not tokens and (self.queue or self.running):
             self.idle_steps += 1
         return tokens
@@ -184,19 +190,18 @@ class PureEngine:
         self.free_blocks += request.held
         request.held = 0
 
-    def _deliver(self, scheduled):
+    def _deliver(self, scheduled, prefilling):
         prefill = decodes = context = 0
         for request, tokens in scheduled.items():
-            if request.num_tokens - request.num_computed_tokens > 1:
+            if request in prefilling:
                 prefill += tokens
             else:
-                decodes, context = decodes + 1, context + request.num_computed_tokens
+                decodes, context = decodes + 1, context + request.num_computed_tokens - tokens
         if self.seconds is not None:
             self.now += self.seconds(prefill, decodes, context)
         else:
             self.now += FIXED_SECONDS + TOKEN_SECONDS * (prefill + decodes)
-        for request, tokens in scheduled.items():
-            request.num_computed_tokens += tokens
+        for request in scheduled:
             if request.num_computed_tokens == request.num_tokens:
                 request.num_tokens += 1
                 request.num_output_tokens += 1

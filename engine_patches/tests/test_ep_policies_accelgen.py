@@ -282,7 +282,8 @@ def test_a_long_prompt_among_endless_short_ones_is_served():
     assert long.finished_at is not None
 
 
-def test_hopeless_requests_that_are_overdue_lead_in_one_step_of_some_and_until_one_starts():
+def hopeless_and_overdue():
+    """Steps, an order, and a view with a request that is late and was overtaken by much, and one in time."""
     late, soon = waits("late", 400, -5.0), waits("soon", 10, 30.0)
     view = FakeView(now=10.0, default_targets=TTFT, waiting=[late, soon])
     steps = Steps(engine_budget, skipping=False)
@@ -292,13 +293,37 @@ def test_hopeless_requests_that_are_overdue_lead_in_one_step_of_some_and_until_o
         order.add(other := waits(f"other {number}", 400, 0.0))
         order.discard(other)
     order.add(soon)
-    led = []
-    for _ in range(3 * TURN):
+    return steps, order, view
+
+
+def led(steps, order, view, count):
+    """Whether the first of the view's waiting requests was the first of all, in each of the next steps."""
+    found = []
+    for _ in range(count):
         steps(view)
-        led.append(next(order.ranked(view)) is late)
-    assert led == [False] * (TURN - 1) + [True] * (2 * TURN + 1)  # it has not started yet
+        found.append(next(order.ranked(view)) is view.waiting[0])
+    return found
+
+
+def test_hopeless_requests_that_are_overdue_lead_in_one_step_of_some_and_until_one_starts():
+    steps, order, view = hopeless_and_overdue()
+    late, soon = view.waiting
+    found = led(steps, order, view, 3 * TURN)
+    assert found == [False] * (TURN - 1) + [True] * (2 * TURN + 1)  # it has not started yet
+    late.num_computed_tokens = 400
     order.discard(late)
     order.add(again := waits("again", 400, -5.0))
     view.waiting = [again, soon]
     steps(view)
     assert next(order.ranked(view)) is soon
+
+
+def test_hopeless_requests_have_their_turn_though_others_leave_unserved_or_the_cache_changes():
+    steps, order, view = hopeless_and_overdue()
+    found = []
+    for number in range(2 * TURN):
+        view.cached["late"] = 16 * (number % 2)
+        order.add(given_up := waits(f"given up {number}", 300, -5.0))
+        found += led(steps, order, view, 1)
+        order.discard(given_up)
+    assert found == [False] * (TURN - 1) + [True] * (TURN + 1)

@@ -70,7 +70,7 @@ class UrgencyOrder:
         self._expiring: list[tuple[float, int, RequestView]] = []  # `near` by latest start
         self._moving = -inf  # up to this latest start requests are being moved to `near`
         self._leading: set[RequestView] = set()  # the overdue that lead in the step under way
-        self._served = 0  # step in which a hopeless request left last
+        self._served = 0  # step in which a hopeless request started last
         self._resumed: dict[RequestView, None] = {}  # lost their KV with their next token due
 
     def add(self, request: RequestView) -> None:
@@ -85,6 +85,8 @@ class UrgencyOrder:
         entry = self._waiting.pop(request)
         self._ageing.left(request, entry.blocks)
         self._displace(request, entry)
+        if entry.place == "hopeless" and request.num_computed_tokens:
+            self._served = self._steps.count
 
     def _displace(self, request: RequestView, entry: Waiting) -> None:
         """Take it from its list."""
@@ -97,8 +99,6 @@ class UrgencyOrder:
         else:
             if entry.place == "near":
                 self._expire(entry, request)
-            else:
-                self._served = self._steps.count
             by_size = self._near if entry.place == "near" else self._hopeless
             del by_size[bisect_left(by_size, (entry.tokens, entry.number, request))]
 
