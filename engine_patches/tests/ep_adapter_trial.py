@@ -1,5 +1,6 @@
 """An engine on a virtual clock, and a load for it; for the adapter's tests."""
 
+import copy
 import random
 
 import pytest
@@ -60,6 +61,22 @@ class Trial:
     @property
     def course(self):
         return self.engine.steps, self.engine.preemptions, self.engine.finished
+
+
+def configured(monkeypatch, change):
+    """Schedulers made from now on have a configuration of vLLM's that `change` has been at."""
+    from headrace_engine.sim import scheduler
+
+    shared = scheduler._shared
+
+    def changed(settings):
+        found = copy.copy(shared(settings))
+        config = copy.copy(found.config)
+        change(config)
+        object.__setattr__(found, "config", config)
+        return found
+
+    monkeypatch.setattr(scheduler, "_shared", changed)
 
 
 def sharing(count=80, per_second=20.0, seed=3, *, alone=False):

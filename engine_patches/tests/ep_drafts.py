@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-
+from ep_adapter_trial import configured
 from vllm.config import SpeculativeConfig
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
@@ -14,13 +13,8 @@ DRAFTS = 4
 
 def drafting(monkeypatch):
     """Schedulers made from now on plan with drafts."""
-    from headrace_engine.sim import scheduler
 
-    shared = scheduler._shared
-
-    def with_drafts(settings):
-        found = copy.copy(shared(settings))
-        config = copy.copy(found.config)
+    def draft(config):
         config.speculative_config = SpeculativeConfig(
             method="ngram",
             num_speculative_tokens=DRAFTS,
@@ -28,10 +22,8 @@ def drafting(monkeypatch):
             target_model_config=config.model_config,
             target_parallel_config=config.parallel_config,
         )
-        object.__setattr__(found, "config", config)
-        return found
 
-    monkeypatch.setattr(scheduler, "_shared", with_drafts)
+    configured(monkeypatch, draft)
 
 
 class DraftingEngine(VirtualEngine):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 
+from ep_adapter_trial import configured
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -44,23 +44,16 @@ class Loads(KVConnectorBase_V1, SupportsHMA):
 
 def connected(monkeypatch):
     """Schedulers made from now on have the connector."""
-    from headrace_engine.sim import scheduler
 
-    shared = scheduler._shared
-
-    def with_connector(settings):
-        found = copy.copy(shared(settings))
-        config = copy.copy(found.config)
+    def connect(config):
         config.kv_transfer_config = KVTransferConfig(
             kv_connector="Loads",
             kv_connector_module_path=__name__,
             kv_role="kv_both",
             kv_load_failure_policy="recompute",
         )
-        object.__setattr__(found, "config", config)
-        return found
 
-    monkeypatch.setattr(scheduler, "_shared", with_connector)
+    configured(monkeypatch, connect)
 
 
 @dataclass

@@ -71,6 +71,8 @@ class Ledger:
     def share(self, task: Task, shared: int) -> None:
         """Others have joined `task` in `shared` of its blocks, which are allotted to all of them now."""
         given = min(max(shared - task.shared, 0), task.main)
+        if not given:
+            return
         task.shared += given
         task.main -= given
         self.free += given
