@@ -49,6 +49,8 @@ class FakeView:
     shared: dict[str, int] = field(default_factory=dict)  # blocks
     targets_asked: int = 0
     tokens_per_step: float = 1.0
+    encoder_token: float = 0.0
+    encoded: dict[str, int] = field(default_factory=dict)  # tokens that encoders still have to yield
     first_tokens: dict[str, tuple[float, int]] = field(default_factory=dict)
     holding: list[FakeRequest] = field(default_factory=list)
 
@@ -67,6 +69,9 @@ class FakeView:
 
     def cached_tokens(self, request: FakeRequest) -> int:
         return self.cached.get(request.request_id, 0)
+
+    def encoder_tokens(self, request: FakeRequest) -> int:
+        return self.encoded.get(request.request_id, 0)
 
     def shared_blocks(self, request: FakeRequest) -> int:
         return self.shared.get(request.request_id, 0)

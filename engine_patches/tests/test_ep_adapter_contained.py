@@ -28,6 +28,7 @@ ELSEWHERE = {  # public, but not on the way from a hook of vLLM's that has not f
     "MemoryLink.mute",
     "Guard.failed",
     "Pace.sampled",  # only with drafts
+    "SchedulerView.encoder_tokens",  # only with pictures
 }
 
 
@@ -65,6 +66,7 @@ def functions():
     from headrace_engine.adapter import forecast, pace, scheduler, step, telemetry
 
     yield from (
+        (scheduler, "encoded"),
         (scheduler, "ran_to_its_end"),
         (telemetry, "ran_to_its_end"),
         (telemetry, "finished_request"),

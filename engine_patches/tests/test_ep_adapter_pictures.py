@@ -9,7 +9,7 @@ import pytest
 from ep_adapter_trial import BASES, MARKS, Trial
 from test_ep_adapter_awkward import POLICIES
 
-from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.contracts import PolicyDocument, Slo, StepBudget
 from headrace_engine.control.records import ErrorCode
 
 pytestmark = MARKS
@@ -17,9 +17,9 @@ PICTURE = 150  # tokens
 A_STEP, A_TOKEN, AN_EMBEDDING = 0.005, 0.00005, 0.001  # seconds
 
 
-def seconds(output):
+def seconds(output, embedding=AN_EMBEDDING):
     pictures = sum(map(len, output.scheduled_encoder_inputs.values()))
-    return A_STEP + A_TOKEN * output.total_num_scheduled_tokens + AN_EMBEDDING * PICTURE * pictures
+    return A_STEP + A_TOKEN * output.total_num_scheduled_tokens + embedding * PICTURE * pictures
 
 
 def load(count=60, seed=9):
@@ -78,3 +78,67 @@ def test_what_the_encoder_takes_is_not_taken_for_tokens(asynchronous):
     longest = A_STEP + 512 * A_TOKEN
     assert trial.link.steps
     assert all(step.seconds <= longest + 1e-6 for step in trial.link.steps)
+
+
+@BASES
+def test_how_long_the_encoder_takes_is_learned(asynchronous):
+    trial = seeing(asynchronous, PolicyDocument("FCFS", step_budget=StepBudget("SLO")), blocks=4096)
+    trial.run(load(200))
+    assert trial.scheduler._pace.encoder_token == pytest.approx(AN_EMBEDDING, rel=0.05)
+
+
+@BASES
+@pytest.mark.parametrize("policy", ["FCFS", "AccelGen"])
+def test_steps_leave_time_for_the_encoder(monkeypatch, asynchronous, policy):
+    """Fewer of them overrun what the targets leave, and nobody misses one."""
+    from headrace_engine.adapter.pace import Pace
+
+    embedding, tbt = 0.00008, 0.025  # a picture takes 12 ms
+
+    def overran(known):
+        document = PolicyDocument(policy, step_budget=StepBudget("SLO"), slo=Slo(tbt_ms=1000 * tbt))
+        trial, took = seeing(asynchronous, document, blocks=4096), []
+
+        def timed(output):
+            took.append((seconds(output, embedding), bool(output.scheduled_encoder_inputs)))
+            return took[-1][0]
+
+        trial.engine.cost = timed
+        with monkeypatch.context() as patch:
+            if not known:
+                patch.setattr(Pace, "encoder_token", 0.0)
+            trial.run(load(200))
+        assert trial.link.board.fallback_steps == 0
+        encoding = [each for each, encodes in took[len(took) // 4 :] if encodes]
+        return sum(max(each - tbt, 0.0) for each in encoding) / len(encoding)
+
+    with_it, without = overran(known=True), overran(known=False)
+    assert with_it < 0.7 * without, (with_it, without)
+
+
+@BASES
+@POLICIES
+def test_text_is_served_as_if_there_were_no_encoders(monkeypatch, asynchronous, document):
+    """However long they take."""
+    from ep_adapter_trial import load as texts
+
+    from headrace_engine.adapter.pace import Pace
+
+    slow = seeing(asynchronous, document)
+    plain = seeing(asynchronous, document).run(texts(60))
+    monkeypatch.setattr(Pace, "encoder_token", 10.0)
+    assert slow.run(texts(60)).course == plain.course
+
+
+@BASES
+def test_a_look_at_the_encoders_that_fails_costs_no_request(monkeypatch, asynchronous):
+    from headrace_engine.adapter.view import SchedulerView
+
+    def fail(*_):
+        failed.append(1)
+        raise ZeroDivisionError
+
+    failed = []
+    monkeypatch.setattr(SchedulerView, "encoder_tokens", fail)
+    seeing(asynchronous, PolicyDocument("FCFS", step_budget=StepBudget("SLO"))).run(load())
+    assert failed

@@ -126,6 +126,37 @@ def test_before_the_cost_is_known_whole_prompts_go_where_they_can_not_be_split()
     assert slo_budget()(view) == LIMITS.max_step_tokens
 
 
+def test_a_fit_without_a_fixed_cost_does_not_make_steps_of_single_tokens():
+    """Eight noisy prefills can look like that, and steps of one token would teach nothing else."""
+    view = FakeView(running=[decode("a")], cost=Linear(ME, 0.0, 4e-5, 0.0, 5e-6, 0.0))
+    assert slo_budget()(view) == FIRST + 1
+    view.limits = replace(LIMITS, max_step_tokens=64)
+    assert slo_budget()(view) == 64
+
+
+def with_pictures(encoder_token, encoded, waiting=4):
+    view = FakeView(
+        running=[decode("a")], default_targets=Targets(tbt=0.05), cost=COST, encoder_token=encoder_token
+    )
+    view.waiting = [FakeRequest(str(number), 0.0, 1000) for number in range(waiting)]
+    view.encoded = {str(number): encoded for number in range(waiting)}
+    return view
+
+
+def test_what_encoders_take_is_left_of_the_time_of_prompts():
+    """Half of each prompt is a picture, whose tokens take as long to encode as to prefill."""
+    plain, pictured = (slo_budget()(with_pictures(COST.per_prefill, encoded)) for encoded in (0, 500))
+    assert pictured == pytest.approx(plain / 1.5, rel=0.03)
+    assert slo_budget()(with_pictures(0.0, 500)) == plain  # before any was timed
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(0, 100), st.integers(0, 1_000_000), st.integers(0, 40))
+def test_encoders_press_no_step_below_its_floor(encoder_token, encoded, waiting):
+    plain, pictured = (slo_budget()(with_pictures(each, encoded, waiting)) for each in (0.0, encoder_token))
+    assert saturation(COST, LIMITS.max_step_tokens, SATURATED) // FLOOR + 1 <= pictured <= plain
+
+
 def test_without_targets_it_is_the_pivot_beside_the_decodes():
     view = FakeView(running=[decode(str(number)) for number in range(20)], cost=COST)
     assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 20

@@ -11,6 +11,7 @@ vLLM's `schedule()` is never copied or edited. A step goes
 | guard       | a policy that fails costs its own step FCFS, never the engine        |
 | contained   | whatever else of ours fails costs what it was called for             |
 | queue, view | what vLLM sees of the plan, and the policy of vLLM                   |
+| encoder     | how long encoders take, and what they still have to do               |
 | telemetry   | board, step samples, finished requests                               |
 | link        | the files to and from the sidecar, and the thread that watches them  |
 | choice      | whether this engine can run policies at all; otherwise stock, with the reason |

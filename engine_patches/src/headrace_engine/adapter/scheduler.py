@@ -15,6 +15,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from headrace_engine.adapter.contained import Contained
+from headrace_engine.adapter.encoder import encoded
 from headrace_engine.adapter.forecast import Forecast, ran_to_its_end
 from headrace_engine.adapter.guard import Guard
 from headrace_engine.adapter.link import Link, Staged
@@ -65,7 +66,7 @@ class PolicyScheduler:
             tokens = output.total_num_scheduled_tokens
         finally:
             self._contained(self._step.end, tokens)
-        self._contained(self._pace.planned, output, now)
+        self._contained(self._planned, output, now)
         self._tell(Telemetry.scheduled, output)
         return output
 
@@ -111,6 +112,9 @@ class PolicyScheduler:
         except Exception as error:
             self._guard.failed(error)
         return now
+
+    def _planned(self, output: Any, now: float) -> None:
+        self._pace.planned(output, now, encoded(output, self.requests))  # type: ignore[attr-defined]
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged

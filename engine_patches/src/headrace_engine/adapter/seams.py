@@ -35,6 +35,8 @@ READ_BY_SCHEDULE = (
 )
 ATTRIBUTES = (
     "block_size",
+    "encoder_cache_manager",
+    "is_encoder_decoder",
     "kv_cache_config",
     "kv_cache_manager",
     "lora_config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace_engine.adapter.encoder import Encoders
 from headrace_engine.adapter.prefix_cache import PrefixCache
 from headrace_engine.cost.model import CostModel
 from headrace_engine.policies.view import EngineLimits, RequestView
@@ -87,6 +88,7 @@ class SchedulerView:
         self.prefix_cache = PrefixCache(scheduler)
         self.cached_tokens = self.prefix_cache.cached_tokens
         self.shared_blocks = self.prefix_cache.shared_blocks
+        self._encoders = Encoders(scheduler)
         self.now = 0.0
         self.holding: Collection[RequestView] = ()
         self._others = "kv_holding_waiting" if hasattr(scheduler, "kv_holding_waiting") else "skipped_waiting"
@@ -132,6 +134,16 @@ class SchedulerView:
     def token_at_most(self) -> float | None:
         """Seconds of a prompt token, at most."""
         return self._pace.token_at_most
+
+    @property
+    def encoder_token(self) -> float:
+        """Seconds of a token that encoders yield."""
+        return self._pace.encoder_token
+
+    def encoder_tokens(self, request: RequestView) -> int:
+        """Tokens that encoders still have to yield for `request`."""
+        vllms: Any = request
+        return self._encoders.missing(vllms, self.cached_tokens(request)) if vllms.has_encoder_inputs else 0
 
     @property
     def tokens_per_step(self) -> float:

@@ -12,7 +12,7 @@ there on more tokens make no step worth mentioning cheaper by the token, and all
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 
 from headrace_engine.cost.model import Batch, CostModel
@@ -40,6 +40,7 @@ class SloBudget:
         self._cost: CostModel | None = None
         self._pivot = self._least = self._prefill = 0  # prefill tokens; the last those of the last step
         self._cached = 0  # tokens of the next waiting prompt, to whose context its others attend
+        self._encoding = 0.0  # seconds that encoders take for each prompt token
         self._steps = 0
 
     def __call__(self, view: EngineView) -> int:
@@ -51,7 +52,10 @@ class SloBudget:
             return self._blind(view)
         if cost is not self._cost:
             self._cost = cost
-            self._pivot = saturation(cost, limits.max_step_tokens, SATURATED)
+            # A fit of a few steps may miss the fixed cost that each has: then the smallest would be the best.
+            self._pivot = max(
+                saturation(cost, limits.max_step_tokens, SATURATED), min(FIRST, limits.max_step_tokens)
+            )
             self._least = saturation(cost, limits.max_step_tokens, LEAST)
         self._steps += 1
         if self._steps % RENEWED == 1 or not pace.shortest:
@@ -60,6 +64,7 @@ class SloBudget:
         pace.look(view)
         head = next(iter(view.waiting), None)
         self._cached = 0 if head is None else view.cached_tokens(head)
+        self._encoding = self._encoded(view) if view.encoder_token else 0.0
         busy = bool(view.waiting) or len(view.running) > pace.decodes
         prefill = self._most(cost, view)
         if self.skipping and pace.limit is not None and busy and self._short(view, prefill):
@@ -118,9 +123,24 @@ class SloBudget:
             prefill -= request.num_tokens - view.cached_tokens(request)
         return prefill < 0
 
+    def _encoded(self, view: EngineView) -> float:
+        """Seconds of encoders for each prompt token, over the next prompts that fill a step like the last.
+
+        A picture can't be split, so the one step that encodes it takes longer; on average it comes out right,
+        and targets are for means.
+        """
+        wanted, prompt, encoded = max(self._prefill, FIRST), 0, 0
+        for request in chain(self.pace.prefills(), islice(view.waiting, LOOKED_AT)):
+            prompt += request.num_tokens - view.cached_tokens(request)
+            encoded += view.encoder_tokens(request)
+            if prompt >= wanted:
+                break
+        return view.encoder_token * encoded / prompt if prompt > 0 else 0.0
+
     def _seconds(self, cost: CostModel) -> Callable[[int], float]:
         """Seconds of a step that prefills so many tokens beside the decodes that there are."""
-        decodes, context, cached = self.pace.decodes, self.pace.context, self._cached
+        decodes, context = self.pace.decodes, self.pace.context
+        cached, encoding = self._cached, self._encoding
         typical = max(self.pace.prompt - cached, 0.0)
         if self.hidden:
             decodes -= len(self.hidden)
@@ -133,7 +153,7 @@ class SloBudget:
             of_first = min(prefill, left)
             rest = prefill - of_first
             work = of_first * (done + of_first / 2) + rest * (cached + min(rest, typical) / 2)
-            return cost.step_seconds(Batch(prefill, work, decodes, context, 1))
+            return cost.step_seconds(Batch(prefill, work, decodes, context, 1)) + prefill * encoding
 
         return seconds
 

@@ -158,6 +158,16 @@ class EngineView(Protocol):
         """
 
     @property
+    def encoder_token(self) -> float:
+        """Seconds that encoders take for each token that they yield; 0 until a step with some was timed.
+
+        They turn pictures and the like into tokens of a prompt, in the step that first computes one of these.
+        """
+
+    def encoder_tokens(self, request: RequestView) -> int:
+        """Tokens that encoders still have to yield for `request`; 0 if all that it sends is text."""
+
+    @property
     def token_at_most(self) -> float | None:
         """Seconds that a prompt token takes at most in steps with more of them than any so far.
 
