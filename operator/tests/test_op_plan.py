@@ -240,6 +240,11 @@ def test_equal_amounts_in_other_units(amount):
     assert not same_quantity(f"{amount}Ki", f"{amount + 1}Ki")
 
 
+def test_the_api_servers_rounding_up_to_thousandths_is_no_difference():
+    assert same_quantity("0.0001", "1m")
+    assert not same_quantity("0.0011", "1m")
+
+
 def test_plans_do_not_change_what_they_look_at():
     objects = applied(body())
     before = copy.deepcopy(objects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 _QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")
@@ -24,8 +25,8 @@ def amount(quantity: str | int) -> Fraction:
 
 
 def same_quantity(left: Any, right: Any) -> bool:
-    """Whether both are quantities of equal amount."""
+    """Whether both are quantities of equal amount, rounded up to thousandths as the API server does."""
     try:
-        return amount(left) == amount(right)
+        return ceil(amount(left) * 1000) == ceil(amount(right) * 1000)
     except ValueError:
         return False
