@@ -1,9 +1,10 @@
 """Build the container images without a registry, and load them into a cluster's containerd.
 
 Each image is built by buildah from the Dockerfile that users build from, on a base made of Debian
-packages, and kept in the cache as an archive named by the hash of everything that went into it: an
-unchanged image is neither built nor loaded again. The builds mount in a namespace of their own, so
-nothing stays mounted on the machine.
+packages, and kept in the cache as an archive named by the hash of everything that went into it, which is
+its tag too: an unchanged image is neither built nor loaded again, and pods of a changed one are replaced,
+also on a cluster that was brought up before. The builds mount in a namespace of their own, so nothing stays
+mounted on the machine.
 """
 
 import fcntl
@@ -13,15 +14,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from . import archive, binaries
+from .node_files import PAUSE_IMAGE
 from .places import REPOSITORY, cache
 from .progress import run, step
 from .sources import digest
 
-TAG = "localhost/headrace/{}:dev"
+REGISTRY = "localhost/headrace"
 _RECIPES = REPOSITORY / "e2e" / "cluster" / "images"
 _SCRATCH = "build-"
 _BASE_PACKAGES = "python3,python3-venv,ca-certificates,libnuma1,libgomp1"
@@ -30,24 +33,37 @@ _SUITE = "bookworm"  # its Python is the one that the locks are for
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image: its name, its Dockerfile, what it is made from, and how its build context is filled."""
+    """An image: its name, its Dockerfile, all that decides what is in it, and how its context is filled."""
 
     name: str
     dockerfile: Path
     sources: tuple[Path, ...]
     fill: Callable[[Path], None]
 
+    @property
+    def tag(self) -> str:
+        """The hash of all that went into it."""
+        return digest(self.sources, _base())
+
+    @property
+    def repository(self) -> str:
+        """Its name without the tag."""
+        return f"{REGISTRY}/{self.name}"
+
 
 def all_images() -> list[Image]:
     """Give every image that the cluster runs, but for the pause image and the base."""
-    engine, sidecar, operator = (REPOSITORY / part for part in ("engine_patches", "sidecar", "operator"))
+    envoy, vllm = _RECIPES / "envoy.Dockerfile", _RECIPES / "vllm-cpu.Dockerfile"
     return [
-        _ours("operator", operator / "Dockerfile", engine, operator),
-        _ours("sidecar", sidecar / "Dockerfile", engine, sidecar),
-        _ours("gateway", sidecar / "gateway.Dockerfile", engine, sidecar),
-        Image("envoy", _RECIPES / "envoy.Dockerfile", (_envoy(),), lambda folder: _link(_envoy(), folder)),
-        Image("vllm-cpu", _RECIPES / "vllm-cpu.Dockerfile", (_plugins(),), _copy_plugins),
+        *_release(),
+        Image("envoy", envoy, (envoy, _envoy()), lambda folder: _link(_envoy(), folder)),
+        Image("vllm-cpu", vllm, (vllm, _plugins()), _copy_plugins),
     ]
+
+
+def tags() -> dict[str, str]:
+    """Give the tag of each image, by its name; those of the release share theirs."""
+    return {image.name: image.tag for image in all_images()}
 
 
 def build() -> list[Path]:
@@ -62,15 +78,15 @@ def build() -> list[Path]:
 def _build(folder: Path) -> list[Path]:
     for left in cache().glob(f"{_SCRATCH}*"):  # of a build that was killed: the lock is ours
         shutil.rmtree(left)
-    base = digest([_RECIPES / "base.Dockerfile"], _SUITE, _BASE_PACKAGES)
-    archives = [_pause(folder)]
+    base, archives = _base(), [_pause(folder)]
     for image in all_images():
-        target = folder / f"{image.name}-{digest([image.dockerfile, *image.sources], base)}.tar"
+        tag = image.tag
+        target = folder / f"{image.name}-{tag}.tar"
         if not target.exists():
             _ensure_base(base)
             with step(f"building the image {image.name}"), _scratch() as context:
                 image.fill(context)
-                _buildah_build(image.dockerfile, context, TAG.format(image.name), base, target)
+                _buildah_build(image.dockerfile, context, f"{image.repository}:{tag}", base, target)
             _drop_old(folder, image.name)
         archives.append(target)
     return archives
@@ -95,19 +111,36 @@ def _drop_old(folder: Path, name: str) -> None:
         old.unlink()
 
 
-def _ours(name: str, dockerfile: Path, *projects: Path) -> Image:
-    parts = [project / part for project in projects for part in ("src", "pyproject.toml")]
-    lock, gather = REPOSITORY / "requirements" / f"{name}.txt", REPOSITORY / "requirements" / "wheels.sh"
+def _base() -> str:
+    """The tag of the base image."""
+    return digest([_RECIPES / "base.Dockerfile"], _SUITE, _BASE_PACKAGES)
 
-    def fill(context: Path) -> None:
-        wheels = cache() / "wheels"
-        run([str(gather), str(wheels)], cwd=REPOSITORY)
-        for part in ("locked", "ours"):
-            (context / part).mkdir()
-            for wheel in (wheels / name / part).iterdir():
-                _link(wheel, context / part)
 
-    return Image(name, dockerfile, (*parts, lock, gather), fill)
+def _release() -> list[Image]:
+    """The images to which the chart gives one tag: each counts what the others are made from, too."""
+    engine, sidecar, operator = (REPOSITORY / part for part in ("engine_patches", "sidecar", "operator"))
+    dockerfiles = {
+        "operator": operator / "Dockerfile",
+        "sidecar": sidecar / "Dockerfile",
+        "gateway": sidecar / "gateway.Dockerfile",
+    }
+    requirements = REPOSITORY / "requirements"
+    sources = (
+        *(project / part for project in (engine, operator, sidecar) for part in ("src", "pyproject.toml")),
+        *dockerfiles.values(),
+        *(requirements / f"{name}.txt" for name in dockerfiles),
+        requirements / "wheels.sh",
+    )
+    return [Image(name, file, sources, partial(_gather, name)) for name, file in dockerfiles.items()]
+
+
+def _gather(name: str, context: Path) -> None:
+    wheels = cache() / "wheels"
+    run([str(REPOSITORY / "requirements/wheels.sh"), str(wheels)], cwd=REPOSITORY)
+    for part in ("locked", "ours"):
+        (context / part).mkdir()
+        for wheel in (wheels / name / part).iterdir():
+            _link(wheel, context / part)
 
 
 def _envoy() -> Path:
@@ -142,7 +175,7 @@ def _pause(folder: Path) -> Path:
     program = binaries.path("pause")
     target = folder / f"{program.name}.tar"
     if not target.exists():
-        archive.write(target, TAG.format("pause"), program)
+        archive.write(target, PAUSE_IMAGE, program)
     return target
 
 

@@ -44,7 +44,7 @@ def main() -> int:
     target: Target | None = None
     try:
         target = deploy.cluster(steps)
-        figures = _on(target, services.load(target.samples), steps)
+        figures = _on(target, services.load(target.samples, target.engine_image), steps)
     except SettingError as error:
         steps.say(f"✗ {error}")
         return 2

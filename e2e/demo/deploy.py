@@ -27,7 +27,7 @@ def everything(steps: Steps) -> tuple[Target, dict[str, Object]]:
     """A cluster with Headrace, and the sample services by name, all serving; raises StageError."""
     target = cluster(steps)
     headrace(target, steps)
-    manifests = services.load(target.samples)
+    manifests = services.load(target.samples, target.engine_image)
     sample_services(target, manifests, steps)
     return target, manifests
 

@@ -25,9 +25,11 @@ class NotReadyError(Exception):
     """A service did not get where it should; the message is the operator's."""
 
 
-def load(folder: Path) -> dict[str, Object]:
-    """The LLMServices of a folder by name."""
+def load(folder: Path, engine_image: str = "") -> dict[str, Object]:
+    """The LLMServices of a folder by name, with the image that they name, or with `engine_image`."""
     manifests = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
+    for manifest in manifests if engine_image else ():
+        manifest["spec"]["engine"]["image"] = engine_image
     return {manifest["metadata"]["name"]: manifest for manifest in manifests}
 
 

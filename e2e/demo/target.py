@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.cluster import binaries
+from e2e.cluster import binaries, images
 from e2e.cluster.cluster import Cluster
 from e2e.demo.kube import Kube, Object
 from e2e.demo.services import NAMESPACE
@@ -36,6 +36,7 @@ class Target:
     kubectl: str  # what a user types
     values: Object  # for the chart
     samples: Path
+    engine_image: str  # of the samples; empty: the one that they name
     prepare: Callable[[str], None]  # makes the samples' volumes in a namespace
     gateway: Callable[[], contextlib.AbstractContextManager[str]]  # the gateway's URL, at least for the block
     end: tuple[str, ...]  # what a user types to remove it all
@@ -60,8 +61,9 @@ def _local(settings: Mapping[str, str]) -> Target:
         helm_command=(str(binaries.path("helm")),),
         environment={**settings, "KUBECONFIG": str(cluster.kubeconfig)},
     )
+    tags = images.tags()
     small_gateway = {
-        "image": {"repository": "localhost/headrace/envoy", "tag": "dev"},
+        "image": {"repository": f"{images.REGISTRY}/envoy", "tag": tags["envoy"]},
         "replicas": 1,
         "concurrency": 1,
         "drainSeconds": 5,
@@ -69,8 +71,13 @@ def _local(settings: Mapping[str, str]) -> Target:
     return Target(
         kube=kube,
         kubectl=".venv/bin/python -m e2e.cluster kubectl",
-        values={"image": {"tag": "dev"}, "gateway": small_gateway, "operator": {"replicas": 1}},
+        values={
+            "image": {"registry": images.REGISTRY, "tag": tags["operator"]},
+            "gateway": small_gateway,
+            "operator": {"replicas": 1},
+        },
         samples=SAMPLES,
+        engine_image=f"{images.REGISTRY}/vllm-cpu:{tags['vllm-cpu']}",
         prepare=cluster.volumes,
         gateway=lambda: contextlib.nullcontext(cluster.expose(SYSTEM_NAMESPACE, GATEWAY, 80)),
         end=("make down",),
@@ -90,6 +97,7 @@ def _current(settings: Mapping[str, str]) -> Target:
         kubectl="kubectl",
         values={"image": {"registry": settings["REGISTRY"], "tag": settings["TAG"]}},
         samples=Path(settings["SAMPLES"]),
+        engine_image="",
         prepare=lambda _: None,
         gateway=lambda: _port_forward(kube),
         end=(

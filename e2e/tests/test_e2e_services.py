@@ -88,7 +88,8 @@ def test_the_demo_leaves_the_repository_as_it_is_unless_told_to_keep_its_figures
     written = []
     monkeypatch.setattr(demo.results, "write", lambda *told, **_: written.append(told) or SAMPLES)
     monkeypatch.setattr(demo, "cache", lambda: tmp_path)
-    monkeypatch.setattr(demo.deploy, "cluster", lambda _: types.SimpleNamespace(samples=SAMPLES, reopen=""))
+    target = types.SimpleNamespace(samples=SAMPLES, engine_image="", reopen="")
+    monkeypatch.setattr(demo.deploy, "cluster", lambda _: target)
     monkeypatch.setattr(demo, "_on", lambda *_: {"failed": 0})
     monkeypatch.setattr(sys, "argv", ["demo", *arguments])
     assert demo.main() == 0
