@@ -89,6 +89,7 @@ def _editor() -> Iterator[Request]:
     status: Body = {"status": {"conditions": []}}
     deploy = path(APPS, SYSTEM, "deployments", "headrace-operator")
     endpoints = {"metadata": {"name": "mine"}, "subsets": []}
+    decoy = {"metadata": {"name": "decoy", "labels": dict(MINE)}, "spec": {"ports": [{"port": 80}]}}
     elsewhere = {"metadata": {"name": "x"}, "spec": {}}
     yield from (
         Request(f"editor: {name}", "editor", *rest)
@@ -111,6 +112,14 @@ def _editor() -> Iterator[Request]:
                 endpoint_slice("10.98.0.10"),
             ),
             ("create Endpoints", "POST", path(CORE, TENANT, "endpoints"), endpoints),
+            ("create a Service as Headrace's", "POST", path(CORE, TENANT, "services"), decoy),
+            (
+                "lead one's own Service to other pods",
+                "PATCH",
+                path(CORE, TENANT, "services", "mine"),
+                {"spec": {"selector": {"a": "b"}}},
+                MERGE,
+            ),
             ("write a pod's status", "PATCH", path(CORE, TENANT, "pods", "x") + "/status", status, MERGE),
             (
                 "create a service of another namespace",

@@ -125,14 +125,20 @@ def owner_of_all(kube):
     return {"Impersonate-User": user}
 
 
-@pytest.mark.parametrize("plural", ["endpoints", "endpointslices"])
+ADDRESSES = {
+    "services": {"spec": {"ports": [{"port": 80}], "selector": OURS}},
+    "endpoints": {"subsets": []},
+    "endpointslices": {"addressType": "IPv4", "endpoints": []},
+}
+
+
+@pytest.mark.parametrize("plural", ADDRESSES)
 def test_who_may_do_everything_in_a_namespace_tells_the_gateway_no_address(kube, owner_of_all, plural):
-    """Kubernetes makes EndpointSlices of Endpoints, with their labels, for a Service without a selector."""
+    """Kubernetes makes EndpointSlices of Services and Endpoints, with their labels."""
     root = "/apis/discovery.k8s.io/v1" if plural == "endpointslices" else "/api/v1"
-    content = {"addressType": "IPv4", "endpoints": []} if plural == "endpointslices" else {"subsets": []}
 
     def made(name, **labels) -> httpx.Response:
-        body = {"metadata": {"generateName": name, "labels": labels}, **content}
+        body = {"metadata": {"generateName": name, "labels": labels}, **ADDRESSES[plural]}
         return kube.http.post(f"{root}/namespaces/{kube.namespace}/{plural}", json=body, headers=owner_of_all)
 
     eventually(lambda: made("plain").status_code == 201)
