@@ -42,8 +42,8 @@ class Image:
 
     @property
     def tag(self) -> str:
-        """The hash of all that went into it."""
-        return digest(self.sources, _base())
+        """The hash of all that went into it, its name too: an archive knows under which it was built."""
+        return digest(self.sources, _base(), self.repository)
 
     @property
     def repository(self) -> str:
