@@ -42,8 +42,8 @@ class Image:
 
     @property
     def tag(self) -> str:
-        """The hash of all that went into it, its name too: an archive knows under which it was built."""
-        return digest(self.sources, _base(), self.repository)
+        """The hash of all that went into it, and of how it is called: an archive bears its image's name."""
+        return digest(self.sources, _base(), f"{REGISTRY}/NAME:HASH")
 
     @property
     def repository(self) -> str:
