@@ -20,9 +20,9 @@ from functools import partial
 
 import httpx
 import pycurl
-import yaml
 
 from e2e.bench import results
+from e2e.bench.faults_cluster import until
 from e2e.bench.faults_load import Ask, complaint, request_body
 from e2e.bench.faults_plan import SERVICES
 from e2e.demo import deploy, services
@@ -78,7 +78,7 @@ async def measure(url: str, target: Target, steps: Steps) -> dict[str, float]:
     """Install the defaults, upgrade under load; the figures."""
     defaults = {key: value for key, value in target.values.items() if key != "operator"}
     defaults["gateway"] = {"image": target.values["gateway"]["image"]}
-    await asyncio.to_thread(_install, target.kube, defaults, steps)
+    await asyncio.to_thread(deploy.install, target.kube, defaults, steps)
     engines, old = services.pod_lives(target.kube), _pods(target.kube, ending=False)
     http1, http2, stop = Answers(), Answers(), asyncio.Event()
     load = asyncio.create_task(send(url, http1, http2, stop))
@@ -86,8 +86,10 @@ async def measure(url: str, target: Target, steps: Steps) -> dict[str, float]:
         await asyncio.sleep(BEFORE)
         began = time.monotonic()
         with steps.stage(f"helm upgrade of {len(old)} pods"):
-            await asyncio.to_thread(_install, target.kube, _with_other_limits(defaults), steps)
-            await asyncio.to_thread(_wait, lambda: not old & _pods(target.kube), "the old pods are gone")
+            await asyncio.to_thread(deploy.install, target.kube, _with_other_limits(defaults), steps)
+            await asyncio.to_thread(until, lambda: not old & _pods(target.kube), GONE_SECONDS, 1.0)
+            if old & _pods(target.kube):
+                raise StageError(f"old pods are still there after {GONE_SECONDS:.0f} s")
         took = time.monotonic() - began
         await asyncio.sleep(AFTER)
     finally:
@@ -178,24 +180,10 @@ def _with_other_limits(values: Object) -> Object:
     }
 
 
-def _install(kube: Kube, values: Object, steps: Steps) -> None:
-    chart = ("upgrade", "--install", deploy.RELEASE, str(deploy.CHART), "--namespace", SYSTEM_NAMESPACE)
-    kube.helm(*chart, "--values", "-", stdin=yaml.safe_dump(values))
-    deploy.wait_deployed(kube, steps)
-
-
 def _pods(kube: Kube, *, ending: bool = True) -> set[str]:
     """Uids of the release's pods."""
     pods = [pod["metadata"] for pod in kube.items(SYSTEM_NAMESPACE, "pods")]
     return {pod["uid"] for pod in pods if ending or "deletionTimestamp" not in pod}
-
-
-def _wait(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
-    while not holds():
-        if time.monotonic() > deadline:
-            raise StageError(f"not so in {GONE_SECONDS:.0f} s: {what}")
-        time.sleep(1)
 
 
 if __name__ == "__main__":

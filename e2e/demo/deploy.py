@@ -43,12 +43,17 @@ def cluster(steps: Steps) -> Target:
 def headrace(target: Target, steps: Steps) -> None:
     """Install or upgrade the chart, and wait until operator, picker and Envoy are ready."""
     with steps.stage("chart"):
-        target.kube.helm(
-            *("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM_NAMESPACE),
-            *("--create-namespace", "--values", "-"),
-            stdin=yaml.safe_dump(target.values),
-        )
-        wait_deployed(target.kube, steps)
+        install(target.kube, target.values, steps)
+
+
+def install(kube: Kube, values: Object, steps: Steps) -> None:
+    """Install or upgrade the chart with these values, and wait as `headrace` does, in the caller's stage."""
+    kube.helm(
+        *("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM_NAMESPACE),
+        *("--create-namespace", "--values", "-"),
+        stdin=yaml.safe_dump(values),
+    )
+    wait_deployed(kube, steps)
 
 
 def wait_deployed(kube: Kube, steps: Steps) -> None:
