@@ -114,5 +114,6 @@ Verbatim = Annotated[
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Client = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+RequestsPerMinute = Annotated[Integer, Field(ge=1, le=10_000_000)]
 """Who has an API key: the name of an entry of a Secret."""
 Text = Annotated[str, StringConstraints(max_length=4096)]

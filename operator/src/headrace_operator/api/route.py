@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from headrace_operator.api.base import Block, Client, Integer, Word
+from headrace_operator.api.base import Block, Client, Integer, RequestsPerMinute, Word
 from headrace_operator.api.status import StatusCondition, seen
 
 ROUTE_KIND = "LLMRoute"
@@ -83,11 +83,9 @@ class RouteSpec(Block):
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
-    requests_per_minute: Integer | None = seen(
-        "Through each Envoy; unset: no limit.", None, ge=1, le=10_000_000
-    )
-    requests_per_minute_per_client: Integer | None = seen(
-        "Of each client, through each Envoy; unset: no limit.", None, ge=1, le=10_000_000
+    requests_per_minute: RequestsPerMinute | None = seen("Through each Envoy; unset: no limit.", None)
+    requests_per_minute_per_client: RequestsPerMinute | None = seen(
+        "Of each client, through each Envoy; unset: no limit.", None
     )
     prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
 

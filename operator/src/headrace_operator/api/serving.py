@@ -14,6 +14,7 @@ from headrace_operator.api.base import (
     Client,
     Duration,
     Integer,
+    RequestsPerMinute,
     live,
     milliseconds,
     rolls,
@@ -177,18 +178,14 @@ class Access(Block):
 class Limits(Block):
     """How many requests the gateway lets through."""
 
-    requests_per_minute: Integer | None = live(
+    requests_per_minute: RequestsPerMinute | None = live(
         "Requests of all clients together that each Envoy of the gateway lets through in a minute; others "
         "get 429. With n Envoys up to n times as many. Unset: no limit.",
         None,
-        ge=1,
-        le=10_000_000,
     )
-    requests_per_minute_per_client: Integer | None = live(
+    requests_per_minute_per_client: RequestsPerMinute | None = live(
         "The same for each client, by its API key, which the gateway must ask for. Unset: no limit.",
         None,
-        ge=1,
-        le=10_000_000,
     )
 
 
