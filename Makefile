@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 py := .venv/bin/python
 sources := operator sidecar engine_patches e2e charts conftest.py
-packages := operator/src sidecar/src engine_patches/src
+packages := operator/src sidecar/engine/src sidecar/gateway/src engine_patches/src
 
 .PHONY: help env demo bench-demo down test unit lint types real cluster-tests generate bench bench-quick images
 
@@ -42,8 +42,8 @@ cluster-tests: env ## tests on the whole local cluster
 	$(py) -m pytest -q -m cluster --durations=15
 
 generate: env ## CRDs, chart files and reference tables from their single sources
-	$(py) -m headrace_operator.crd
-	$(py) -m headrace_sidecar.gateway.bootstrap
+	$(py) -m headrace_operator.api.crd
+	$(py) -m headrace_gateway.xds.chart_files
 	$(py) -m charts.generate
 	$(py) -m charts.dashboards
 	$(py) docs/generate.py
@@ -57,5 +57,5 @@ bench-demo: env ## the demo, and its times in e2e/bench/results
 bench-quick: env ## a tiny version of the simulated benchmarks; keeps nothing
 	@$(py) -m e2e.bench --quick
 
-images: env ## container images for a registry: make images REGISTRY=example.com/headrace TAG=0.1.0
-	requirements/images.sh $(REGISTRY) $(TAG)
+images: ## container images for a registry: make images REGISTRY=example.com/headrace TAG=0.1.0 (PUSH=no: only build)
+	PUSH=$(PUSH) requirements/images.sh $(REGISTRY) $(TAG)

@@ -2,11 +2,12 @@
 """Fill the generated parts of docs/: generate.py [--check].
 
 A page keeps such a part between `<!-- generated: NAME -->` and `<!-- end -->`. The API reference comes from
-the CRD, the parameters of the policies from their `Params`, the metrics from their collectors, the figures
-that headlines.json chooses from e2e/bench/results. With --check nothing is written and the exit status says
-whether the pages are current.
+the CRD, the map of packages from their docstrings, the parameters of the policies from their `Params`, the
+metrics from their collectors, the figures that headlines.json and choices.json choose from e2e/bench/results.
+With --check nothing is written and the exit status says whether the pages are current.
 """
 
+import ast
 import json
 import re
 import sys
@@ -21,20 +22,20 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.policies import registry
+from headrace_gateway import metrics as gateway_metrics
 from headrace_operator import metrics as operator_metrics
-from headrace_sidecar.engine.handover import Handover
-from headrace_sidecar.engine.metrics import EngineMetrics, RequestMetrics
-from headrace_sidecar.engine.monitor import Monitor
-from headrace_sidecar.gateway import metrics as gateway_metrics
+from headrace_sidecar.handover import Handover
+from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
+from headrace_sidecar.monitor import Monitor
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
-    *("README.md", "docs/api.md", "docs/policies.md", "docs/metrics.md", "docs/benchmarks.md"),
-    *("docs/policies/econoserve.md", "docs/policies/accelgen.md"),
+    *("README.md", "docs/api.md", "docs/architecture.md", "docs/policies.md", "docs/metrics.md"),
+    *("docs/benchmarks.md", "docs/policies/econoserve.md", "docs/policies/accelgen.md"),
 )
 RESULTS = ROOT / "e2e/bench/results"
 HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())
-FIRST = 6  # rows of a study in README
+CHOICES = json.loads((ROOT / "docs/choices.json").read_text())
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
 
 Schema = dict[str, Any]
@@ -114,22 +115,58 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
             yield from tables(f"{path}.{name}{'[]' if item is not field else ''}", item)
 
 
-def headlines(study: str, most: int | None = None) -> str:
-    """The chosen figures of one benchmark; `-` for one that its results do not have.
+def headlines(study: str) -> str:
+    """The chosen figures of one benchmark; `-` for one that its results do not have."""
+    figures = figures_of(study)
+    title = "simulated" if HEADLINES[study]["simulated"] else "measured"
+    lines = [f"| what | {title} |\n", "| --- | --: |\n"]
+    for label, key, unit in HEADLINES[study]["rows"]:
+        lines.append(f"| {label} | {shown_figure(figures, key, unit)} |\n")
+    return "".join(lines)
+
+
+def choices() -> str:
+    """When to use each policy and balancer, what it gains in simulation, and whose idea it is."""
+    lines = ["| use | when | gain, simulated (95 % interval) | paper |\n", "| --- | --- | --- | --- |\n"]
+    for each in CHOICES:
+        gain = re.sub(
+            r"{(\w+)\.(\w+)}", lambda found: shown_figure(figures_of(found[1]), found[2]), each["gain"]
+        )
+        name, comma, long_name = each["name"].partition(",")
+        paper = each["paper"] and f"[arXiv {each['paper']}](https://arxiv.org/abs/{each['paper']})"
+        lines.append(f"| {each['kind']} **{name}**{comma}{long_name} | {each['use']} | {gain} | {paper} |\n")
+    return "".join(lines)
+
+
+def packages() -> str:
+    """Every Python package of the tree but its tests, with the first line of its docstring."""
+    lines = ["| package | what is in it |\n", "| --- | --- |\n"]
+    for root in ("operator/src", "sidecar", "engine_patches/src", "charts", "e2e"):
+        for path in sorted(ROOT.glob(f"{root}/**/__init__.py")):
+            folder = path.parent.relative_to(ROOT)
+            if "tests" not in folder.parts:
+                purpose = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+                lines.append(f"| `{folder}/` | {purpose} |\n")
+    return "".join(lines)
+
+
+def figures_of(study: str) -> dict[str, Any]:
+    """The figures that a benchmark has stored; none before it has run."""
+    path = RESULTS / f"{study}.json"
+    return json.loads(path.read_text())["figures"] if path.exists() else {}
+
+
+def shown_figure(figures: dict[str, Any], key: str, unit: str = "") -> str:
+    """A figure with its unit and interval; `-` if there is none.
 
     `KEY_bound` above 0 says that the figure is at least KEY, below 0 that it is at most KEY; `KEY_low` and
     `KEY_high` are its interval, and `KEY_seeds` 1 says that it has none.
     """
-    path = RESULTS / f"{study}.json"
-    figures = json.loads(path.read_text())["figures"] if path.exists() else {}
-    title = "simulated" if HEADLINES[study]["simulated"] else "measured"
-    lines = [f"| what | {title} |\n", "| --- | --: |\n"]
-    for label, key, unit in HEADLINES[study]["rows"][:most]:
-        bound = figures.get(f"{key}_bound", 0)
-        sign = "> " if bound > 0 else "< " if bound < 0 else ""
-        value = f"{sign}{shown_number(figures[key])} {unit}".strip() if key in figures else "-"
-        lines.append(f"| {label} | {value}{doubt(figures, key)} |\n")
-    return "".join(lines)
+    if key not in figures:
+        return "-"
+    bound = figures.get(f"{key}_bound", 0)
+    sign = "> " if bound > 0 else "< " if bound < 0 else ""
+    return f"{sign}{shown_number(figures[key])} {unit}".strip() + doubt(figures, key)
 
 
 def doubt(figures: dict[str, Any], key: str) -> str:
@@ -195,7 +232,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "metrics of the picker": lambda: module_metrics(gateway_metrics),
     "metrics of the operator": lambda: module_metrics(operator_metrics),
     **{f"figures of {study}": lambda study=study: headlines(study) for study in HEADLINES},
-    **{f"first figures of {study}": lambda study=study: headlines(study, FIRST) for study in HEADLINES},
+    "choices": choices,
+    "packages": packages,
     **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
 }
 

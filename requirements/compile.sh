@@ -8,7 +8,7 @@ lock() {
     --custom-compile-command requirements/compile.sh "$@"
 }
 lock dev.in -o dev.txt
-for image in operator sidecar gateway engine; do
+for part in operator sidecar gateway engine build; do
   # the images run what the tests ran
-  lock "$image.in" -c dev.txt -o "$image.txt"
+  lock "$part.in" -c dev.txt -o "$part.txt"
 done

@@ -7,8 +7,16 @@ set -euo pipefail
 mkdir -p "$1"
 out="$(cd "$1" && pwd)"
 cd "$(dirname "$0")/.."
-requirements/env.sh
-pip="${XDG_CACHE_HOME:-$HOME/.cache}/headrace/uv/bin/pip"
+
+# Only what builds wheels, not the development environment with vLLM and torch.
+tools="${XDG_CACHE_HOME:-$HOME/.cache}/headrace/build"
+lock="$(sha256sum requirements/build.txt)"
+if [ "$(cat "$tools/.locked" 2>/dev/null)" != "$lock" ]; then
+  echo "installing the build tools into $tools"
+  python3 -m venv --clear "$tools"
+  "$tools/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements/build.txt
+  echo "$lock" > "$tools/.locked"
+fi
 
 platforms=(--platform any)
 for glibc in 2014 _2_17 _2_28 _2_34; do
@@ -19,7 +27,7 @@ download() {  # LOCK DIR
   digest="$(sha256sum "$1" | cut -d' ' -f1)"
   if [ "$(cat "$2.lock" 2>/dev/null)" != "$digest" ]; then
     rm -rf "$2" && mkdir -p "$2"
-    "$pip" download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+    "$tools/bin/pip" download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
       --python-version 3.11 --implementation cp "${platforms[@]}" --requirement "$1" --dest "$2"
     echo "$digest" > "$2.lock"
   fi
@@ -27,7 +35,7 @@ download() {  # LOCK DIR
 build() {  # PROJECT DIR...
   local wheel project="$1" name="headrace_$2"
   shift 2
-  .venv/bin/python -m build --quiet --wheel --no-isolation --outdir "$out/built" "./$project"
+  "$tools/bin/python" -m build --quiet --wheel --no-isolation --outdir "$out/built" "./$project"
   wheel=("$out/built/$name"-*.whl)
   for image in "$@"; do
     mkdir -p "$out/$image/ours"
@@ -42,6 +50,7 @@ for image in operator sidecar gateway; do
 done
 rm -rf "$out/built"
 build engine_patches engine operator sidecar gateway
-build sidecar sidecar sidecar gateway
+build sidecar/engine sidecar sidecar
+build sidecar/gateway gateway gateway
 build operator operator operator
 rm -rf "$out/built"

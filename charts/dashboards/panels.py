@@ -35,6 +35,10 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from headrace_engine.sim.metrics import PERCENTILES
+
+SHARES = tuple(percent / 100 for percent in PERCENTILES)
+
 Query = tuple[str, str]
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDTH = 24  # of a row, in Grafana's units
@@ -71,7 +75,7 @@ class Board:
     variables: tuple[Variable, ...] = field(default=())
 
 
-def quantiles(metric: str, labels: str, *by: str, shares: Iterable[float] = (0.5, 0.95, 0.99)) -> list[Query]:
+def quantiles(metric: str, labels: str, *by: str, shares: Iterable[float] = SHARES) -> list[Query]:
     """Queries for quantiles of a histogram over all series with `labels`, for each value of `by`."""
     kept = ", ".join(("le", *by))
     rate = f"sum by ({kept}) (rate({metric}_bucket{{{labels}}}[$__rate_interval]))"

@@ -98,7 +98,7 @@ HEALTH = Row(
             steps=((0, GREEN), (0.001, ORANGE)),
         ),
         number(
-            "Client wishes ignored",
+            "Client overrides ignored",
             PER_SECOND,
             total_rate("headrace_ignored_wishes_total"),
             about="Targets and hints of clients that were no numbers, out of range or not allowed.",
@@ -115,7 +115,7 @@ STEPS = Row(
             "Token budget of a step",
             TOKENS,
             (of("headrace_step_budget_tokens"), "{{pod}}"),
-            about="spec.scheduling.stepBudget; in mode SLO it follows the tightest TBT target.",
+            about="spec.scheduling.stepBudget; in mode SLO it follows the tightest TPOT target.",
         ),
         lines(
             "Running requests that a step skips",
@@ -173,9 +173,9 @@ EFFECTS = Row(
         ),
         lines("Preemptions", PER_SECOND, (rate("headrace_preemptions_total"), "{{pod}}")),
         lines(
-            "Gaps longer than the TBT target",
+            "Gaps longer than the TPOT target",
             PER_SECOND,
-            (rate("headrace_tbt_violations_total"), "{{pod}}"),
+            (rate("headrace_itl_violations_total"), "{{pod}}"),
         ),
     ),
 )

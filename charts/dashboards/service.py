@@ -56,7 +56,7 @@ NOW = Row(
             steps=((0, RED), (0.9, ORANGE), (0.99, GREEN)),
         ),
         number("TTFT p95", SECONDS, quantiles("headrace_request_ttft_seconds", HERE, shares=(0.95,))[0][0]),
-        number("TBT p95", SECONDS, quantiles("headrace_request_tbt_seconds", HERE, shares=(0.95,))[0][0]),
+        number("TPOT p95", SECONDS, quantiles("headrace_request_tpot_seconds", HERE, shares=(0.95,))[0][0]),
         number("KV cache in use", SHARE, kv_share(""), steps=((0, GREEN), (0.9, ORANGE))),
     ),
 )
@@ -87,12 +87,12 @@ LATENCY = Row(
             about="From arrival at vLLM's API server to the first token.",
         ),
         lines(
-            "Time between tokens",
+            "Time per output token, and longest gap",
             SECONDS,
-            *quantiles("headrace_request_tbt_seconds", HERE),
+            *quantiles("headrace_request_tpot_seconds", HERE),
             about="Mean of each request.",
         ),
-        lines("Job completion time", SECONDS, *quantiles("headrace_request_jct_seconds", HERE)),
+        lines("End-to-end latency", SECONDS, *quantiles("headrace_request_e2e_seconds", HERE)),
         lines(
             "Wait until first scheduled",
             SECONDS,
@@ -107,7 +107,7 @@ TARGETS = Row(
         lines(
             "Requests that met their target",
             SHARE,
-            *((met(target), target) for target in ("All", "TTFT", "TBT", "JCT")),
+            *((met(target), target) for target in ("All", "TTFT", "TPOT", "E2E")),
             about="Finished requests only; All: every target that the request had.",
         ),
         lines(
@@ -125,7 +125,7 @@ TARGETS = Row(
         lines(
             "Longest gap between two tokens",
             SECONDS,
-            *quantiles("headrace_request_max_tbt_seconds", HERE),
+            *quantiles("headrace_request_max_itl_seconds", HERE),
         ),
     ),
 )

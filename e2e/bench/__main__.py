@@ -1,6 +1,6 @@
 """Every study of the benchmarks, one after another: `python -m e2e.bench [STUDY ...]`.
 
-Simulated studies keep each run they finish, so that an interrupted one goes on where it was. Results go to
+Simulated studies store each run they finish, so that an interrupted one goes on where it was. Results go to
 `e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
 thrown away, and the others are left out. `switch`, `upgrade`, `faults`, `outages` and `gateway` start what
 they need: the local cluster, an API server, and Envoy.
@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from e2e.bench import pool, study
+from e2e.bench.runs import pool
+from e2e.bench.runs.command_line import Options, make_parser, read_options
 
 STUDIES = (
     "validation",
@@ -51,20 +52,28 @@ BY_NAME = (
     *("upgrade", "outages", "faults", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
-POOLED = ("larry", "sal", "prefix", "prefix_policies", "econoserve", "accelgen", "step_budget")
-"""Modules with `run(options)` that share one pool; the others have a process each."""
+POOLED = {
+    "larry": "larry.study",
+    "sal": "sal.study",
+    "prefix": "prefix",
+    "prefix_policies": "prefix_policies",
+    "econoserve": "econoserve.study",
+    "accelgen": "accelgen.study",
+    "step_budget": "step_budget",
+}
+"""Studies whose module has `run(options)` and that share one pool; the others have a process each."""
 
 
 def main() -> int:
     """Run them; the exit status says whether all succeeded."""
-    parser = study.parser(__doc__)
+    parser = make_parser(__doc__)
     told = f"of {', '.join(STUDIES)}; by default all but {', '.join(BY_NAME)}"
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=told)
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.studies) - set(STUDIES))
     if unknown:
         parser.error(f"there is no study {', '.join(unknown)}; there are {', '.join(STUDIES)}")
-    options = study.chosen(arguments)
+    options = read_options(arguments)
     chosen = arguments.studies or [name for name in STUDIES if options.quick or name not in BY_NAME]
     wanted = [name for name in STUDIES if name in chosen and (name in POOLED or not options.quick)]
     os.environ.update(pool.ENVIRONMENT)  # for what the studies start themselves
@@ -79,7 +88,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run(studies: Sequence[str], options: study.Options, console: Console) -> list[str]:
+def run(studies: Sequence[str], options: Options, console: Console) -> list[str]:
     """Run these; a study that fails does not keep the next from running. Returns the names of the failed."""
     failed = []
     for number, name in enumerate(studies, 1):
@@ -87,7 +96,7 @@ def run(studies: Sequence[str], options: study.Options, console: Console) -> lis
         console.print(f"[bold]{number}/{len(studies)} {name}[/bold]")
         try:
             if name in POOLED:
-                importlib.import_module(f"e2e.bench.{name}").run(options)
+                importlib.import_module(f"e2e.bench.{POOLED[name]}").run(options)
             else:
                 subprocess.run([sys.executable, "-m", f"e2e.bench.{name}"], check=True)
         except Exception as error:

@@ -3,7 +3,7 @@
 Given are arrivals and lengths of 300 requests, the engine's settings and operator tables of such a GPU.
 Writes blind_rtx4090.json. What had to be decided, and how:
 
-- The method is that of `e2e.bench.measured`, unchanged: nothing added, nothing fitted. In the runs with
+- The method is that of `e2e.bench.validation.measured`, unchanged: nothing added or fitted. In the runs with
   known times it is 1 to 7 % too fast. That was not carried over: it differs from one to the other, and no
   cause was found that would be the same here.
 - 2,588 blocks of 16 tokens, of which vLLM keeps one; at most 256 requests; 2,048 tokens a step;
@@ -28,14 +28,16 @@ import json
 
 import numpy as np
 
-from e2e.bench import results
-from e2e.bench.measured import RTX4090_8B, simulated, times
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
+from e2e.bench.validation.measured import RTX4090_8B, simulated, times
 
 COMMAND = "python -m e2e.bench.blind"
 
 
 def main() -> None:
-    """Simulate and write."""
+    """Simulate the run and write its figures."""
+    describe(__doc__).parse_args()
     run = simulated(RTX4090_8B)
     found = times(run)
     figures: dict[str, float] = {}

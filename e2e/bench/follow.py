@@ -21,12 +21,14 @@ from typing import Any
 import aiohttp
 import uvloop
 
-from e2e.bench import results
-from e2e.bench.gateway_http import ServerConnection, listen
-from e2e.bench.gateway_rig import HOST, RigError, engine_addresses, resident_bytes, rig
-from e2e.bench.gateway_settings import service
+from e2e.bench.gateway.http1 import ServerConnection, listen
+from e2e.bench.gateway.settings import service
+from e2e.bench.gateway.testbed import HOST, TestbedError, engine_addresses, resident_bytes, start_testbed
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 from headrace_engine.contracts import LoadReport, dumps, encode
-from headrace_sidecar.gateway import names
+from headrace_gateway import names
+from headrace_gateway.headers import ROUTE_HEADER
 
 COMMAND = "python -m e2e.bench.follow"
 ENGINES = 256
@@ -43,7 +45,7 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-enc
 
 def main() -> int:
     """Measure and write the figures, or be the engines."""
-    parser = argparse.ArgumentParser(description="The picker's CPU time and memory with 256 engines.")
+    parser = describe(__doc__)
     parser.add_argument(
         "--seconds", type=float, default=60, help="of each measurement of CPU time (default %(default)s)"
     )
@@ -54,7 +56,7 @@ def main() -> int:
         uvloop.run(streams(*chosen.engines))
     try:
         figures = uvloop.run(measure(chosen.seconds, chosen.churn))
-    except RigError as error:
+    except TestbedError as error:
         print(f"✗ {error}")
         return 1
     command = f"{COMMAND} --seconds {chosen.seconds:g} --churn {chosen.churn:g}"
@@ -63,8 +65,8 @@ def main() -> int:
 
 
 async def measure(seconds: float, churn: float) -> dict[str, float]:
-    """The figures; raises RigError."""
-    with tempfile.TemporaryDirectory(prefix="follow-") as folder, rig(Path(folder)) as made:
+    """The figures; raises TestbedError."""
+    with tempfile.TemporaryDirectory(prefix="follow-") as folder, start_testbed(Path(folder)) as made:
         port = made.ports["sidecar"]
         command = [sys.executable, "-m", "e2e.bench.follow", "--engines", str(port), str(ENGINES + SPARE)]
         made.start("engines", command)
@@ -74,7 +76,7 @@ async def measure(seconds: float, churn: float) -> dict[str, float]:
         deadline = time.monotonic() + 30
         while made.picker_metric("headrace_gateway_engines", 'state="reporting"') != ENGINES:
             if time.monotonic() > deadline:
-                raise RigError(f"the picker does not have the reports of {ENGINES} engines")
+                raise TestbedError(f"the picker does not have the reports of {ENGINES} engines")
             await asyncio.sleep(0.1)
         await asyncio.sleep(SETTLE_SECONDS)
         pid = made.processes["picker"].pid
@@ -138,7 +140,7 @@ class Fleet:
         self.write()
 
     def write(self) -> None:
-        """Replace the file."""
+        """Replace the catalog's file by this content."""
         new = self.file.with_suffix(".new")
         new.write_text(json.dumps(list(self._catalog())))
         new.rename(self.file)
@@ -153,7 +155,7 @@ class Fleet:
 async def pick_for_ever(port: int) -> None:
     """Ask for an engine again and again, as Envoy does."""
     bodies = [json.dumps({"model": "model-0", "prompt": prompt}).encode() for prompt in PROMPTS]
-    headers = {names.ROUTE_HEADER: "bench/model-0", "content-type": "application/json"}
+    headers = {ROUTE_HEADER: "bench/model-0", "content-type": "application/json"}
     async with aiohttp.ClientSession() as session:
         for body in itertools.cycle(bodies):
             async with session.post(

@@ -10,7 +10,6 @@ Some are measured by other benchmarks, whose results are read if they are there:
 `operator_scale`, where a case is a figure within its target.
 """
 
-import argparse
 import json
 import os
 import re
@@ -22,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from e2e.bench import results
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 
 TESTS = "operator/tests"
 # Figures of operator.json and the most that each may be.
@@ -98,7 +98,7 @@ def _figures(path: Path) -> dict[str, float]:
 
 def main() -> int:
     """Run the tests and write the shares; the exit status is pytest's."""
-    parser = argparse.ArgumentParser(description="Which share of each invariant's cases held.")
+    parser = describe(__doc__)
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="invariants (default all)")
     parser.add_argument("--seeds", type=int, default=200, help="generated sequences (default %(default)s)")
     parser.add_argument("--specs", type=int, default=10_000, help="generated specs (default %(default)s)")

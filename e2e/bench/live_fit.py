@@ -22,7 +22,8 @@ from pathlib import Path
 
 import aiohttp
 
-from e2e.bench import results
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control import paths
@@ -30,8 +31,8 @@ from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import STEPS, StepSample
 from headrace_engine.control.ring import RingReader
 from headrace_engine.cost.model import Batch, CostModel
-from headrace_sidecar.engine.estimates import Estimates
-from headrace_sidecar.engine.install import install
+from headrace_sidecar.estimates import Estimates
+from headrace_sidecar.install import install
 
 COMMAND = "python -m e2e.bench.live_fit"
 WIDER = {  # than the demo's model, so that steps take milliseconds by what they compute
@@ -63,8 +64,14 @@ LEARNED = Load(seed=1, clients=(2, 16, 6, 1), seconds=8, prompt_tokens=250, outp
 HELD_OUT = Load(seed=2, clients=(1, 4, 10), seconds=8, prompt_tokens=150, output_tokens=40)
 
 
-async def main() -> None:
-    """Run the engine, learn, predict, write."""
+def main() -> None:
+    """Read the command line, and measure."""
+    describe(__doc__).parse_args()
+    asyncio.run(measure())
+
+
+async def measure() -> None:
+    """Run the engine, learn from one load, predict the other, and write the figures."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder, engine(Path(folder)) as (url, root):
         ring = RingReader(paths.stats_paths(root).steps, STEPS)
         timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
@@ -194,4 +201,4 @@ def engine(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

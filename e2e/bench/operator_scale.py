@@ -1,6 +1,6 @@
 """What the operator costs: `python -m e2e.bench.operator_scale`, ten minutes; by `--services` one half of it.
 
-On a real API server, with pods that the benchmark plays (`operator_world`):
+On a real API server, with pods that the benchmark plays (`operator/testbed.py`):
 
 - from nothing to 300, and to 1,000, LLMServices that are ready and run their policy;
 - with 300: writes while nothing changes, also of an operator that starts there;
@@ -8,7 +8,6 @@ On a real API server, with pods that the benchmark plays (`operator_world`):
   nine in ten of them changes of pods, and what they leave in memory; last, an operator that starts there.
 """
 
-import argparse
 import asyncio
 import itertools
 import time
@@ -19,17 +18,10 @@ from statistics import fmean
 
 import aiohttp
 
-from e2e.bench import results
-from e2e.bench.operator_world import (
-    CORE,
-    SERVICES,
-    Api,
-    Operator,
-    Player,
-    connect,
-    holds,
-    service,
-)
+from e2e.bench.operator.api import CORE, SERVICES, Api, connect
+from e2e.bench.operator.testbed import Operator, Player, holds, service
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 from e2e.cluster.control_plane import ControlPlane
 
 COMMAND = "python -m e2e.bench.operator_scale"
@@ -44,16 +36,16 @@ _PATIENCE = 900.0  # seconds
 
 
 async def few(size: int, quiet: float) -> dict[str, float]:
-    """Figures of a fixpoint."""
-    async with _world(size) as world:
-        async with Operator(world.plane, world.http) as operator:
-            figures = {f"reconcile_{size}_seconds": await _reconcile(world.api, size)}
+    """Measure how fast a few services settle, and what the operator writes after that."""
+    async with _start_testbed(size) as testbed:
+        async with Operator(testbed.plane, testbed.http) as operator:
+            figures = {f"reconcile_{size}_seconds": await _reconcile(testbed.api, size)}
             _say(figures)
             await _settle(operator)
             before = await operator.writes()
             await asyncio.sleep(quiet)
             figures["fixpoint_writes"] = await operator.writes() - before
-        async with Operator(world.plane, world.http) as operator:
+        async with Operator(testbed.plane, testbed.http) as operator:
             await _settle(operator, at_least=size)
             await asyncio.sleep(quiet)
             figures["fixpoint_writes_of_a_fresh_operator"] = await operator.writes()
@@ -62,25 +54,25 @@ async def few(size: int, quiet: float) -> dict[str, float]:
 
 async def many(size: int, changes: int, events: int) -> dict[str, float]:
     """Figures of an operator under load."""
-    async with _world(size) as world:
-        async with Operator(world.plane, world.http) as operator:
-            figures = {f"reconcile_{size}_seconds": await _reconcile(world.api, size)}
+    async with _start_testbed(size) as testbed:
+        async with Operator(testbed.plane, testbed.http) as operator:
+            figures = {f"reconcile_{size}_seconds": await _reconcile(testbed.api, size)}
             _say(figures)
             await _settle(operator)
-            delays = sorted(await _changes(world, size, changes))
+            delays = sorted(await _changes(testbed, size, changes))
             figures["event_to_apply_p50_seconds"] = delays[len(delays) // 2]
             figures["event_to_apply_p99_seconds"] = delays[int(len(delays) * 0.99)]
             _say(figures)
-            figures |= await _soak(world, operator, size, events)
+            figures |= await _soak(testbed, operator, size, events)
             figures["rss_mib"] = operator.memory("VmHWM")
-        async with Operator(world.plane, world.http) as operator:
+        async with Operator(testbed.plane, testbed.http) as operator:
             await _settle(operator, at_least=size)
             figures["rss_mib_of_a_fresh_operator"] = operator.memory("VmHWM")
     return figures
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Testbed:
     """What the operator stands in."""
 
     plane: ControlPlane
@@ -90,7 +82,7 @@ class World:
 
 
 @asynccontextmanager
-async def _world(size: int) -> AsyncIterator[World]:
+async def _start_testbed(size: int) -> AsyncIterator[Testbed]:
     print(f"{size} services", flush=True)
     with ControlPlane() as plane:
         async with connect(plane) as api, aiohttp.ClientSession() as http:
@@ -98,7 +90,7 @@ async def _world(size: int) -> AsyncIterator[World]:
             player = Player(api)
             async with asyncio.TaskGroup() as tasks:  # a player that fails ends the benchmark
                 playing = tasks.create_task(player.run())
-                yield World(plane, api, http, player)
+                yield Testbed(plane, api, http, player)
                 playing.cancel()
 
 
@@ -129,26 +121,26 @@ async def _settle(operator: Operator, seconds: float = 5.0, at_least: int = 0) -
             await asyncio.sleep(1.0)
 
 
-async def _changes(world: World, size: int, count: int) -> list[float]:
+async def _changes(testbed: Testbed, size: int, count: int) -> list[float]:
     """Seconds from each change of a spec to its Deployment, as a watch tells of it."""
 
     async def one(number: int) -> float:
         await asyncio.sleep(number / CHANGES_PER_SECOND)
         name, surge = f"s{number * 7 % size}", 1 + number % 5
         began = time.monotonic()
-        await world.api.merge(SERVICES, "llmservices", name, {"spec": {"disruption": {"maxSurge": surge}}})
-        async with world.player.changed:
-            await world.player.changed.wait_for(
-                lambda: world.player.seen[name]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == surge
+        await testbed.api.merge(SERVICES, "llmservices", name, {"spec": {"disruption": {"maxSurge": surge}}})
+        async with testbed.player.changed:
+            await testbed.player.changed.wait_for(
+                lambda: testbed.player.seen[name]["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == surge
             )
         return time.monotonic() - began
 
     return list(await asyncio.gather(*map(one, range(count))))
 
 
-async def _soak(world: World, operator: Operator, size: int, events: int) -> dict[str, float]:
+async def _soak(testbed: Testbed, operator: Operator, size: int, events: int) -> dict[str, float]:
     """Memory over many events: `soak_growth_mib` between the means of the second and the last quarter."""
-    pods, api = itertools.cycle(world.player.pods()), world.api
+    pods, api = itertools.cycle(testbed.player.pods()), testbed.api
     memory: list[float] = []
 
     async def one(number: int) -> None:
@@ -191,7 +183,7 @@ def _say(figures: dict[str, float]) -> None:
 
 def main() -> None:
     """Measure and write the figures; those of the half that was not asked for stay."""
-    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments = describe(__doc__)
     arguments.add_argument("--quick", action="store_true", help="a tiny version; keeps no result")
     arguments.add_argument("--services", type=int, choices=(FEW, MANY), help="that half only")
     chosen = arguments.parse_args()

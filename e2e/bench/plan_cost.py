@@ -14,7 +14,6 @@ vLLM does otherwise because other requests run. `planning` is the time inside ou
 alone.
 """
 
-import argparse
 import gc
 import itertools
 import statistics
@@ -27,10 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from e2e.bench import results
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 from e2e.data import recorded
-from headrace_engine.adapter.link import FileLink, Link
-from headrace_engine.adapter.scheduler import PolicyScheduler
+from headrace_engine.adapter.control_link import ControlLink, FileLink
+from headrace_engine.adapter.policy_scheduler import PolicyScheduler
 from headrace_engine.adapter.telemetry import Telemetry
 from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.control.paths import policy_path
@@ -38,8 +38,8 @@ from headrace_engine.control.policy_file import write_policy
 from headrace_engine.policies import registry
 from headrace_engine.sim.clock import VirtualClock
 from headrace_engine.sim.loop import VirtualEngine
-from headrace_engine.sim.scheduler import make_request, make_scheduler
 from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.vllm_objects import make_request, make_scheduler
 from headrace_engine.sim.workloads.shape import Scale
 
 # Llama-3-8B on one H100 with 54 GiB of KV.
@@ -48,7 +48,7 @@ SHORTER = Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_li
 ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrived
 WARM_UP_STEPS = 150  # after which all places are filled
 TURN = 25  # steps
-SLO = Slo(ttft_ms=1000, tbt_ms=100, jct_scale_percent=500)  # so that deadlines have to be looked at
+SLO = Slo(ttft_ms=1000, tpot_ms=100, e2e_scale_percent=500)  # so that deadlines have to be looked at
 POLICIES = {name.lower(): PolicyDocument(name, slo=SLO) for name in registry.names()}
 
 
@@ -73,7 +73,7 @@ class Contestant:
 
 def main() -> None:
     """Measure and write the figures."""
-    parser = argparse.ArgumentParser(description="What planning adds to vLLM's schedule().")
+    parser = describe(__doc__)
     parser.add_argument("--steps", type=int, default=500, help="timed per engine (default %(default)s)")
     steps = parser.parse_args().steps
     figures: dict[str, float] = {}
@@ -130,7 +130,7 @@ def take_turns(contestants: list[Contestant], steps: int) -> None:
     gc.unfreeze()
 
 
-def contestant(waiting: int, link: Callable[[VirtualClock], Link | None]) -> Contestant:
+def contestant(waiting: int, link: Callable[[VirtualClock], ControlLink | None]) -> Contestant:
     """An engine whose first queue arrived over the last seconds."""
     clock = VirtualClock()
     scheduler = make_scheduler(SETTINGS, link(clock))
@@ -177,7 +177,7 @@ def watch_planning(scheduler: Any, times: list[int]) -> None:
         return None if planned is None else iter(timed(partial(next, planned, None), parts), None)
 
     def tell_and_sum(event: Callable[..., None], *details: Any) -> None:
-        if event is Telemetry.scheduled:
+        if event is Telemetry.record_schedule:
             timed(tell, parts)(event, *details)
             times.append(sum(parts))
             parts.clear()

@@ -18,14 +18,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from e2e.bench import results, study
-from e2e.bench.cases import ASKED
-from e2e.bench.engine_outputs import MARK, Report
+from e2e.bench.real_engine.outputs import MARK, Report
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import make_parser, read_options
+from e2e.bench.runs.engine import ASKED
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument, Slo, StepBudget, codec
 from headrace_engine.cost import catalog
 from headrace_engine.policies import registry
-from headrace_engine.policies.view import Targets
+from headrace_engine.policies.engine_view import Targets
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -36,17 +37,17 @@ SETTINGS = EngineSettings(
     num_blocks=600, max_num_seqs=128, max_num_batched_tokens=2048, max_model_len=2048, async_scheduling=True
 )
 PER_SECOND = 60.0
-SLO = Slo(ttft_ms=1000, tbt_ms=50, jct_ms=20_000, per_request=ASKED)
+SLO = Slo(ttft_ms=1000, tpot_ms=50, e2e_ms=20_000, per_request=ASKED)
 MIB = 2**20
 ENGINE_SECONDS = 900  # for the real engine, which starts slowly on a busy machine
 
 
 def main() -> None:
     """Run both parts and write the figures."""
-    arguments = study.parser(__doc__)
+    arguments = make_parser(__doc__)
     arguments.add_argument("--requests", type=int, default=REQUESTS, help="default %(default)s")
     chosen = arguments.parse_args()
-    options = study.chosen(chosen)
+    options = read_options(chosen)
     figures = soak(min(chosen.requests, 4 * TURN) if options.quick else chosen.requests)
     print(figures, flush=True)
     figures["outputs_changed"] = outputs_changed()
@@ -86,8 +87,8 @@ def arrivals(count: int) -> Iterator[Arrival]:
         output = chance.choice((1, 2, 8, 20, 40, 80))
         targets = Targets(
             ttft=chance.choice((None, 0.1, 2.0)),
-            tbt=chance.choice((None, 0.02)),
-            jct=chance.choice((None, 5.0)),
+            tpot=chance.choice((None, 0.02)),
+            e2e=chance.choice((None, 5.0)),
         )
         hint = chance.choice((None, output, max(1, output // 10), 10 * output))
         yield Arrival(at, chance.choice((1, 16, 100, 300, 900)), output, targets=targets, hint=hint)
@@ -168,7 +169,7 @@ def _report(root: Path, extra: dict[str, str], *texts: str) -> Report:
     environment = {name: value for name, value in os.environ.items() if name != "HEADRACE_DIR"}
     environment |= {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     done = subprocess.run(
-        [sys.executable, "-m", "e2e.bench.engine_outputs", root / "model", *texts],
+        [sys.executable, "-m", "e2e.bench.real_engine.outputs", root / "model", *texts],
         env=environment | extra,
         capture_output=True,
         text=True,

@@ -33,7 +33,6 @@ well it would on real text. It trains as much as it would live, but not at the s
 are served.
 """
 
-import argparse
 import heapq
 import itertools
 import os
@@ -45,7 +44,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.bench import results, workloads
+from e2e.bench.report import results
+from e2e.bench.runs import workloads
+from e2e.bench.runs.command_line import describe
 from e2e.data import recorded
 from headrace_engine.prediction import Features, Padding, Predictor, Quantile, RunningMean
 from headrace_engine.prediction.learned import Learned
@@ -94,7 +95,7 @@ class Answered:
 
 def main() -> None:
     """Measure and write the figures."""
-    parser = argparse.ArgumentParser(description="How well output lengths are predicted.")
+    parser = describe(__doc__)
     parser.add_argument("--requests", type=int, default=20_000, help="of each workload (default %(default)s)")
     arguments = parser.parse_args()
     figures: dict[str, float] = {}
@@ -181,7 +182,7 @@ def replay(
             begun = clock()
             predictor.learn(done.features, done.output_tokens)
             learning = (clock() - begun) / 1000
-            padding.finished(predicted, done.output_tokens)
+            padding.record_finished(predicted, done.output_tokens)
             train()
         begun = clock()
         predicted = predictor.predict(request.features)
@@ -223,7 +224,7 @@ def judged(answers: Sequence[Answered]) -> dict[str, float]:
 
 
 def percent(them: Iterable[bool]) -> float:
-    """How many of them are true."""
+    """Return how many of them are true, in percent."""
     return 100 * statistics.fmean(them)
 
 
@@ -259,7 +260,7 @@ def soak(requests: int) -> dict[str, float]:
     for number in range(requests):
         features = Features(chance.randrange(100_000), chance.randrange(1, 100_000), number)
         length = chance.randrange(10_000)
-        padding.finished(predictor.predict(features), length)
+        padding.record_finished(predictor.predict(features), length)
         predictor.learn(features, length)
         if number == requests // 4:
             settled = resident()
@@ -272,7 +273,7 @@ def soak(requests: int) -> dict[str, float]:
 
 
 def resident() -> int:
-    """Bytes of memory in use."""
+    """Return the bytes of memory in use."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

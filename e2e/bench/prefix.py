@@ -3,11 +3,12 @@
 Mooncake's conversations carry the ids of their prompts' blocks; `chats` are synthetic chats of several turns.
 """
 
-from e2e.bench import intervals, plots, report, results, study
-from e2e.bench.fleet_cases import FleetCase, measure
-from e2e.bench.intervals import Estimate
-from e2e.bench.sal import DIGITS
-from e2e.bench.sal_cases import NAMES
+from e2e.bench.report import intervals, markdown, plots, results
+from e2e.bench.report.intervals import Estimate
+from e2e.bench.runs.command_line import Options, parse_options
+from e2e.bench.runs.fleet import FleetCase, measure
+from e2e.bench.sal.cases import NAMES
+from e2e.bench.sal.study import DIGITS
 
 COMMAND = "python -m e2e.bench.prefix"
 ENGINES = {"mooncake": "llama-3-8b-h100-long", "chats": "llama-3-8b-h100"}
@@ -28,7 +29,7 @@ INTRODUCTION = (
 
 
 def case(workload: str, kind: str, load: float, seed: int, *, quick: bool) -> FleetCase:
-    """One run."""
+    """Describe one run as a case."""
     engines, requests = (2, 10) if quick else SIZES[workload]
     return FleetCase(
         workload,
@@ -44,7 +45,7 @@ def case(workload: str, kind: str, load: float, seed: int, *, quick: bool) -> Fl
 
 
 def all_cases(*, quick: bool) -> dict[Key, FleetCase]:
-    """What is simulated."""
+    """List every run that is simulated, each once."""
     return {
         (workload, kind, load, seed): case(workload, kind, load, seed, quick=quick)
         for (workload, load), seeds in SEEDS.items()
@@ -54,7 +55,7 @@ def all_cases(*, quick: bool) -> dict[Key, FleetCase]:
     }
 
 
-def run(options: study.Options) -> None:
+def run(options: Options) -> None:
     """Simulate, and write figures, tables and a picture."""
     cases = all_cases(quick=options.quick)
     rows_of = list(dict.fromkeys((workload, load) for workload, _, load, _ in cases))
@@ -70,7 +71,7 @@ def run(options: study.Options) -> None:
     figures: dict[str, float] = {}
     for workload, load in rows_of:
         name = f"{workload}_{round(load * 10):02d}"
-        for figure in ("ttft_mean", "ttft_p95", "jct_mean"):
+        for figure in ("ttft_mean", "ttft_p95", "e2e_mean"):
             key = f"{figure}_ratio_prefix_vs_plain_sal_{name}"
             figures |= intervals.keyed(key, ratio(workload, "plain", load, figure))
         for kind in KINDS:
@@ -95,7 +96,7 @@ def run(options: study.Options) -> None:
         groups,
         x_label="mean TTFT, SAL with index / other",
     )
-    rows: list[list[report.Cell]] = []
+    rows: list[list[markdown.Cell]] = []
     for workload, load in rows_of:
         for kind in KINDS:
             numbers = [values(workload, kind, load, f) for f in ("ttft_mean", "ttft_p95", "cached_share")]
@@ -105,19 +106,21 @@ def run(options: study.Options) -> None:
                 [f"{workload}, {load:g}, {names[kind]}", 1000 * mean, 1000 * p95, 100 * share, versus]
             )
     header = ["", "mean TTFT, ms", "p95, ms", "prompt tokens from cache, %", "with index / this"]
-    report.page(
+    markdown.page(
         "prefix",
         "SAL's prefix index on simulated fleets",
         INTRODUCTION,
-        report.picture(options.folder / "prefix.svg", "Mean TTFT of SAL with the index over that of others."),
-        report.table(header, rows),
+        markdown.picture(
+            options.folder / "prefix.svg", "Mean TTFT of SAL with the index over that of others."
+        ),
+        markdown.table(header, rows),
         folder=options.folder,
     )
 
 
 def main() -> None:
     """Run the study by its command line."""
-    run(study.options(__doc__))
+    run(parse_options(__doc__))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from e2e.bench import intervals, plots, report, results, study
-from e2e.bench.cases import Case, measure
-from e2e.bench.intervals import Estimate
-from e2e.bench.report import Cell
-from e2e.bench.versus import LEAST, Found
-from e2e.bench.workloads import BEGINNING, BEGINNINGS
+from e2e.bench.report import intervals, markdown, plots, results
+from e2e.bench.report.intervals import Estimate
+from e2e.bench.report.markdown import Cell
+from e2e.bench.runs.command_line import Options, parse_options
+from e2e.bench.runs.comparison import LEAST, Found
+from e2e.bench.runs.engine import Case, measure
+from e2e.bench.runs.workloads import BEGINNING, BEGINNINGS
 
 COMMAND = "python -m e2e.bench.prefix_policies"
 ENGINE = "llama-3-8b-h100-long"
@@ -22,7 +23,7 @@ POLICIES = ("FCFS", "LARRY", "AccelGen", "EconoServe")
 LOADS = (0.5, 0.9)
 SEEDS = (0, 1, 2)
 REQUESTS = 500
-FIGURES = {"ttft": "ttft_mean", "tpot": "tbt_mean", "e2e": "jct_mean", "wait_max": "wait_max"}
+FIGURES = {"ttft": "ttft_mean", "tpot": "tpot_mean", "e2e": "e2e_mean", "wait_max": "wait_max"}
 
 INTRODUCTION = (
     "Azure conversation's lengths (mean prompt 1,155 tokens) arriving at random, each prompt behind the same "
@@ -34,11 +35,11 @@ INTRODUCTION = (
 
 
 def main() -> None:
-    """Run the study."""
-    run(study.options(__doc__))
+    """Run the study by its command line."""
+    run(parse_options(__doc__))
 
 
-def run(options: study.Options) -> None:
+def run(options: Options) -> None:
     """Simulate what is missing, then write figures, page and picture."""
     beginnings, seeds, requests = (
         (BEGINNINGS[:2], SEEDS[:1], 60) if options.quick else (BEGINNINGS, SEEDS, REQUESTS)
@@ -86,12 +87,12 @@ def run(options: study.Options) -> None:
         "longest wait, s",
         "of prompts cached",
     )
-    report.page(
+    markdown.page(
         "prefix_policies",
         "Policies and shared beginnings",
         INTRODUCTION,
-        report.picture(options.folder / "prefix_policies.svg", "Mean TTFT of each policy over stock's."),
-        report.table(header, rows),
+        markdown.picture(options.folder / "prefix_policies.svg", "Mean TTFT of each policy over stock's."),
+        markdown.table(header, rows),
         folder=options.folder,
     )
 
@@ -101,7 +102,7 @@ Stocks = dict[tuple[int, float], list[Case]]
 
 
 def served(case: Case, policy: str) -> Case:
-    """The same by `policy`."""
+    """Return the same run served by `policy`."""
     return replace(case, policy=policy)
 
 
@@ -143,8 +144,8 @@ def row(found: Found, tokens: int, load: float, cases: Sequence[Case], policy: s
     return [
         f"{named(tokens, load)}, {policy}",
         *(1000 * mean("ttft_mean"), ratio("ttft")),
-        *(1000 * mean("tbt_mean"), ratio("tpot")),
-        *(mean("jct_mean"), ratio("e2e")),
+        *(1000 * mean("tpot_mean"), ratio("tpot")),
+        *(mean("e2e_mean"), ratio("e2e")),
         *(mean("wait_max"), f"{mean('cached_share'):.0%}"),
     ]
 

@@ -10,9 +10,11 @@ with reports every 50 ms and 10,000 requests at 230/s, timed by the wall.
 import os
 import time
 
-from e2e.bench import results, workloads
-from e2e.bench.cases import ENGINES, cost_of
-from e2e.bench.fleet_cases import FleetCase, TimedFleet, run_fleet
+from e2e.bench.report import results
+from e2e.bench.runs import workloads
+from e2e.bench.runs.command_line import describe
+from e2e.bench.runs.engine import ENGINES, cost_of
+from e2e.bench.runs.fleet import FleetCase, TimedFleet, run_fleet
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -25,6 +27,7 @@ FLEET = TimedFleet(FleetCase("conversation-poisson", "sal", load=0.7, engines=16
 
 def main() -> None:
     """Measure and write the figures."""
+    describe(__doc__).parse_args()
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     os.environ["OMP_NUM_THREADS"] = "1"
     figures: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """LARRY with step budget SLO against LARRY with the best fixed budget, on every workload.
 
-Nobody told it which one that is. Attainment is of TTFT 1 s and TBT 50 ms together, or of the setting's own
+Nobody told it which one that is. Attainment is of TTFT 1 s and TPOT 50 ms together, or of the setting's own
 targets; loads are of what default stock sustains. One seed.
 """
 
@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from e2e.bench import accelgen_cases as cases
-from e2e.bench import report, results, search, study, versus
-from e2e.bench.accelgen_cases import FIXED, larry
-from e2e.bench.cases import Case, measure
-from e2e.bench.larry_cases import Setting
-from e2e.bench.report import Cell
-from e2e.bench.search import Measure, Search
-from e2e.bench.versus import Found
+from e2e.bench.accelgen import cases
+from e2e.bench.accelgen.cases import FIXED, larry
+from e2e.bench.report import markdown, results
+from e2e.bench.report.markdown import Cell
+from e2e.bench.runs import comparison, search
+from e2e.bench.runs.command_line import Options, parse_options
+from e2e.bench.runs.comparison import Found
+from e2e.bench.runs.engine import Case, measure
+from e2e.bench.runs.search import Measure, Search
+from e2e.bench.runs.setting import Setting
 from headrace_engine.sim.metrics import Goodput
 
 COMMAND = "python -m e2e.bench.step_budget"
@@ -24,11 +26,11 @@ Goodputs = Mapping[tuple[str, str], Goodput]
 
 
 def main() -> None:
-    """Run the study."""
-    run(study.options(__doc__))
+    """Run the study by its command line."""
+    run(parse_options(__doc__))
 
 
-def run(options: study.Options) -> None:
+def run(options: Options) -> None:
     """Simulate what is missing, then write figures and page."""
     settings: Sequence[Setting] = cases.BUDGETED
     if options.quick:
@@ -39,7 +41,7 @@ def run(options: study.Options) -> None:
     made = figures(found, goodputs, settings)
     print(results.write("step_budget", COMMAND, made, simulated=True, folder=options.folder))
     told = page(found, goodputs, settings)
-    print(report.page("step_budget", "Step budget SLO", told, folder=options.folder))
+    print(markdown.page("step_budget", "Step budget SLO", told, folder=options.folder))
 
 
 def collect(measured: Measure, settings: Sequence[Setting], quick: bool = False) -> tuple[Found, Goodputs]:
@@ -71,8 +73,8 @@ def figures(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> di
     """What `step_budget.json` holds."""
     made: dict[str, float] = {}
     for each in settings:
-        compared = versus.ratio_of([goodputs[each.key, "slo"]], [goodputs[each.key, "fixed"]])
-        made |= versus.keyed(f"larry_slo_vs_best_fixed_{each.key}", compared)
+        compared = comparison.ratio_of([goodputs[each.key, "slo"]], [goodputs[each.key, "fixed"]])
+        made |= comparison.keyed(f"larry_slo_vs_best_fixed_{each.key}", compared)
         slo, *fixed = _attained(found, each, goodputs)
         made[f"larry_slo_vs_best_fixed_attainment_{each.key}"] = slo / max(fixed)
     for end in ("", "_attainment"):
@@ -89,12 +91,12 @@ def page(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> str:
         sustained = (_shown(goodputs[each.key, name]) for name in ("slo", "fixed"))
         rows.append((each.name, *sustained, f"{load_of(each, goodputs):g}", *shares))
     note = (
-        "LARRY, one seed. Goodput: load up to which 90 % of the requests meet TTFT 1 s and TBT 50 ms "
+        "LARRY, one seed. Goodput: load up to which 90 % of the requests meet TTFT 1 s and TPOT 50 ms "
         "(ShareGPT lengths and Mooncake: 10 s and 100 ms; the mix: their own), found by bisection, of SLO "
         "and of the best fixed budget. Then who met them at the load named, with each budget."
     )
     header = ("workload", "goodput: SLO", "best fixed", "at load", "SLO", *(f"{each:,}" for each in FIXED))
-    return f"{versus.LOAD_ONE}\n\n{report.table(header, rows)}\n\n{note}"
+    return f"{comparison.LOAD_ONE}\n\n{markdown.table(header, rows)}\n\n{note}"
 
 
 def _shown(goodput: Goodput) -> str:
@@ -102,7 +104,7 @@ def _shown(goodput: Goodput) -> str:
 
 
 def _attained(found: Found, setting: Setting, goodputs: Goodputs) -> list[float]:
-    return versus.values(found, table_of(setting, goodputs), f"met_{cases.target_of(setting)}")
+    return comparison.values(found, table_of(setting, goodputs), f"met_{cases.target_of(setting)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from e2e.bench import results
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 from e2e.demo import deploy, metrics, replay, services
 from e2e.demo.kube import Kube, Object
 from e2e.demo.steps import StageError, Steps
@@ -37,6 +38,7 @@ class Answers:
 
 def main() -> int:
     """Measure, print and write the figures; the exit status says whether all changes were applied in time."""
+    describe(__doc__).parse_args()
     steps = Steps()
     try:
         target, manifests = deploy.everything(steps)

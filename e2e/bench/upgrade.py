@@ -21,10 +21,11 @@ from functools import partial
 import httpx
 import pycurl
 
-from e2e.bench import results
-from e2e.bench.faults_cluster import until
-from e2e.bench.faults_load import Ask, complaint, request_body
-from e2e.bench.faults_plan import SERVICES
+from e2e.bench.faults.load import Ask, complaint, request_body
+from e2e.bench.faults.plan import SERVICES
+from e2e.bench.faults.testbed import until
+from e2e.bench.report import results
+from e2e.bench.runs.command_line import describe
 from e2e.demo import deploy, services
 from e2e.demo.kube import Kube, Object
 from e2e.demo.steps import StageError, Steps
@@ -57,6 +58,7 @@ class Answers:
 
 def main() -> int:
     """Measure, print and write the figures; the exit status says whether nothing was lost."""
+    describe(__doc__).parse_args()
     steps = Steps()
     try:
         target, _ = deploy.everything(steps)

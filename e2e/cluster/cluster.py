@@ -99,7 +99,7 @@ class Cluster:
         return done.stdout
 
     def apply(self, *objects: dict[str, object]) -> None:
-        """Create or change objects."""
+        """Create the objects, or change those that exist."""
         if not objects:
             return
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})

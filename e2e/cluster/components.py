@@ -43,7 +43,7 @@ class Files:
 
     @property
     def kubeconfig(self) -> Path:
-        """The admin's kubeconfig."""
+        """Return the path of the administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property

@@ -47,7 +47,7 @@ class Image:
 
     @property
     def repository(self) -> str:
-        """Its name without the tag."""
+        """Return the image's name without its tag."""
         return f"{REGISTRY}/{self.name}"
 
 
@@ -118,17 +118,22 @@ def _base() -> str:
 
 def _release() -> list[Image]:
     """The images to which the chart gives one tag: each counts what the others are made from, too."""
-    engine, sidecar, operator = (REPOSITORY / part for part in ("engine_patches", "sidecar", "operator"))
-    dockerfiles = {
-        "operator": operator / "Dockerfile",
-        "sidecar": sidecar / "Dockerfile",
-        "gateway": sidecar / "gateway.Dockerfile",
+    projects = {
+        "operator": REPOSITORY / "operator",
+        "sidecar": REPOSITORY / "sidecar/engine",
+        "gateway": REPOSITORY / "sidecar/gateway",
     }
+    dockerfiles = {name: project / "Dockerfile" for name, project in projects.items()}
     requirements = REPOSITORY / "requirements"
     sources = (
-        *(project / part for project in (engine, operator, sidecar) for part in ("src", "pyproject.toml")),
+        *(
+            project / part
+            for project in (REPOSITORY / "engine_patches", *projects.values())
+            for part in ("src", "pyproject.toml")
+        ),
         *dockerfiles.values(),
         *(requirements / f"{name}.txt" for name in dockerfiles),
+        requirements / "build.txt",
         requirements / "wheels.sh",
     )
     return [Image(name, file, sources, partial(_gather, name)) for name, file in dockerfiles.items()]

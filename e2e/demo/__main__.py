@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from e2e.bench import results
+from e2e.bench.report import results
 from e2e.cluster.places import REPOSITORY, cache
 from e2e.demo import deploy, services, table, workload
 from e2e.demo.diagnosis import diagnose

@@ -1,8 +1,8 @@
 """What clients saw of a replay, in numbers: latencies of each request, their percentiles, targets met.
 
-TTFT is from sending to the first token, TBT between two tokens of one request, JCT from sending to the last
-token; all in seconds. A request that failed has met no target: it counts in the attainment, not in the
-latencies.
+TTFT is from sending to the first token, ITL between two tokens of one request, TPOT the mean of these, E2E
+from sending to the last token; all in seconds. A request that failed has met no target: it counts in the
+attainment, not in the latencies.
 """
 
 import itertools
@@ -18,20 +18,20 @@ class Sample:
     service: str
     sent: float  # seconds from the replay's start, by its plan
     ttft: float = math.nan
-    mean_tbt: float = math.nan
-    max_tbt: float = math.nan
-    jct: float = math.nan
+    tpot: float = math.nan
+    max_itl: float = math.nan
+    e2e: float = math.nan
     output_tokens: int = 0
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """A service's targets in seconds; None means no target. TBT is judged by a request's mean."""
+    """A service's targets in seconds; None means no target. TPOT is judged by a request's mean."""
 
     ttft: float | None = None
-    tbt: float | None = None
-    jct: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Summary:
     requests: int
     errors: int
     ttft: Spread
-    tbt: Spread
-    jct: Spread
+    tpot: Spread
+    e2e: Spread
     attainment: float
 
 
@@ -61,9 +61,9 @@ def sample(service: str, sent: float, token_times: Sequence[float]) -> Sample:
         service=service,
         sent=sent,
         ttft=token_times[0] - sent,
-        mean_tbt=sum(gaps) / len(gaps) if gaps else 0.0,
-        max_tbt=max(gaps, default=0.0),
-        jct=token_times[-1] - sent,
+        tpot=sum(gaps) / len(gaps) if gaps else 0.0,
+        max_itl=max(gaps, default=0.0),
+        e2e=token_times[-1] - sent,
         output_tokens=len(token_times),
     )
 
@@ -72,7 +72,7 @@ def met(request: Sample, targets: Targets) -> bool:
     """Whether the request completed and met every target."""
     if request.error:
         return False
-    pairs = ((request.ttft, targets.ttft), (request.mean_tbt, targets.tbt), (request.jct, targets.jct))
+    pairs = ((request.ttft, targets.ttft), (request.tpot, targets.tpot), (request.e2e, targets.e2e))
     return all(target is None or value <= target for value, target in pairs)
 
 
@@ -84,14 +84,14 @@ def summarise(requests: Iterable[Sample], targets: Targets) -> Summary:
         requests=len(every),
         errors=len(every) - len(completed),
         ttft=spread([request.ttft for request in completed]),
-        tbt=spread([request.mean_tbt for request in completed]),
-        jct=spread([request.jct for request in completed]),
+        tpot=spread([request.tpot for request in completed]),
+        e2e=spread([request.e2e for request in completed]),
         attainment=sum(met(request, targets) for request in every) / len(every) if every else math.nan,
     )
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Median and 95th percentile."""
+    """Return the median and the 95th percentile."""
     ordered = sorted(values)
     return Spread(percentile(ordered, 50), percentile(ordered, 95))
 

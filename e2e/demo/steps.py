@@ -33,7 +33,7 @@ class Steps:
     _since: float = 0.0
 
     def say(self, text: str = "") -> None:
-        """Print a line at once."""
+        """Print a line at once, without buffering."""
         self._said = time.monotonic()
         print(text, flush=True)
 

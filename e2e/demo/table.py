@@ -34,7 +34,7 @@ async def follow(
 
 
 def line(progress: Progress, targets: Mapping[str, Targets], phase: str) -> str:
-    """One line over all services."""
+    """Sum all services up in one line."""
     parts = [
         f"{service}: {progress.in_flight[service]} in flight, TTFT p50 {_seconds(now.ttft.p50)},"
         f" SLO {_percent(now.attainment)}"
@@ -53,8 +53,8 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
         "answered",
         "errors",
         "TTFT p50",
-        "TBT p50",
-        "JCT p50",
+        "TPOT p50",
+        "E2E p50",
         "SLO met",
     ):
         table.add_column(heading, justify="left" if heading == "service" else "right")
@@ -66,7 +66,7 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
             str(progress.in_flight[service]),
             str(len(every)),
             str(sum(bool(sample.error) for sample in every)),
-            *(_seconds(spread.p50) for spread in (now.ttft, now.tbt, now.jct)),
+            *(_seconds(spread.p50) for spread in (now.ttft, now.tpot, now.e2e)),
             _percent(now.attainment),
         )
     return table
@@ -75,7 +75,7 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
 def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
     """A row per service and policy."""
     table = Table(title="The same requests under each policy in turn (p50 / p95)")
-    for heading in ("service", "policy", "requests", "errors", "TTFT", "TBT", "JCT", "SLO met"):
+    for heading in ("service", "policy", "requests", "errors", "TTFT", "TPOT", "E2E", "SLO met"):
         table.add_column(heading, justify="left" if heading in {"service", "policy"} else "right")
     for service, policy, summary in rows:
         table.add_row(
@@ -83,7 +83,7 @@ def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
             policy,
             str(summary.requests),
             str(summary.errors),
-            *(_spread(spread) for spread in (summary.ttft, summary.tbt, summary.jct)),
+            *(_spread(spread) for spread in (summary.ttft, summary.tpot, summary.e2e)),
             _percent(summary.attainment),
         )
     return table

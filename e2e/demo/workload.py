@@ -59,7 +59,7 @@ def probes() -> list[Call]:
 
 def share(samples: Sequence[Sample]) -> float:
     """The share of the trace's requests that engines can be sent which did the probes so fast."""
-    seconds = max(sample.jct for sample in samples)
+    seconds = max(sample.e2e for sample in samples)
     tokens = sum(sample.output_tokens for sample in samples)
     return min(1.0, max(LEAST_SHARE, tokens / seconds / ENOUGH))
 

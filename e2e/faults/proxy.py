@@ -72,7 +72,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the address at which the proxy listens."""
         return f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
@@ -138,7 +138,7 @@ class Proxy:
             stream.mute = True
 
     def cut(self) -> None:
-        """Break every connection."""
+        """Break every open connection."""
         self._do(self._abort())
 
     def calls(self, since: float = 0.0) -> list[Call]:

@@ -83,12 +83,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The event is lost."""
+    """An event that is lost on the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The event comes twice."""
+    """An event that arrives twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class Query:
 
     @property
     def metrics(self) -> frozenset[str]:
-        """Every metric that it names."""
+        """List every metric that the query names."""
         return frozenset(_METRIC.findall(self.expression)) - self.labels  # Envoy's begin like its metrics
 
     @property
@@ -85,7 +85,7 @@ def family(sample: str, known: Mapping[str, object]) -> str:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """Every alert of the chart."""
+    """List every alert of the chart."""
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench import intervals, plots, report
-from e2e.bench.intervals import Estimate
-from e2e.bench.plots import Curve
+from e2e.bench.report import intervals, markdown, plots
+from e2e.bench.report.intervals import Estimate
+from e2e.bench.report.plots import Curve
 
 
 def test_a_ratio_is_paired_by_seed():
@@ -69,7 +69,7 @@ def test_tables_are_aligned_and_rounded():
         ["LARRY", 12345.6, Estimate(0.5, 0.4, 0.6)],
         ["n", 3, Estimate(2, 2, 2)],
     ]
-    assert report.table(["policy", "seconds", "ratio"], rows).splitlines() == [
+    assert markdown.table(["policy", "seconds", "ratio"], rows).splitlines() == [
         "| policy | seconds |               ratio |",
         "|:-------|--------:|--------------------:|",
         "| stock  |   0.123 |                   - |",
@@ -77,7 +77,7 @@ def test_tables_are_aligned_and_rounded():
         "| n      |       3 |                2.00 |",
     ]
     with pytest.raises(ValueError, match="2 cells"):
-        report.table(["a", "b"], [["c"]])
+        markdown.table(["a", "b"], [["c"]])
 
 
 def test_a_page_says_that_it_is_simulated_and_how_wrong_that_may_be(tmp_path, monkeypatch):
@@ -85,9 +85,11 @@ def test_a_page_says_that_it_is_simulated_and_how_wrong_that_may_be(tmp_path, mo
         f"pro6000_8b_{key}_error_percent": value for key, value in (("ttft", -1), ("tpot", 2), ("e2e", 3))
     }
     (tmp_path / "validation.json").write_text(json.dumps({"figures": figures}))
-    assert "TTFT is off by -1.0 %" in report.known_error(tmp_path)
-    assert "not known here" in report.known_error(tmp_path / "none")
-    path = report.page("x", "Title", " part ", report.picture(tmp_path / "a.svg", "Seen"), folder=tmp_path)
+    assert "TTFT is off by -1.0 %" in markdown.known_error(tmp_path)
+    assert "not known here" in markdown.known_error(tmp_path / "none")
+    path = markdown.page(
+        "x", "Title", " part ", markdown.picture(tmp_path / "a.svg", "Seen"), folder=tmp_path
+    )
     lines = path.read_text().splitlines()
     assert lines[0] == "# Title"
     assert lines[2].startswith("Simulated: no GPU ran.")

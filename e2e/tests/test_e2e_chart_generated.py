@@ -47,7 +47,7 @@ def test_reasons_of_pods_are_advised_on_gravest_first():
 
 
 def test_every_action_of_the_operator_is_on_the_metrics_page():
-    source = (places.REPOSITORY / "operator/src/headrace_operator").glob("*.py")
+    source = (places.REPOSITORY / "operator/src/headrace_operator").rglob("*.py")
     counted = {name for file in source for name in re.findall(r'ACTIONS\.labels\("(\w+)"', file.read_text())}
     [listed] = re.findall(r"`action` is (.*?)\.\n", (DOCS / "metrics.md").read_text(), re.DOTALL)
     assert set(re.findall(r"`(\w+)`", listed)) == counted
@@ -85,8 +85,52 @@ def test_links_between_the_pages_lead_somewhere():
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
+def mapped_paths():
+    """Files and folders that the map of the code names."""
+    page = (DOCS / "architecture.md").read_text()
+    packages, _, rest = page.partition("## Packages")[2].partition("## Where to find it")
+    ideas = rest.partition("## Glossary")[0]
+    return {
+        *re.findall(r"^\| `([\w./]+/)` \|", packages, re.MULTILINE),
+        *re.findall(r"`([\w./]+/[\w./]*)`", ideas),
+    }
+
+
 def test_the_map_of_the_code_is_true():
-    text = (DOCS / "architecture.md").read_text().partition("## Where to find it")[2]
-    paths = re.findall(r"`([\w./]+/[\w./]*)`", text)
+    paths = mapped_paths()
     assert len(paths) > 15
     assert [path for path in paths if not (places.REPOSITORY / path).exists()] == []
+
+
+def unmapped(files, paths):
+    """Files that neither are in the map nor lie right in a folder that is."""
+    return [file for file in files if not {file, file.rpartition("/")[0] + "/"} & paths]
+
+
+def test_every_module_is_in_the_map_of_the_code():
+    roots = ("operator", "sidecar", "engine_patches", "charts", "e2e", "docs")
+    files = [file for root in roots for file in (places.REPOSITORY / root).rglob("*.py")]
+    paths = [file.relative_to(places.REPOSITORY) for file in files if "tests" not in file.parts]
+    modules = [str(path) for path in paths]
+    assert len(modules) > 200
+    assert unmapped(modules, mapped_paths()) == []
+    assert unmapped(["a/b.py", "a/c/d.py", "a/e.py"], {"a/b.py", "a/c/"}) == ["a/e.py"]
+
+
+def cells(page):
+    """The cells of every row of a page's tables."""
+    for line in page.read_text().splitlines():
+        if line.startswith("|"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
+
+
+def test_every_row_of_a_table_can_be_read_alone():
+    pages = [places.REPOSITORY / "README.md", *DOCS.glob("**/*.md")]
+    rows = [(page.name, row) for page in pages for row in cells(page)]
+    assert len(rows) > 500
+    assert [name for name, row in rows if row[0].startswith(("…", "..."))] == []
+
+
+@pytest.mark.parametrize("name", ["failure-modes.md", "troubleshooting.md"])
+def test_cells_about_failures_take_two_lines_at_most(name):
+    assert [cell for row in cells(DOCS / name) for cell in row if len(cell) > 200] == []

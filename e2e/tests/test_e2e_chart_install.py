@@ -26,8 +26,8 @@ from e2e import helm
 from e2e.cluster import binaries, places
 from e2e.cluster.control_plane import WORKLOADS, ControlPlane
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
-from headrace_sidecar.gateway import lease
-from headrace_sidecar.gateway.kubernetes_source import KubernetesSource
+from headrace_gateway.kube import lease
+from headrace_gateway.kube.catalog_source import KubernetesSource
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(400)]
 
@@ -298,7 +298,7 @@ def test_the_operator_works_with_its_permissions_alone(kubectl, release, as_acco
         [pod] = pods("{.items[*].metadata.name}")
         status = json.dumps({"status": ready})
         kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", status)
-        eventually(lambda: pods(r"{.items[*].metadata.annotations.headrace\.dev/policy-nudge}"))
+        eventually(lambda: pods(r"{.items[*].metadata.annotations.headrace\.dev/policy-refresh}"))
         eventually(lambda: name in kubectl("get", "events", "-o", "name"))
         numbers = metrics()
     assert 'verb="PATCH"' in numbers

@@ -17,7 +17,7 @@ REFUSED = {
     "unknown policy": ({"scheduling": {"policy": "SJF"}}, ["scheduling.policy", "FCFS", "LARRY"]),
     "parameter out of range": ({"scheduling": {"larry": {"alpha": -1}}}, ["scheduling.larry.alpha", "0"]),
     "budget without tokens": ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, ["stepBudget", "tokens"]),
-    "first token after the last": ({"slo": {"ttft": "20s", "jct": "10s"}}, ["slo.ttft", "slo.jct"]),
+    "first token after the last": ({"slo": {"ttft": "20s", "e2e": "10s"}}, ["slo.ttft", "slo.e2e"]),
     "no duration": ({"slo": {"ttft": "fast"}}, ["slo.ttft", "500ms"]),
     "unknown source": ({"model": {"source": "s3://bucket/model"}}, ["model.source", "hf://", "pvc://"]),
     "reserved argument": ({"engine": {"args": ["--port=1"]}}, ["engine.args", "--port"]),

@@ -49,7 +49,7 @@ async def under_load(stage, deed):
 
 @pytest.mark.parametrize(
     ("name", "process"),
-    [("operator", "headrace_operator"), ("picker", "headrace_sidecar.gateway")],
+    [("operator", "headrace_operator"), ("picker", "headrace_gateway")],
 )
 async def test_without_operator_or_picker_requests_flow_and_engines_stay(stage, kill, name, process):
     before, pod = stage.lives(), component(stage, name)

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from e2e.bench import clients_requests
+from e2e.bench.clients import requests as clients_requests
 from e2e.demo import services
 from e2e.demo.services import NAMESPACE
 

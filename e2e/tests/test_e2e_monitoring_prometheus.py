@@ -27,13 +27,13 @@ from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import StepSample
 
-for folder in ("operator/tests", "sidecar/tests"):  # their rigs
+for folder in ("operator/tests", "sidecar/engine/tests", "sidecar/gateway/tests"):  # their rigs
     sys.path.append(str(REPOSITORY / folder))
 
+import gw_rig  # noqa: E402
 import op_kube  # noqa: E402
 import op_process  # noqa: E402
-import sc_engine_fake  # noqa: E402
-import sc_gateway_rig  # noqa: E402
+import sc_fake_engine  # noqa: E402
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.envoy, pytest.mark.timeout(300)]
 
@@ -65,10 +65,10 @@ class Engine:
 
     def __init__(self, root):
         (root / "policy").mkdir()
-        self.fake = sc_engine_fake.FakeEngine(root)
+        self.fake = sc_fake_engine.FakeEngine(root)
         self.document = PolicyDocument(policy="EconoServe").sealed()
         write_policy(root / "policy" / "policy.json", self.document)
-        [self.port] = sc_gateway_rig.free_ports(1)
+        [self.port] = gw_rig.free_ports(1)
         settings = {
             "HEADRACE_DIR": str(root),
             "HEADRACE_POLICY_DIR": str(root / "policy"),
@@ -101,9 +101,9 @@ class Engine:
         self.fake.steps.append(StepSample(100, 10_000, 3, 900, 0.02))
         for met in (7, 5):
             self.fake.finished.append(
-                sc_engine_fake.finished(met=met, impossible=7 - met, predicted_tokens=21.5)
+                sc_fake_engine.finished(met=met, impossible=7 - met, predicted_tokens=21.5)
             )
-        self.fake.finished.append(sc_engine_fake.finished(asked=1, predicted_tokens=9.0))
+        self.fake.finished.append(sc_fake_engine.finished(overridden=1, predicted_tokens=9.0))
 
     def stop(self):
         self.process.kill()
@@ -159,7 +159,7 @@ def scraped(monitors, running_operator, tmp_path_factory):
     """Prometheus after everything was at work for some scrapes, still scraping; when the work ended."""
     operator, kube = running_operator
     folder = tmp_path_factory.mktemp("monitoring")
-    engine, rig = Engine(folder), sc_gateway_rig.Rig(folder)
+    engine, rig = Engine(folder), gw_rig.Rig(folder)
     system = "headrace-system"
     pods = {
         "headrace-operator": Pod(f"127.0.0.1:{operator.port}", system, "operator-0", "operator"),
@@ -214,12 +214,12 @@ async def _at_work(rig, engine, kube):
 
         async def send(model, **extra):
             url = rig.url + "/v1/chat/completions"
-            return (await sc_gateway_rig.posted(session, url, sc_gateway_rig.chat(model, **extra)))[0]
+            return (await gw_rig.posted(session, url, gw_rig.chat(model, **extra)))[0]
 
         rig.pause_picker()
         assert await send("chat") == 200  # without the picker
         rig.resume_picker()
-        await sc_gateway_rig.until(lambda: rig.picker_healthy(session), "Envoy has the picker back")
+        await gw_rig.until(lambda: rig.picker_healthy(session), "Envoy has the picker back")
         refused = set()  # on a busy machine Envoy may go on without the picker now and then
         for turn in range(SCRAPES * 4):
             engine.work()

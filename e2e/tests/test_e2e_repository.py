@@ -34,7 +34,7 @@ def test_test_modules_have_unique_names():
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("package", ["engine_patches", "operator", "sidecar"])
+@pytest.mark.parametrize("package", ["engine_patches", "operator", "sidecar/engine", "sidecar/gateway"])
 def test_wheels_hold_the_data_that_their_packages_read(package):
     source = ROOT / package / "src"
     data = [path for path in tracked(f"{package}/src/**") if path.suffix != ".py"]

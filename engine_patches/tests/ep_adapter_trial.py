@@ -22,8 +22,8 @@ class Trial:
     def __init__(self, asynchronous, document=None, blocks=256, caching=False):
         from headrace_engine.sim.clock import MemoryLink, VirtualClock
         from headrace_engine.sim.loop import VirtualEngine
-        from headrace_engine.sim.scheduler import make_scheduler
         from headrace_engine.sim.settings import EngineSettings
+        from headrace_engine.sim.vllm_objects import make_scheduler
 
         clock = VirtualClock()
         self.link = None if document is None else MemoryLink(clock, document=document)
@@ -41,7 +41,7 @@ class Trial:
 
     def force(self, make):
         """Put a policy in force that no document can name."""
-        from headrace_engine.adapter.link import Staged
+        from headrace_engine.adapter.control_link import Staged
 
         self.link.staged = Staged(PolicyDocument("FCFS").sealed(), make)
 
@@ -65,9 +65,9 @@ class Trial:
 
 def configured(monkeypatch, change):
     """Schedulers made from now on have a configuration of vLLM's that `change` has been at."""
-    from headrace_engine.sim import scheduler
+    from headrace_engine.sim import vllm_objects
 
-    shared = scheduler._shared
+    shared = vllm_objects._shared
 
     def changed(settings):
         found = copy.copy(shared(settings))
@@ -76,7 +76,7 @@ def configured(monkeypatch, change):
         object.__setattr__(found, "config", config)
         return found
 
-    monkeypatch.setattr(scheduler, "_shared", changed)
+    monkeypatch.setattr(vllm_objects, "_shared", changed)
 
 
 def sharing(count=80, per_second=20.0, seed=3, *, alone=False):
@@ -87,7 +87,7 @@ def sharing(count=80, per_second=20.0, seed=3, *, alone=False):
 
     from headrace_engine.sim.clock import START
     from headrace_engine.sim.prefixes import PrefixHashes
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     hashes = PrefixHashes(ep_sim.BLOCK)
     return [
@@ -104,7 +104,7 @@ def sharing(count=80, per_second=20.0, seed=3, *, alone=False):
 
 def load(count=80, per_second=20, seed=3):
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     rng, at, requests = random.Random(seed), START, []
     for number in range(count):
@@ -124,7 +124,7 @@ def layered(monkeypatch, asynchronous, document, *kinds, blocks=200, caching=Fal
         SlidingWindowSpec,
     )
 
-    from headrace_engine.sim import scheduler
+    from headrace_engine.sim import vllm_objects
 
     layer = {"block_size": 16, "num_kv_heads": 8, "head_size": 128, "dtype": torch.bfloat16}
     state = {"block_size": 16, "shapes": ((16384,),), "dtypes": (torch.float32,), "mamba_cache_mode": "align"}
@@ -134,5 +134,5 @@ def layered(monkeypatch, asynchronous, document, *kinds, blocks=200, caching=Fal
         "state": MambaSpec(**state),
     }
     groups = [KVCacheGroupSpec([str(n)], specs[kind]) for n, kind in enumerate(kinds)]
-    monkeypatch.setattr(scheduler, "KVCacheConfig", lambda *_: KVCacheConfig(blocks, [], groups))
+    monkeypatch.setattr(vllm_objects, "KVCacheConfig", lambda *_: KVCacheConfig(blocks, [], groups))
     return Trial(asynchronous, document, caching=caching)

@@ -1,4 +1,4 @@
-"""A policy that decides everything at random, but by a seed: order, admission, budget, who gives way.
+"""A policy that decides everything at random, but by a seed: order, admission, budget, who is limited.
 
 Also an entry point of its own, for engines that get it on PYTHONPATH beside the plugin.
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.plan import Yielding
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.plan import RunningLimits
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Chaos:
     def __init__(self, seed: int = 1) -> None:
         self.random = random.Random(seed)
         self.waiting: list[RequestView] = []
-        self.done = {"hidden": 0, "preempted": 0, "capped": 0, "reordered": 0}
+        self.done = {"skipped": 0, "preempted": 0, "capped": 0, "reordered": 0}
 
     def add(self, request: RequestView) -> None:
         self.waiting.append(request)
@@ -47,20 +47,20 @@ class Chaos:
         limit = view.limits.max_step_tokens
         return self.random.choice([1, 7, 33, 64, limit, limit])
 
-    def give_way(self, view: EngineView) -> Yielding:
+    def limit_running(self, view: EngineView) -> RunningLimits:
         running = list(view.running)
         self.random.shuffle(running)
-        hidden = [request for request in running if self.random.random() < 0.3]
+        skipped = [request for request in running if self.random.random() < 0.3]
         preempted = running[:1] if len(running) > 2 and self.random.random() < 0.08 else []
         caps = {request: self.random.randint(1, 20) for request in [*running, *self.waiting][:8]}
-        for key, asked in zip(self.done, (hidden, preempted, caps, running), strict=True):
+        for key, asked in zip(self.done, (skipped, preempted, caps, running), strict=True):
             self.done[key] += len(asked)
-        return Yielding(running, hidden, preempted, caps)
+        return RunningLimits(running, skipped, preempted, caps)
 
 
 def chaos(seed: int = 1) -> tuple[Policy, Chaos]:
     parts = Chaos(seed)
-    return Policy(parts, parts.admit, parts.budget, parts.give_way), parts
+    return Policy(parts, parts.admit, parts.budget, parts.limit_running), parts
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: object) -> Policy:

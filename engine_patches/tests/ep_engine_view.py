@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace_engine.cost.model import CostModel
-from headrace_engine.policies.view import NO_TARGETS, EngineLimits, Targets
+from headrace_engine.policies.engine_view import NO_TARGETS, EngineLimits, Targets
 
 LIMITS = EngineLimits(block_size=16, kv_groups=1, total_blocks=1000, max_step_tokens=2048, max_running=256)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ep_engine_view import FakeRequest
 
-from headrace_engine.adapter.guard import Guard
-from headrace_engine.policies.view import NO_TARGETS
+from headrace_engine.adapter.policy_guard import PolicyGuard
+from headrace_engine.policies.engine_view import NO_TARGETS
 
 FIXED_SECONDS, TOKEN_SECONDS = 0.02, 0.00005
 
@@ -47,7 +47,7 @@ class PureEngine:
         self.free_blocks = self.limits.total_blocks
         self.steps = self.preemptions = self.idle_steps = 0
         self.finished = []
-        self.guard = Guard(self, self.make, lambda: 0.0)
+        self.guard = PolicyGuard(self, self.make, lambda: 0.0)
 
     # What a policy sees.
     holding = ()
@@ -104,12 +104,12 @@ class PureEngine:
     def step(self):
         self.steps += 1
         untold = []
-        plan = self.guard.plan()
+        plan = self.guard.plan_step()
         admitted = self.guard.admitted()
-        yielding = plan.yielding
-        if yielding.running is not None:
-            self.running = list(yielding.running)
-        for request in yielding.preempted:
+        running_limits = plan.running_limits
+        if running_limits.running is not None:
+            self.running = list(running_limits.running)
+        for request in running_limits.preempted:
             self.running.remove(request)
             self._to_queue(request, untold)
         scheduled, preempted = self._serve_running(plan, untold)
@@ -123,7 +123,7 @@ class PureEngine:
         for tell, request in untold:
             tell(request)
         tokens = sum(scheduled.values())
-        self.guard.finish(tokens)
+        self.guard.finish_step(tokens)
         self._deliver(scheduled, prefilling)
         if not tokens and (self.queue or self.running):
             self.idle_steps += 1
@@ -131,11 +131,11 @@ class PureEngine:
 
     def _serve_running(self, plan, untold):
         budget, scheduled, preempted, place = plan.step_tokens, {}, False, 0
-        hidden, caps = set(plan.yielding.hidden), plan.yielding.chunk_caps
+        skipped, caps = set(plan.running_limits.skipped), plan.running_limits.chunk_caps
         while place < len(self.running) and budget:
             request = self.running[place]
             place += 1
-            if request in hidden:
+            if request in skipped:
                 continue
             tokens = request.num_tokens - request.num_computed_tokens
             tokens = min(tokens, budget, caps.get(request, tokens))
@@ -159,7 +159,7 @@ class PureEngine:
             room = self.free_blocks - self.promised_blocks - (self.watermark_blocks if self.running else 0)
             if request is None or self.limits.blocks(request.num_tokens) > room:
                 break
-            tokens = min(request.num_tokens, budget, plan.yielding.chunk_caps.get(request, budget))
+            tokens = min(request.num_tokens, budget, plan.running_limits.chunk_caps.get(request, budget))
             assert self._allocate(request, tokens)
             del self.queue[request]
             untold.append((self.guard.discard, request))
@@ -208,7 +208,7 @@ class PureEngine:
                 request.first_token = request.first_token or (self.now, 1)
                 if request.num_output_tokens >= request.output:
                     request.finished_at = self.now
-                    self.guard.finished(request, request.first_predicted)
+                    self.guard.report_finished(request, request.first_predicted)
                     self.running.remove(request)
                     self._release(request)
                     self.finished.append(request)

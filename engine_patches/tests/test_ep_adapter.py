@@ -8,7 +8,7 @@ from ep_adapter_trial import BASES, MARKS, Trial, load
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.plan import Plan, Yielding
+from headrace_engine.policies.plan import Plan, RunningLimits
 
 pytestmark = MARKS
 
@@ -56,15 +56,15 @@ def test_another_order_of_running_holds_for_its_step_only(asynchronous):
         running = list(view.running)
         prefills = any(each.num_computed_tokens < each.num_tokens - 1 for each in running)
         if prefills or view.free_blocks < 2 * len(running):
-            return Yielding()  # the turned order might decide who gets tokens, or loses its KV
+            return RunningLimits()  # the turned order might decide who gets tokens, or loses its KV
         turned.append(running != sorted(running, key=lambda request: request.arrival_time))
-        return Yielding(running[::-1])
+        return RunningLimits(running[::-1])
 
     courses = []
-    for yielder in (None, now_and_then):
+    for limiter in (None, now_and_then):
         trial = Trial(asynchronous, PolicyDocument("FCFS"))
         order = LastFirst()
-        trial.force(lambda order=order, yielder=yielder: Policy(order, yielder=yielder))
+        trial.force(lambda order=order, limiter=limiter: Policy(order, limiter=limiter))
         courses.append(trial.run(load()).course)
         assert trial.engine.preemptions > 0
     assert any(turned)
@@ -108,7 +108,7 @@ def test_small_steps_never_block_an_engine_that_splits_no_prompt(monkeypatch, se
 
 def test_larry_serves_short_prompts_first():
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     def burst():
         sizes = [800] * 8 + [20] * 8
@@ -172,22 +172,25 @@ NONSENSE = {
     "admits a stranger": (lambda v: Plan(512, [STRANGER]), ErrorCode.INVALID_PLAN),
     "admits twice": (twice, ErrorCode.INVALID_PLAN),
     "admits nobody ever": (lambda _: Plan(512, []), ErrorCode.INVALID_PLAN),
-    "hides all for ever": (
-        lambda v: Plan(512, None, Yielding(hidden=list(v.running))),
+    "skips all for ever": (
+        lambda v: Plan(512, None, RunningLimits(skipped=list(v.running))),
         ErrorCode.INVALID_PLAN,
     ),
-    "hides a stranger": (lambda _: Plan(512, None, Yielding(hidden=[STRANGER])), ErrorCode.INVALID_PLAN),
+    "skips a stranger": (
+        lambda _: Plan(512, None, RunningLimits(skipped=[STRANGER])),
+        ErrorCode.INVALID_PLAN,
+    ),
     "drops from running": (
-        lambda v: Plan(512, None, Yielding(running=v.running[1:] or [STRANGER])),
+        lambda v: Plan(512, None, RunningLimits(running=v.running[1:] or [STRANGER])),
         ErrorCode.INVALID_PLAN,
     ),
-    "caps at 0": (lambda v: Plan(512, None, Yielding(chunk_caps={STRANGER: 0})), ErrorCode.INVALID_PLAN),
+    "caps at 0": (lambda v: Plan(512, None, RunningLimits(chunk_caps={STRANGER: 0})), ErrorCode.INVALID_PLAN),
     "caps at a part": (
-        lambda v: Plan(512, None, Yielding(chunk_caps={STRANGER: 1.5})),
+        lambda v: Plan(512, None, RunningLimits(chunk_caps={STRANGER: 1.5})),
         ErrorCode.INVALID_PLAN,
     ),
     "preempts twice": (
-        lambda v: Plan(512, None, Yielding(preempted=[*v.running[:1], *v.running[:1]])),
+        lambda v: Plan(512, None, RunningLimits(preempted=[*v.running[:1], *v.running[:1]])),
         ErrorCode.INVALID_PLAN,
     ),
     "a budget that is no count": (lambda _: Plan(100.5), ErrorCode.INVALID_PLAN),
@@ -205,7 +208,7 @@ def test_a_failing_policy_costs_only_its_steps(plan, code):
 
 
 def test_a_slow_policy_costs_its_step():
-    from headrace_engine.adapter.guard import PLAN_SECONDS
+    from headrace_engine.adapter.policy_guard import PLAN_SECONDS
 
     trial = Trial(False, PolicyDocument("FCFS"))
     seconds = itertools.count()
@@ -226,7 +229,7 @@ def test_failing_all_the_time_is_stock_and_disables_the_policy(asynchronous):
 
 
 def test_a_new_document_enables_again():
-    from headrace_engine.adapter.guard import FAILURES_IN_A_ROW
+    from headrace_engine.adapter.policy_guard import FAILURES_IN_A_ROW
 
     trial = Trial(False, PolicyDocument("FCFS"))
     trial.force(broken(raising))

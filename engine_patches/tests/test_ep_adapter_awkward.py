@@ -14,11 +14,11 @@ from headrace_engine.contracts import PerRequest, PolicyDocument, Slo
 from headrace_engine.control.layout import SlotWriter
 from headrace_engine.control.records import BOARD, ErrorCode
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.plan import Yielding
+from headrace_engine.policies.plan import RunningLimits
 
 pytestmark = MARKS
 
-SLO = Slo(ttft_ms=800, tbt_ms=20, jct_ms=8000, per_request=PerRequest(ttft_ms=1, tbt_ms=1, jct_ms=1))
+SLO = Slo(ttft_ms=800, tpot_ms=20, e2e_ms=8000, per_request=PerRequest(ttft_ms=1, tpot_ms=1, e2e_ms=1))
 DOCUMENTS = {
     "FCFS": PolicyDocument("FCFS", slo=SLO),
     "LARRY": PolicyDocument("LARRY", slo=SLO),
@@ -40,7 +40,7 @@ def lora(number):
 
 def awkward(count=60, seed=5):
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     rng, at, requests = random.Random(seed), START, []
     for number in range(count):
@@ -156,10 +156,10 @@ def test_who_has_an_adapter_is_not_hidden():
     trial = Trial(False, DOCUMENTS["FCFS"])
     trial.scheduler.lora_config = SimpleNamespace(max_loras=1)
 
-    def hide_half(view):
-        return Yielding(None, view.running[::2]) if len(view.running) > 1 else Yielding()
+    def skip_half(view):
+        return RunningLimits(None, view.running[::2]) if len(view.running) > 1 else RunningLimits()
 
-    trial.force(lambda: Policy(yielder=hide_half))
+    trial.force(lambda: Policy(limiter=skip_half))
     trial.run(requests)
     assert trial.link.board.fallback_steps == 0
 
@@ -167,7 +167,7 @@ def test_who_has_an_adapter_is_not_hidden():
 @BASES
 @POLICIES
 def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
-    from headrace_engine.adapter.view import limits_of
+    from headrace_engine.adapter.scheduler_view import limits_of
 
     trial = layered(monkeypatch, asynchronous, document, "full", "window")
     limits = limits_of(trial.scheduler)
@@ -183,7 +183,7 @@ def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, mo
 @BASES
 @POLICIES
 def test_a_state_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
-    from headrace_engine.adapter.view import limits_of
+    from headrace_engine.adapter.scheduler_view import limits_of
 
     trial = layered(monkeypatch, asynchronous, document, "full", "state", "state")
     limits = limits_of(trial.scheduler)
@@ -194,7 +194,7 @@ def test_a_state_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch
 @POLICIES
 def test_an_encoder_that_keeps_nothing_never_waits_for_room(document, monkeypatch):
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     trial = layered(monkeypatch, False, document, blocks=1)
     for number in range(40):

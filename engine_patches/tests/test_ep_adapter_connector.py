@@ -22,7 +22,7 @@ def load(count=40, seed=7):
     from ep_kv_connector import remote
 
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     rng, at, requests = random.Random(seed), START, []
     for number in range(count):
@@ -85,7 +85,7 @@ def test_what_is_loaded_counts_as_what_it_will_hold(monkeypatch, asynchronous, v
     from ep_kv_connector import remote
 
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     requests = []
     for number in range(16):

@@ -27,7 +27,7 @@ def load(count=60, seed=9):
     from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     rng, at, requests = random.Random(seed), START, []
     for number in range(count):
@@ -72,7 +72,7 @@ def test_everyone_is_served(asynchronous, document):
 def test_what_the_encoder_takes_is_not_taken_for_tokens(asynchronous):
     trial = seeing(asynchronous, PolicyDocument("FCFS", step_budget=StepBudget("SLO")), blocks=4096)
     trial.run(load(200))
-    cost = trial.scheduler._pace.cost
+    cost = trial.scheduler._step_timer.cost
     assert cost.per_prefill == pytest.approx(A_TOKEN, rel=0.05)
     assert cost.fixed == pytest.approx(A_STEP, rel=0.05)
     longest = A_STEP + 512 * A_TOKEN
@@ -84,19 +84,19 @@ def test_what_the_encoder_takes_is_not_taken_for_tokens(asynchronous):
 def test_how_long_the_encoder_takes_is_learned(asynchronous):
     trial = seeing(asynchronous, PolicyDocument("FCFS", step_budget=StepBudget("SLO")), blocks=4096)
     trial.run(load(200))
-    assert trial.scheduler._pace.encoder_token == pytest.approx(AN_EMBEDDING, rel=0.05)
+    assert trial.scheduler._step_timer.encoder_token == pytest.approx(AN_EMBEDDING, rel=0.05)
 
 
 @BASES
 @pytest.mark.parametrize("policy", ["FCFS", "AccelGen"])
 def test_steps_leave_time_for_the_encoder(monkeypatch, asynchronous, policy):
     """Fewer of them overrun what the targets leave, and nobody misses one."""
-    from headrace_engine.adapter.pace import Pace
+    from headrace_engine.adapter.step_timer import StepTimer
 
-    embedding, tbt = 0.00008, 0.025  # a picture takes 12 ms
+    embedding, tpot = 0.00008, 0.025  # a picture takes 12 ms
 
     def overran(known):
-        document = PolicyDocument(policy, step_budget=StepBudget("SLO"), slo=Slo(tbt_ms=1000 * tbt))
+        document = PolicyDocument(policy, step_budget=StepBudget("SLO"), slo=Slo(tpot_ms=1000 * tpot))
         trial, took = seeing(asynchronous, document, blocks=4096), []
 
         def timed(output):
@@ -106,11 +106,11 @@ def test_steps_leave_time_for_the_encoder(monkeypatch, asynchronous, policy):
         trial.engine.cost = timed
         with monkeypatch.context() as patch:
             if not known:
-                patch.setattr(Pace, "encoder_token", 0.0)
+                patch.setattr(StepTimer, "encoder_token", 0.0)
             trial.run(load(200))
         assert trial.link.board.fallback_steps == 0
         encoding = [each for each, encodes in took[len(took) // 4 :] if encodes]
-        return sum(max(each - tbt, 0.0) for each in encoding) / len(encoding)
+        return sum(max(each - tpot, 0.0) for each in encoding) / len(encoding)
 
     with_it, without = overran(known=True), overran(known=False)
     assert with_it < 0.7 * without, (with_it, without)
@@ -122,17 +122,17 @@ def test_text_is_served_as_if_there_were_no_encoders(monkeypatch, asynchronous, 
     """However long they take."""
     from ep_adapter_trial import load as texts
 
-    from headrace_engine.adapter.pace import Pace
+    from headrace_engine.adapter.step_timer import StepTimer
 
     slow = seeing(asynchronous, document)
     plain = seeing(asynchronous, document).run(texts(60))
-    monkeypatch.setattr(Pace, "encoder_token", 10.0)
+    monkeypatch.setattr(StepTimer, "encoder_token", 10.0)
     assert slow.run(texts(60)).course == plain.course
 
 
 @BASES
 def test_a_look_at_the_encoders_that_fails_costs_no_request(monkeypatch, asynchronous):
-    from headrace_engine.adapter.view import SchedulerView
+    from headrace_engine.adapter.scheduler_view import SchedulerView
 
     def fail(*_):
         failed.append(1)

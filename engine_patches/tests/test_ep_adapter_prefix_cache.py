@@ -10,7 +10,7 @@ from headrace_engine.policies import registry
 pytestmark = MARKS
 
 FCFS = PolicyDocument("FCFS")
-SLO = Slo(ttft_ms=800, tbt_ms=20, jct_ms=8000)
+SLO = Slo(ttft_ms=800, tpot_ms=20, e2e_ms=8000)
 FORMS = [(name, {}) for name in registry.names()] + [("EconoServe", {"variant": "Full"})]
 KINDS = pytest.mark.parametrize(
     "kinds",
@@ -48,7 +48,7 @@ def test_finds_what_vllm_finds(kinds, monkeypatch):
     found = []
 
     def compare():
-        cache.step()
+        cache.begin_step()
         for request in trial.scheduler.waiting:
             seen = cache.cached_tokens(request), cache.shared_blocks(request)
             assert seen == as_vllm_sees_it(manager, request)
@@ -125,7 +125,7 @@ def test_looks_at_caches_of_several_groups_are_few_in_a_step(monkeypatch):
         coordinator, "find_longest_cache_hit", lambda *details: looks.append(1) or look(*details)
     )
     requests = sharing(50)
-    cache.step()
+    cache.begin_step()
     for request in requests * 2:
         cache.cached_tokens(request)
         cache.shared_blocks(request)

@@ -4,48 +4,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_engine.adapter.targets import NO_WISHES, impossible, read_wishes, resolve, set_of
+from headrace_engine.adapter.targets import NO_OVERRIDES, impossible, read_overrides, resolve, set_of
 from headrace_engine.contracts import PerRequest, Slo
 from headrace_engine.control.records import Target
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import unloaded_seconds
-from headrace_engine.policies.view import NO_TARGETS, Targets
+from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 
-OPEN = Slo(ttft_ms=500, jct_scale_percent=200, per_request=PerRequest(tbt_ms=20))
+OPEN = Slo(ttft_ms=500, e2e_scale_percent=200, per_request=PerRequest(tpot_ms=20))
 COST = Linear(None, fixed=0.005, per_prefill=1e-5, per_decode=1e-4)
 
 
 def test_the_services_targets_apply_to_who_asks_for_nothing():
-    slo = Slo(ttft_ms=500, tbt_ms=50, jct_ms=9000)
+    slo = Slo(ttft_ms=500, tpot_ms=50, e2e_ms=9000)
     assert resolve(slo, NO_TARGETS, None) == Targets(0.5, 0.05, 9.0)
     assert resolve(Slo(), NO_TARGETS, 3.0) == NO_TARGETS
 
 
 def test_a_scale_is_of_the_unloaded_time():
-    assert resolve(Slo(jct_scale_percent=250), NO_TARGETS, 2.0) == Targets(jct=5.0)
-    assert resolve(Slo(jct_scale_percent=250), NO_TARGETS, None) == NO_TARGETS
+    assert resolve(Slo(e2e_scale_percent=250), NO_TARGETS, 2.0) == Targets(e2e=5.0)
+    assert resolve(Slo(e2e_scale_percent=250), NO_TARGETS, None) == NO_TARGETS
 
 
 @pytest.mark.parametrize(
-    ("wish", "found"),
+    ("override", "found"),
     [
         (Targets(ttft=2.0), Targets(2.0, None, 6.0)),  # looser than the service's
         (Targets(ttft=0.1), Targets(0.5, None, 6.0)),  # tighter: the service's own is the tightest
-        (Targets(tbt=0.05), Targets(0.5, 0.05, 6.0)),
-        (Targets(tbt=0.001), Targets(0.5, 0.02, 6.0)),  # the tightest that is allowed
-        (Targets(jct=1.0), Targets(0.5, None, 6.0)),
-        (Targets(jct=60.0), Targets(0.5, None, 60.0)),
+        (Targets(tpot=0.05), Targets(0.5, 0.05, 6.0)),
+        (Targets(tpot=0.001), Targets(0.5, 0.02, 6.0)),  # the tightest that is allowed
+        (Targets(e2e=1.0), Targets(0.5, None, 6.0)),
+        (Targets(e2e=60.0), Targets(0.5, None, 60.0)),
     ],
 )
-def test_a_wish_counts_up_to_the_tightest_allowed(wish, found):
-    assert resolve(OPEN, wish, 3.0) == found
+def test_a_wish_counts_up_to_the_tightest_allowed(override, found):
+    assert resolve(OPEN, override, 3.0) == found
 
 
 def test_wishes_are_read_from_what_clients_send():
-    given = {"headrace_ttft_ms": 250, "headrace_tbt_ms": "40", "headrace_jct_ms": 1500.5, "top": 3}
-    wishes = read_wishes("r", given | {"headrace_output_tokens": "80"}, OPEN)
-    assert wishes.targets == Targets(0.25, 0.04, 1.5005)
-    assert (wishes.output_tokens, wishes.ignored) == (80, 0)
+    given = {"headrace_ttft_ms": 250, "headrace_tpot_ms": "40", "headrace_e2e_ms": 1500.5, "top": 3}
+    overrides = read_overrides("r", given | {"headrace_output_tokens": "80"}, OPEN)
+    assert overrides.targets == Targets(0.25, 0.04, 1.5005)
+    assert (overrides.output_tokens, overrides.ignored) == (80, 0)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_wishes_are_read_from_what_clients_send():
 )
 def test_a_bad_wish_is_left_out_and_counted(value):
     for key in ("headrace_ttft_ms", "headrace_output_tokens"):
-        wishes = read_wishes("r", {key: value}, OPEN)
-        assert (wishes.targets, wishes.output_tokens, wishes.ignored) == (NO_TARGETS, None, 1)
+        overrides = read_overrides("r", {key: value}, OPEN)
+        assert (overrides.targets, overrides.output_tokens, overrides.ignored) == (NO_TARGETS, None, 1)
 
 
 def test_wishes_need_the_services_leave():
-    every = {f"headrace_{key}": 100 for key in ("ttft_ms", "tbt_ms", "jct_ms", "output_tokens")}
-    assert read_wishes("r", every, Slo(ttft_ms=500)).ignored == 4
-    unbounded = read_wishes("r", every, Slo(per_request=PerRequest()))
+    every = {f"headrace_{key}": 100 for key in ("ttft_ms", "tpot_ms", "e2e_ms", "output_tokens")}
+    assert read_overrides("r", every, Slo(ttft_ms=500)).ignored == 4
+    unbounded = read_overrides("r", every, Slo(per_request=PerRequest()))
     assert (unbounded.targets, unbounded.output_tokens, unbounded.ignored) == (NO_TARGETS, 100, 3)
-    assert read_wishes("r", None, OPEN) is read_wishes("r", {"other": 1}, OPEN) is NO_WISHES
+    assert read_overrides("r", None, OPEN) is read_overrides("r", {"other": 1}, OPEN) is NO_OVERRIDES
 
 
 @pytest.mark.parametrize(
@@ -74,15 +74,15 @@ def test_wishes_need_the_services_leave():
     ],
 )
 def test_the_gateways_wishes_are_in_the_requests_id(request_id):
-    wishes = read_wishes(request_id, {"headrace_tbt_ms": 70}, OPEN)
-    assert (wishes.targets, wishes.output_tokens) == (Targets(0.25, 0.07), 80)
-    assert read_wishes(request_id, {"headrace_ttft_ms": 900}, OPEN).targets == Targets(0.9)
+    overrides = read_overrides(request_id, {"headrace_tpot_ms": 70}, OPEN)
+    assert (overrides.targets, overrides.output_tokens) == (Targets(0.25, 0.07), 80)
+    assert read_overrides(request_id, {"headrace_ttft_ms": 900}, OPEN).targets == Targets(0.9)
 
 
 @pytest.mark.parametrize("mark", ["~headrace~", "~headrace~1~2~", "~headrace~~~~~", "~headrace~x~y~z~w~"])
 def test_an_id_that_says_nothing_usable_is_no_wish(mark):
-    wishes = read_wishes(f"chatcmpl-1{mark}", None, OPEN)
-    assert (wishes.targets, wishes.output_tokens) == (NO_TARGETS, None)
+    overrides = read_overrides(f"chatcmpl-1{mark}", None, OPEN)
+    assert (overrides.targets, overrides.output_tokens) == (NO_TARGETS, None)
 
 
 ms = st.none() | st.integers(1, 10**6)
@@ -90,15 +90,15 @@ wanted = st.none() | st.floats(0.001, 1000)
 
 
 @given(ms, ms, st.builds(PerRequest, ms, ms, ms), st.builds(Targets, wanted, wanted, wanted))
-def test_no_wish_is_tighter_than_allowed(ttft, jct, per_request, wish):
-    slo = Slo(ttft_ms=ttft, jct_ms=jct, per_request=per_request)
-    found = resolve(slo, wish, None)
-    for kind in ("ttft", "tbt", "jct"):
+def test_no_wish_is_tighter_than_allowed(ttft, e2e, per_request, override):
+    slo = Slo(ttft_ms=ttft, e2e_ms=e2e, per_request=per_request)
+    found = resolve(slo, override, None)
+    for kind in ("ttft", "tpot", "e2e"):
         target, own = getattr(found, kind), getattr(slo, f"{kind}_ms")
         tightest = getattr(per_request, f"{kind}_ms") or own
         if tightest is None:
             assert target is None
-        elif getattr(wish, kind) is not None:
+        elif getattr(override, kind) is not None:
             assert target >= tightest / 1000
         else:
             assert target == (None if own is None else own / 1000)
@@ -106,7 +106,7 @@ def test_no_wish_is_tighter_than_allowed(ttft, jct, per_request, wish):
 
 def test_targets_that_no_engine_could_meet_are_told():
     alone = unloaded_seconds(COST, 1000, 50)
-    tight = Targets(ttft=0.01, tbt=0.005, jct=alone * 0.99)
-    assert impossible(tight, COST, 1000, 50, 2048) == set_of(tight) == Target.TTFT | Target.TBT | Target.JCT
+    tight = Targets(ttft=0.01, tpot=0.005, e2e=alone * 0.99)
+    assert impossible(tight, COST, 1000, 50, 2048) == set_of(tight) == Target.TTFT | Target.TPOT | Target.E2E
     assert impossible(Targets(0.02, 0.0052, alone * 1.01), COST, 1000, 50, 2048) == Target(0)
     assert impossible(tight, COST, 10, 1, 2048) == Target(0)

@@ -36,17 +36,18 @@ def test_telling_that_fails_leaves_the_engine_alone():
     def full(record):
         raise OSError("no space left on device")
 
-    type(trial.link).publish, publish = (lambda self, record: full(record)), type(trial.link).publish
+    link = type(trial.link)
+    link.publish_board, publish = (lambda self, record: full(record)), link.publish_board
     try:
         assert trial.run(load(20)).course == stock.course
         assert trial.link.board is None
     finally:
-        type(trial.link).publish = publish
+        link.publish_board = publish
 
 
 def test_the_parts_of_a_streamed_input_are_one_arrival():
     from headrace_engine.sim.clock import START
-    from headrace_engine.sim.scheduler import make_request
+    from headrace_engine.sim.vllm_objects import make_request
 
     def part(**extra):
         return make_request("streamed", 20, 1, START, **extra)
@@ -65,7 +66,7 @@ def test_the_parts_of_a_streamed_input_are_one_arrival():
 def test_finished_requests_are_timed_and_judged():
     from headrace_engine.control.records import Target
 
-    slo = Slo(ttft_ms=60_000, tbt_ms=1, jct_ms=60_000)
+    slo = Slo(ttft_ms=60_000, tpot_ms=1, e2e_ms=60_000)
     trial = Trial(False, PolicyDocument("LARRY", slo=slo))
     requests = load(40)
     trial.run(requests)
@@ -74,12 +75,12 @@ def test_finished_requests_are_timed_and_judged():
         record = told[request.num_prompt_tokens, request.max_tokens]
         end = trial.engine.finished[request.request_id]
         assert record.time == end
-        assert record.jct == pytest.approx(end - request.arrival_time)
-        assert 0 <= record.queue_time <= record.ttft <= record.jct
-        assert record.mean_tbt <= record.max_tbt
-        assert record.targets == Target.TTFT | Target.TBT | Target.JCT
-        assert record.met == Target.TTFT | Target.JCT
-        assert record.tbt_violations == record.output_tokens - 1
+        assert record.e2e == pytest.approx(end - request.arrival_time)
+        assert 0 <= record.queue_time <= record.ttft <= record.e2e
+        assert record.tpot <= record.max_itl
+        assert record.targets == Target.TTFT | Target.TPOT | Target.E2E
+        assert record.met == Target.TTFT | Target.E2E
+        assert record.itl_violations == record.output_tokens - 1
 
 
 @BASES
@@ -102,7 +103,7 @@ def test_board_counts_what_waits():
     def look():
         board, waiting = trial.link.board, list(trial.scheduler.waiting)
         if trial.engine.steps % 10 == 1:
-            trial.scheduler._tell(type(trial.scheduler._telemetry).scheduled, EMPTY)
+            trial.scheduler._tell(type(trial.scheduler._telemetry).record_schedule, EMPTY)
             board = trial.link.board
             assert board.waiting == len(waiting)
             assert board.waiting_prefill_tokens == sum(r.num_tokens for r in waiting)

@@ -40,9 +40,9 @@ records = st.builds(
     predictor=u32,
     prediction_failures=u64,
     predictions_learned=u64,
-    ignored_wishes=u64,
+    ignored_overrides=u64,
     step_tokens=u32,
-    hidden=u32,
+    skipped=u32,
     **{f"gauge_{place}": st.floats(0, 1e12) for place in range(1, 7)},
 )
 

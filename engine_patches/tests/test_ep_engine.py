@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace_engine
-from e2e.bench import engine_outputs
+from e2e.bench.real_engine import outputs as engine_outputs
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument, codec
 from headrace_engine.control.boot import read_boot

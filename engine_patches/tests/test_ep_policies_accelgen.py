@@ -1,4 +1,4 @@
-"""AccelGen: who is next, who gives way, and that everybody is served whatever happens."""
+"""AccelGen: who is next, who is limited or preempted, and that everybody is served whatever happens."""
 
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Profile
 from headrace_engine.policies import accelgen
-from headrace_engine.policies.accelgen.giving_way import SHARE
-from headrace_engine.policies.accelgen.order import PLACED, TURN, UrgencyOrder
-from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.accelgen.order import PLACED_PER_STEP, TURN, UrgencyOrder
+from headrace_engine.policies.accelgen.running_limits import SHARE
+from headrace_engine.policies.accelgen.step_estimate import StepEstimate
+from headrace_engine.policies.engine_view import EngineLimits, Targets
 from headrace_engine.policies.slo_budget import slo_budget
 from headrace_engine.policies.step_budget import engine_budget, fixed_budget
-from headrace_engine.policies.view import EngineLimits, Targets
 
 COST = Linear(Profile("m", "g", 1, "e", "made up"), 0.01, 4e-5, 1e-9, 5e-6, 3e-8)
-TTFT = Targets(ttft=1.0, tbt=0.05)
+TTFT = Targets(ttft=1.0, tpot=0.05)
 
 
 def waits(name, tokens, arrival=0.0, output=0):
@@ -75,26 +75,26 @@ def test_a_step_looks_at_a_bounded_number_of_requests_however_many_join_or_are_l
         return ranked
 
     assert look()[-50:] == view.waiting[-50:]  # as they joined
-    assert 0 < view.targets_asked <= 3 * PLACED
+    assert 0 < view.targets_asked <= 3 * PLACED_PER_STEP
     while view.targets_asked:
         ranked = look()
-        assert view.targets_asked <= 3 * PLACED
+        assert view.targets_asked <= 3 * PLACED_PER_STEP
     assert ranked == list(reversed(view.waiting))
     view.now = 2.0  # all are late
     hopeless = [policy.gauges()[1]]
     while hopeless[-1] < len(view.waiting):
         look()
         hopeless.append(policy.gauges()[1])
-        assert hopeless[-2] < hopeless[-1] <= hopeless[-2] + 3 * PLACED
+        assert hopeless[-2] < hopeless[-1] <= hopeless[-2] + 3 * PLACED_PER_STEP
     assert look() == list(reversed(view.waiting))
 
 
-def test_a_jct_target_leaves_less_time_the_longer_the_prediction():
-    view = FakeView(cost=COST, now=50.0, default_targets=Targets(jct=60.0))
+def test_a_e2e_target_leaves_less_time_the_longer_the_prediction():
+    view = FakeView(cost=COST, now=50.0, default_targets=Targets(e2e=60.0))
     view.waiting = [waits("brief", 100, 49.0), waits("lengthy", 100, 49.0)]
     view.outputs = {"brief": 10, "lengthy": 500}
     policy, _, _ = planned(view, selection="MostUrgent")
-    policy.order._steps.pace.step = 0.1
+    policy.order._steps.deadlines.step = 0.1
     brief, lengthy = (policy.order.latest_start(request, 100, view) for request in view.waiting)
     assert brief - lengthy == pytest.approx(49.0)
 
@@ -124,12 +124,12 @@ def test_short_prompts_go_ahead_of_a_running_long_one_which_takes_the_remainder(
     view = FakeView(now=0.1, default_targets=Targets(ttft=100.0), running=[long])
     view.waiting = [waits("a", 200, 0.1), waits("b", 300, 0.1), waits("c", 9000, 0.1)]
     _, plan, _ = planned(view)
-    assert plan.yielding.chunk_caps == {long: 500}
+    assert plan.running_limits.chunk_caps == {long: 500}
     view.waiting = [waits(str(number), 100, 0.1) for number in range(50)]
     _, plan, _ = planned(view)
-    assert plan.yielding.chunk_caps[long] >= 1000 // SHARE
+    assert plan.running_limits.chunk_caps[long] >= 1000 // SHARE
     _, plan, _ = planned(view, exclusive=False)
-    assert plan.yielding.chunk_caps == {long: 1000}
+    assert plan.running_limits.chunk_caps == {long: 1000}
 
 
 def test_a_running_prefill_leaves_decodes_their_tokens_though_nobody_waits():
@@ -141,37 +141,37 @@ def test_a_running_prefill_leaves_decodes_their_tokens_though_nobody_waits():
     ]
     view = FakeView(now=0.1, default_targets=Targets(ttft=100.0), running=[long, *decodes])
     _, plan, _ = planned(view)
-    assert plan.yielding.chunk_caps == {long: plan.step_tokens - 2}
+    assert plan.running_limits.chunk_caps == {long: plan.step_tokens - 2}
 
 
 def test_an_urgent_request_takes_the_kv_of_one_that_can_wait():
     relaxed = FakeRequest("relaxed", 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=20)
     pressed = FakeRequest("pressed", 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=20)
     view = FakeView(now=0.98, running=[relaxed, pressed], free_blocks=3, cost=COST)
-    view.targets_of = {"relaxed": Targets(jct=1000.0), "pressed": TTFT, "urgent": Targets(ttft=0.1)}
+    view.targets_of = {"relaxed": Targets(e2e=1000.0), "pressed": TTFT, "urgent": Targets(ttft=0.1)}
     view.waiting = [waits("urgent", 100, 0.97)]
     _, plan, _ = planned(view, slo_budget())
-    assert list(plan.yielding.preempted) == [relaxed]
+    assert list(plan.running_limits.preempted) == [relaxed]
     _, plan, _ = planned(view, slo_budget(), preemption="Never")
-    assert not plan.yielding.preempted
+    assert not plan.running_limits.preempted
     view.targets_of["late"] = Targets(ttft=0.1)
     view.waiting.append(waits("late", 100, 0.0))
     _, plan, _ = planned(view, slo_budget())
-    assert not plan.yielding.preempted  # there is more work than time
+    assert not plan.running_limits.preempted  # there is more work than time
     _, plan, _ = planned(view, slo_budget(), preemption="Always")
-    assert list(plan.yielding.preempted) == [relaxed]
+    assert list(plan.running_limits.preempted) == [relaxed]
     view.waiting.pop()
     view.free_blocks = 100
     _, plan, _ = planned(view, slo_budget())
-    assert not plan.yielding.preempted
+    assert not plan.running_limits.preempted
 
 
 def test_when_kv_is_scarce_who_can_wait_longest_is_last_in_line():
     running = [decoding("relaxed"), decoding("pressed")]
     view = FakeView(running=running, free_blocks=0, cost=COST)
-    view.targets_of = {"relaxed": Targets(jct=1000.0), "pressed": TTFT}
+    view.targets_of = {"relaxed": Targets(e2e=1000.0), "pressed": TTFT}
     _, plan, _ = planned(view, slo_budget())
-    assert [request.request_id for request in plan.yielding.running] == ["pressed", "relaxed"]
+    assert [request.request_id for request in plan.running_limits.running] == ["pressed", "relaxed"]
 
 
 def decoding(name):
@@ -180,12 +180,12 @@ def decoding(name):
 
 def test_who_is_far_ahead_skips_a_step_that_others_wait_for():
     view = FakeView(running=[decoding("relaxed"), decoding("pressed")], cost=COST, waiting=[waits("w", 500)])
-    view.targets_of = {"relaxed": Targets(tbt=2.0), "pressed": Targets(tbt=0.03), "w": TTFT}
+    view.targets_of = {"relaxed": Targets(tpot=2.0), "pressed": Targets(tpot=0.03), "w": TTFT}
     _, plan, _ = planned(view, slo_budget(), skipping=True)
-    assert [request.request_id for request in plan.yielding.hidden] == ["relaxed"]
+    assert [request.request_id for request in plan.running_limits.skipped] == ["relaxed"]
     for waiting in ([], [waits("w", 20)]):  # nobody needs the step's last tokens
         view.waiting = waiting
-        assert not planned(view, slo_budget(), skipping=True)[1].yielding.hidden
+        assert not planned(view, slo_budget(), skipping=True)[1].running_limits.skipped
 
 
 def test_inner_state_is_shown():
@@ -203,8 +203,8 @@ def test_inner_state_is_shown():
 targets = st.builds(
     Targets,
     ttft=st.none() | st.sampled_from([0.001, 0.3, 2.0]),
-    tbt=st.none() | st.sampled_from([0.001, 0.04, 0.5]),
-    jct=st.none() | st.sampled_from([0.01, 3.0, 60.0]),
+    tpot=st.none() | st.sampled_from([0.001, 0.04, 0.5]),
+    e2e=st.none() | st.sampled_from([0.01, 3.0, 60.0]),
 )
 requests = st.tuples(
     st.integers(1, 600),  # prompt
@@ -286,7 +286,7 @@ def hopeless_and_overdue():
     """Steps, an order, and a view with a request that is late and was overtaken by much, and one in time."""
     late, soon = waits("late", 400, -5.0), waits("soon", 10, 30.0)
     view = FakeView(now=10.0, default_targets=TTFT, waiting=[late, soon])
-    steps = Steps(engine_budget, skipping=False)
+    steps = StepEstimate(engine_budget, skipping=False)
     order = UrgencyOrder(0.75, "Shortest", 100, LIMITS, steps, ordering=True)
     order.add(late)
     for number in range(50):  # all of this overtakes it

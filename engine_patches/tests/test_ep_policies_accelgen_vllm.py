@@ -8,8 +8,8 @@ from headrace_engine.control.records import ErrorCode
 
 pytestmark = MARKS
 
-MIXED = Slo(ttft_ms=800, tbt_ms=15, jct_ms=5000)
-NO_ONE_CAN = Slo(ttft_ms=1, tbt_ms=1)
+MIXED = Slo(ttft_ms=800, tpot_ms=15, e2e_ms=5000)
+NO_ONE_CAN = Slo(ttft_ms=1, tpot_ms=1)
 FORMS = {
     "as it is": {},
     "/Order": {"ordering": False},
@@ -34,7 +34,7 @@ def test_every_form_serves_everyone(asynchronous, parameters):
 
 
 @pytest.mark.parametrize(
-    "slo", [Slo(), NO_ONE_CAN, Slo(jct_scale_percent=200)], ids=["none", "hopeless", "scale"]
+    "slo", [Slo(), NO_ONE_CAN, Slo(e2e_scale_percent=200)], ids=["none", "hopeless", "scale"]
 )
 def test_targets_that_say_nothing_or_too_much(slo):
     assert fine(Trial(True, PolicyDocument("AccelGen", {"preemption": "Always"}, slo=slo)).run(load(50)))
@@ -44,22 +44,22 @@ def test_targets_that_say_nothing_or_too_much(slo):
 @pytest.mark.parametrize("parameters", [{}, {"skipping": True}], ids=["default", "skipping"])
 def test_only_skipping_sends_tokens_of_running_requests_again(asynchronous, parameters, monkeypatch):
     """vLLM's V1 model runner forgets who was not in a step, so the next step carries all of its tokens."""
-    document = PolicyDocument("AccelGen", parameters, slo=Slo(ttft_ms=200, tbt_ms=300))
+    document = PolicyDocument("AccelGen", parameters, slo=Slo(ttft_ms=200, tpot_ms=300))
     trial = Trial(asynchronous, document, blocks=2048)
     assert not trial.scheduler.use_v2_model_runner
-    schedule, again, hidden = trial.scheduler.schedule, [], []
+    schedule, again, skipped = trial.scheduler.schedule, [], []
 
     def watched():
         output = schedule()
         cached = output.scheduled_cached_reqs
         again.extend(set(cached.all_token_ids) - cached.resumed_req_ids)
-        hidden.append(trial.link.board.hidden)
+        skipped.append(trial.link.board.skipped)
         return output
 
     monkeypatch.setattr(trial.scheduler, "schedule", watched)
     assert fine(trial.run(load(60)))
     assert trial.engine.preemptions == 0
-    assert bool(again) == any(hidden) == bool(parameters)
+    assert bool(again) == any(skipped) == bool(parameters)
 
 
 @pytest.mark.parametrize("mode", ["Engine", "Fixed"])

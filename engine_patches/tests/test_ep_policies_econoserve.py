@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.policies import registry
 from headrace_engine.policies.econoserve.peak import FuturePeak
-from headrace_engine.policies.view import Targets
+from headrace_engine.policies.engine_view import Targets
 
 SMALL = dataclasses.replace(LIMITS, total_blocks=40, max_step_tokens=96, max_running=12)
 ROOM = SMALL.total_blocks * SMALL.block_size
@@ -54,9 +54,9 @@ def workloads(draw):
     )
 
 
-def serve(document, workload, limits=SMALL, jct=None):
+def serve(document, workload, limits=SMALL, e2e=None):
     """Run to the end; every step must get somebody on, and no step may have failed."""
-    targets = {request.request_id: Targets(ttft=jct, jct=jct) for request, _, _ in workload}
+    targets = {request.request_id: Targets(ttft=e2e, e2e=e2e) for request, _, _ in workload}
     engine = PureEngine(limits, lambda: registry.build(document, limits), targets)
     arrivals = sorted(workload, key=lambda each: each[1])
     aborts = sorted((each for each in workload if each[2] is not None), key=lambda each: each[2])
@@ -91,8 +91,8 @@ def all_returned(policy, limits):
 
 @settings(deadline=None, max_examples=25)
 @given(workloads(), parameters, st.sampled_from([None, 0.5, 5.0]))
-def test_every_step_gets_somebody_on_and_nothing_is_lost_or_leaks(workload, parameters, jct):
-    engine = serve(PolicyDocument("EconoServe", parameters), workload, jct=jct)
+def test_every_step_gets_somebody_on_and_nothing_is_lost_or_leaks(workload, parameters, e2e):
+    engine = serve(PolicyDocument("EconoServe", parameters), workload, e2e=e2e)
     policy = engine.guard._policy
     policy.plan(engine)
     assert all_returned(policy, SMALL)

@@ -6,7 +6,7 @@ from ep_engine_view import LIMITS, FakeRequest, FakeView
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
 
 SMALL = dataclasses.replace(LIMITS, total_blocks=50)
@@ -35,7 +35,7 @@ def counted(running, candidate, limits):
 @settings(deadline=None, max_examples=60)
 @given(st.lists(sizes, max_size=8), sizes, st.sampled_from([0, 10]), st.sampled_from([SMALL, WINDOWED]))
 def test_fits_is_use_counted_out(running, candidate, reserved, limits):
-    peak = FuturePeak(limits, reserved, Lengths(0, 0))
+    peak = FuturePeak(limits, reserved, PaddedLengths(0, 0))
     peak.follow(FakeView(running=[holding(*each) for each in running], limits=limits))
     capacity = SMALL.total_blocks * SMALL.block_size * (100 - reserved) / 100
     assert peak.fits(*candidate) == (counted(running, candidate, limits) <= capacity)
@@ -48,7 +48,7 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
     limits = data.draw(st.sampled_from([SMALL, WINDOWED]))
     requests = [holding(*each) for each in running]
     view = FakeView(running=requests, limits=limits)
-    peak = FuturePeak(limits, 0, Lengths(0, 0))
+    peak = FuturePeak(limits, 0, PaddedLengths(0, 0))
     peak.follow(view)
     for _ in range(steps):
         for request in list(requests):
@@ -59,7 +59,7 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
         if requests and data.draw(st.integers(0, 9)) == 0:
             requests.pop(data.draw(st.integers(0, len(requests) - 1)))
         peak.follow(view)
-    afresh = FuturePeak(limits, 0, Lengths(0, 0))
+    afresh = FuturePeak(limits, 0, PaddedLengths(0, 0))
     afresh.follow(view)
     assert peak.fits(*candidate) == afresh.fits(*candidate)
     assert peak._entries.keys() == set(requests)
@@ -69,7 +69,7 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
 def test_room_that_is_free_again_in_time_serves_another():
     """Two that would not fit side by side to their ends fit, since one ends before the other grows."""
     capacity = SMALL.total_blocks * SMALL.block_size  # 800
-    peak = FuturePeak(SMALL, 0, Lengths(0, 0))
+    peak = FuturePeak(SMALL, 0, PaddedLengths(0, 0))
     peak.follow(FakeView(running=[holding(100, 600)], limits=SMALL))
     assert capacity < 100 + 600 + 250 + 200
     assert peak.fits(250, 200)
@@ -83,7 +83,7 @@ def test_who_is_put_back_takes_no_room_from_those_behind():
         request.num_computed_tokens = 0
     eligible = holding(100, 100)
     view = FakeView(running=[holding(10, 10)], limits=SMALL)
-    peak = FuturePeak(SMALL, 0, Lengths(0, 0))
+    peak = FuturePeak(SMALL, 0, PaddedLengths(0, 0))
     peak.follow(view)
     reached = []
     for request in peak.admit([*blocked, eligible], view):
@@ -98,6 +98,6 @@ def test_padding_and_reserve_make_it_stricter():
     running = holding(400, 1000)
     view = FakeView(running=[running], limits=SMALL, outputs={running.request_id: 100.0})
     for padding, reserved, fits in ((0, 0, True), (100, 0, False), (0, 40, False)):
-        peak = FuturePeak(SMALL, reserved, Lengths(padding, 0))
+        peak = FuturePeak(SMALL, reserved, PaddedLengths(padding, 0))
         peak.follow(view)
         assert peak.fits(100, 200) == fits, (padding, reserved)

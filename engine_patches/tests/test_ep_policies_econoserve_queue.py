@@ -6,39 +6,39 @@ from ep_engine_view import LIMITS, FakeRequest, FakeView
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_engine.policies.econoserve.lengths import Lengths
-from headrace_engine.policies.econoserve.queue import (
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
+from headrace_engine.policies.econoserve.task_queue import (
     FORGOTTEN_LATE,
     LOST_WEIGHT,
-    PLACED,
+    PLACED_PER_STEP,
     RANGES,
     Deadlines,
-    Pace,
+    StepAverage,
     TaskQueue,
     by_footprint,
     by_three_keys,
 )
-from headrace_engine.policies.view import Targets
+from headrace_engine.policies.engine_view import Targets
 
-LENGTHS = Lengths(0, 0)
+LENGTHS = PaddedLengths(0, 0)
 
 waiting = st.lists(st.tuples(st.integers(1, 900), st.integers(1, 300), st.integers(1, 40)), max_size=12)
-"""Prompt tokens, predicted output, and the JCT target in quarter seconds."""
+"""Prompt tokens, predicted output, and the E2E target in quarter seconds."""
 
 
 def lined_up(ranking, requests, patience=0):
-    queue = TaskQueue(ranking(LENGTHS), Deadlines(Pace()), patience, LIMITS)
+    queue = TaskQueue(ranking(LENGTHS), Deadlines(StepAverage()), patience, LIMITS)
     view = FakeView()
     for place, (prompt, output, quarters) in enumerate(requests):
         request = FakeRequest(str(place), 0.0, prompt, max_tokens=output)
         view.waiting.append(request)
-        view.targets_of[str(place)] = Targets(jct=quarters / 4)
+        view.targets_of[str(place)] = Targets(e2e=quarters / 4)
         queue.add(request)
     return queue, view
 
 
 def deadline(view, request):
-    return view.targets(request).jct
+    return view.targets(request).e2e
 
 
 @settings(deadline=None, max_examples=40)
@@ -90,7 +90,7 @@ def test_who_left_is_not_kept_until_the_deadline_it_had():
     queue, view = lined_up(by_footprint, [])
     for number in range(2000):
         request = FakeRequest(str(number), 0.0, 100, max_tokens=10)
-        view.targets_of[str(number)] = Targets(jct=86_400.0)
+        view.targets_of[str(number)] = Targets(e2e=86_400.0)
         queue.add(request)
         assert list(queue.ranked(view)) == [request]
         queue.discard(request)
@@ -99,40 +99,43 @@ def test_who_left_is_not_kept_until_the_deadline_it_had():
 
 
 def test_the_pace_is_that_of_steps_in_which_somebody_runs():
-    pace, view = Pace(), FakeView()
+    step_average, view = StepAverage(), FakeView()
     for now in (0.0, 5.0, 10.0):  # nobody runs
         view.now = now
-        pace.step(view)
-    assert pace.seconds == 0
+        step_average.observe_step(view)
+    assert step_average.seconds == 0
     view.running.append(FakeRequest("r", 0.0, 16))
     for now in (20.0, 20.5, 21.0):
         view.now = now
-        pace.step(view)
-    assert pace.seconds == 0.5
+        step_average.observe_step(view)
+    assert step_average.seconds == 0.5
 
 
 def test_a_step_places_a_bounded_number_of_requests_however_many_join_or_miss_their_deadline_at_once():
     limits, view = LIMITS, FakeView()
-    queue = TaskQueue(by_footprint(LENGTHS), Deadlines(Pace()), 0, limits)
+    queue = TaskQueue(by_footprint(LENGTHS), Deadlines(StepAverage()), 0, limits)
     requests = [FakeRequest(str(place), 0.0, 1000 - place, max_tokens=10) for place in range(500)]
     for request in requests:
-        view.targets_of[request.request_id] = Targets(jct=5.0)
+        view.targets_of[request.request_id] = Targets(e2e=5.0)
         queue.add(request)
 
     def look():
         view.targets_asked = 0
         ranked = list(queue.ranked(view))
         assert sorted(map(id, ranked)) == sorted(map(id, requests))
-        assert view.targets_asked <= 2 * PLACED
+        assert view.targets_asked <= 2 * PLACED_PER_STEP
         return ranked
 
     ranked = look()
-    assert ranked == [*reversed(requests[:PLACED]), *requests[PLACED:]]  # the others in order of joining
+    assert ranked == [
+        *reversed(requests[:PLACED_PER_STEP]),
+        *requests[PLACED_PER_STEP:],
+    ]  # the others in order of joining
     queue.discard(requests.pop())  # one that has no place yet
-    for _ in range(len(requests) // PLACED):
+    for _ in range(len(requests) // PLACED_PER_STEP):
         ranked = look()
     assert ranked == list(reversed(requests))
     view.now = 6.0  # all are late
-    for _ in range(len(requests) // PLACED + 2):
+    for _ in range(len(requests) // PLACED_PER_STEP + 2):
         assert look() == list(reversed(requests))
     assert view.targets_asked == 0

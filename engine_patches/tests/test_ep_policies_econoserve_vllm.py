@@ -8,7 +8,7 @@ from headrace_engine.control.records import ErrorCode
 
 pytestmark = MARKS
 
-TIGHT = Slo(jct_scale_percent=200)
+TIGHT = Slo(e2e_scale_percent=200)
 FORMS = {
     "general": {},
     "general, calibrated, no room kept": {"reservedPercent": 0, "underPercent": 25},

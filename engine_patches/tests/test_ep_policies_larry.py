@@ -77,18 +77,18 @@ def test_ageing_starts_anew_when_the_queue_was_empty():
     ageing = Ageing(100, LIMITS)
     burst = [FakeRequest("r", 0.0, 16) for _ in range(100)]
     for request in burst:
-        ageing.joined(request, 1)
+        ageing.record_join(request, 1)
     assert not list(ageing.overdue(FakeView(burst)))
     for request in burst:
-        ageing.left(request, 1)
+        ageing.record_leave(request, 1)
     old, new = FakeRequest("old", 1.0, 16), FakeRequest("new", 1.0, 16)
-    ageing.joined(old, 1)
-    ageing.joined(new, 1)
+    ageing.record_join(old, 1)
+    ageing.record_join(new, 1)
     assert not list(ageing.overdue(FakeView([old, new])))
-    ageing.left(new, 1)
+    ageing.record_leave(new, 1)
     for _ in range(2):
-        ageing.joined(new, 1)
-        ageing.left(new, 1)
+        ageing.record_join(new, 1)
+        ageing.record_leave(new, 1)
     assert list(ageing.overdue(FakeView([old]))) == [old]
 
 
@@ -102,15 +102,15 @@ def test_work_counts_the_output_that_running_requests_hold():
     ageing = Ageing(100, LIMITS)
     waiting = [FakeRequest("long", 0.0, 160), *(FakeRequest("r", 0.0, 16) for _ in range(2))]
     for request in waiting:
-        ageing.joined(request, blocks(request))
+        ageing.record_join(request, blocks(request))
     for _ in range(SAMPLES):
         assert not list(ageing.overdue(view))
     for started in range(1, 4):  # three of 101 blocks are less than the deepest: 12 + 3 * 100
-        ageing.joined(waiting[2], 1) if started > 1 else None
-        ageing.left(waiting[2], 1)
+        ageing.record_join(waiting[2], 1) if started > 1 else None
+        ageing.record_leave(waiting[2], 1)
         assert not list(ageing.overdue(view))
-    ageing.joined(waiting[2], 1)
-    ageing.left(waiting[2], 1)
+    ageing.record_join(waiting[2], 1)
+    ageing.record_leave(waiting[2], 1)
     assert next(ageing.overdue(view)) is waiting[0]
 
 
@@ -120,10 +120,10 @@ def test_while_all_slots_are_taken_every_start_counts_alike():
     ageing = Ageing(100, LIMITS)
     waiting = [FakeRequest("long", 0.0, 16 * 100), *(FakeRequest("r", 0.0, 16) for _ in range(2))]
     for request in waiting:
-        ageing.joined(request, blocks(request))
+        ageing.record_join(request, blocks(request))
     for started in range(1, 5):
-        ageing.left(waiting[2], 1)
-        ageing.joined(waiting[2], 1)
+        ageing.record_leave(waiting[2], 1)
+        ageing.record_join(waiting[2], 1)
         overdue = list(ageing.overdue(view))
         assert overdue == (waiting[:2] if started > 3 else [])  # the queue held three at most
 
@@ -131,29 +131,29 @@ def test_while_all_slots_are_taken_every_start_counts_alike():
 def passes(ageing, number):
     for each in range(number):
         request = FakeRequest(f"short {each}", 1.0, 16)
-        ageing.joined(request, 1)
-        ageing.left(request, 1)
+        ageing.record_join(request, 1)
+        ageing.record_leave(request, 1)
 
 
 def test_who_lost_its_kv_is_as_old_as_if_it_had_waited_all_along():
     ageing = Ageing(100, LIMITS)
     stream, fresh = FakeRequest("stream", 0.0, 160), FakeRequest("fresh", 1.0, 16)
-    ageing.joined(stream, 10)
-    ageing.left(stream, 10)  # it runs,
+    ageing.record_join(stream, 10)
+    ageing.record_leave(stream, 10)  # it runs,
     passes(ageing, 50)
     stream.num_preemptions, stream.num_tokens = 1, 320
-    ageing.joined(stream, 20)  # and loses its KV
-    ageing.joined(fresh, 1)
+    ageing.record_join(stream, 20)  # and loses its KV
+    ageing.record_join(fresh, 1)
     assert list(ageing.overdue(FakeView([stream, fresh]))) == [stream]
-    ageing.left(stream, 20)
-    ageing.left(fresh, 1)
+    ageing.record_leave(stream, 20)
+    ageing.record_leave(fresh, 1)
     assert not ageing._back
 
 
 def test_requests_that_ended_are_forgotten():
     ageing, running = Ageing(100, LIMITS), FakeRequest("runs", 0.0, 16)
-    ageing.joined(running, 1)
-    ageing.left(running, 1)
+    ageing.record_join(running, 1)
+    ageing.record_leave(running, 1)
     for _ in range(20):
         passes(ageing, 200)
         list(ageing.overdue(FakeView(running=[running])))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from headrace_engine.policies import accelgen, econoserve, larry
 from headrace_engine.policies.admission import prompt_fits
 from headrace_engine.policies.econoserve.ledger import Ledger
-from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
-from headrace_engine.policies.in_turn import IN_TURN, PLACED
+from headrace_engine.policies.engine_view import Targets
+from headrace_engine.policies.rotation import PLACED_PER_STEP, ROTATED_PER_STEP
 from headrace_engine.policies.step_budget import fixed_budget
-from headrace_engine.policies.view import Targets
 
 POLICIES = pytest.mark.parametrize("policy", [larry, econoserve, accelgen])
 BLOCK = LIMITS.block_size
@@ -65,7 +65,7 @@ def test_the_order_follows_the_cache_while_requests_wait(policy):
 
 @POLICIES
 def test_looks_in_a_step_are_bounded_and_reach_everyone_in_turn(policy):
-    view = FakeView(waiting=[waits(str(number), 4000 - number) for number in range(3 * PLACED)])
+    view = FakeView(waiting=[waits(str(number), 4000 - number) for number in range(3 * PLACED_PER_STEP)])
     looks = []
     for name in ("cached_tokens", "shared_blocks"):
         look = getattr(FakeView, name)
@@ -77,13 +77,13 @@ def test_looks_in_a_step_are_bounded_and_reach_everyone_in_turn(policy):
         for _ in range(4):
             looks.clear()
             ranked(made, watched)
-            assert len(looks) <= 2 * (PLACED + IN_TURN)
+            assert len(looks) <= 2 * (PLACED_PER_STEP + ROTATED_PER_STEP)
     last = view.waiting[0].request_id  # the longest
     cache(view, last, 3984)
     steps = 0
     while ranked(made, view)[0] != last:
         steps += 1
-        assert steps <= len(view.waiting) / IN_TURN + 1
+        assert steps <= len(view.waiting) / ROTATED_PER_STEP + 1
 
 
 @POLICIES
@@ -118,7 +118,7 @@ def test_a_long_prompt_that_is_cached_can_still_be_in_time():
     view = FakeView(now=0.5, default_targets=Targets(ttft=1.0), waiting=[waits("cached", 40_000)])
     made = compose(accelgen)
     made.add(view.waiting[0])
-    made.step_budget.pace.step = 0.1  # seconds; 20 steps of 2048 tokens
+    made.step_budget.deadlines.step = 0.1  # seconds; 20 steps of 2048 tokens
     ranked(made, view)
     made.plan(view)
     made.order._settle(view)
@@ -151,7 +151,7 @@ def test_a_beginning_that_all_share_is_in_the_peak_once(running, candidate, bloc
     )
     view.shared = {request.request_id: blocks for request in view.running}
     view.free_blocks = 100 - blocks - sum(map(limits.blocks, (own for own, _ in running)))
-    peak = FuturePeak(limits, 0, Lengths(0, 0))
+    peak = FuturePeak(limits, 0, PaddedLengths(0, 0))
     peak.follow(view)
     own, left = candidate
     needed = counted(running, candidate, beginning)
@@ -165,7 +165,7 @@ def test_who_is_left_alone_with_a_beginning_has_it_for_itself():
     first, second = waits("first", 1000, 0.0, 100), waits("second", 1000, 0.0, 100)
     view = FakeView(limits=limits, running=[first, second], shared={"first": 60, "second": 60})
     view.free_blocks = 100 - 60 - 3 - 3
-    peak = FuturePeak(limits, 0, Lengths(0, 0))
+    peak = FuturePeak(limits, 0, PaddedLengths(0, 0))
     peak.follow(view)
     assert peak._common >= 960
     view.running, view.shared, view.free_blocks = [second], {}, 100 - 63

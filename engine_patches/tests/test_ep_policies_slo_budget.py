@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace_engine.cost.forms import Knee, Linear
 from headrace_engine.cost.model import Batch, Profile
-from headrace_engine.policies.pace import AIM, IN_TURN
+from headrace_engine.policies.engine_view import Targets
 from headrace_engine.policies.slo_budget import (
     CLOSE,
     FIRST,
@@ -21,7 +21,7 @@ from headrace_engine.policies.slo_budget import (
     slo_budget,
 )
 from headrace_engine.policies.step_budget import fixed_budget
-from headrace_engine.policies.view import Targets
+from headrace_engine.policies.token_deadlines import AIM, IN_TURN
 
 ME = Profile("m", "g", 1, "e", "made up")
 COST = Linear(ME, 0.01, 4e-5, 1e-9, 5e-6, 3e-8)  # 50 ms for about 1,000 tokens
@@ -77,7 +77,7 @@ def test_pivot_is_where_tokens_stop_getting_cheaper():
 
 
 def test_before_the_cost_is_known_steps_grow_from_few_tokens_within_the_target():
-    budget, view = slo_budget(), FakeView(default_targets=Targets(tbt=0.05))
+    budget, view = slo_budget(), FakeView(default_targets=Targets(tpot=0.05))
     assert budget(view) == LIMITS.max_step_tokens, "nobody is generating"
     view.running = [decode("a")]
     tokens = [budget(view)]
@@ -96,7 +96,7 @@ def test_before_the_cost_is_known_steps_grow_from_few_tokens_within_the_target()
 def test_as_kv_fills_steps_get_smaller_but_not_while_nobody_waits():
     """With a target that leaves time for more."""
     running = [decode(str(number)) for number in range(20)]
-    view = FakeView(running=running, default_targets=Targets(tbt=10.0), cost=COST)
+    view = FakeView(running=running, default_targets=Targets(tpot=10.0), cost=COST)
     most, pivot = slo_budget()(view), saturation(COST, LIMITS.max_step_tokens, SATURATED)
     assert most == LIMITS.max_step_tokens
     view.waiting = [FakeRequest("w", 0.0, 20_000)]
@@ -112,7 +112,7 @@ def test_a_cached_beginning_makes_the_rest_of_a_prompt_dearer_by_its_attention()
     """A token of it attends to the beginning too."""
     tokens = []
     for cached in (0, 16_000):
-        view = FakeView(running=[decode("a")], default_targets=Targets(tbt=0.05), cost=COST)
+        view = FakeView(running=[decode("a")], default_targets=Targets(tpot=0.05), cost=COST)
         view.waiting = [FakeRequest("w", 0.0, 20_000)]
         view.cached = {"w": cached}
         tokens.append(slo_budget()(view))
@@ -122,7 +122,7 @@ def test_a_cached_beginning_makes_the_rest_of_a_prompt_dearer_by_its_attention()
 
 def test_before_the_cost_is_known_whole_prompts_go_where_they_can_not_be_split():
     whole = replace(LIMITS, min_step_tokens=LIMITS.max_step_tokens)
-    view = FakeView(running=[decode("a")], default_targets=Targets(tbt=0.05), limits=whole)
+    view = FakeView(running=[decode("a")], default_targets=Targets(tpot=0.05), limits=whole)
     assert slo_budget()(view) == LIMITS.max_step_tokens
 
 
@@ -136,7 +136,7 @@ def test_a_fit_without_a_fixed_cost_does_not_make_steps_of_single_tokens():
 
 def with_pictures(encoder_token, encoded, waiting=4):
     view = FakeView(
-        running=[decode("a")], default_targets=Targets(tbt=0.05), cost=COST, encoder_token=encoder_token
+        running=[decode("a")], default_targets=Targets(tpot=0.05), cost=COST, encoder_token=encoder_token
     )
     view.waiting = [FakeRequest(str(number), 0.0, 1000) for number in range(waiting)]
     view.encoded = {str(number): encoded for number in range(waiting)}
@@ -164,17 +164,17 @@ def test_without_targets_it_is_the_pivot_beside_the_decodes():
 
 def test_drafts_of_decodes_take_nothing_from_prefills_and_nobody_goes_without():
     running = [decode(str(number)) for number in range(128)]
-    plain = FakeView(running=running, cost=COST, default_targets=Targets(tbt=0.001))
+    plain = FakeView(running=running, cost=COST, default_targets=Targets(tpot=0.001))
     drafting = replace(plain, limits=replace(LIMITS, decode_tokens=4))
     assert slo_budget()(drafting) - 4 * 128 == slo_budget()(plain) - 128 > 0
     assert fixed_budget(64)(drafting) == 4 * 128
 
 
-def test_tightest_tbt_decides_and_looser_ones_do_not():
+def test_tightest_tpot_decides_and_looser_ones_do_not():
     running = [decode(str(number)) for number in range(30)]
-    view = FakeView(running=running, cost=COST, default_targets=Targets(tbt=0.2))
+    view = FakeView(running=running, cost=COST, default_targets=Targets(tpot=0.2))
     loose = slo_budget()(view)
-    view.targets_of["17"] = Targets(tbt=0.05)
+    view.targets_of["17"] = Targets(tpot=0.05)
     tight, budget = 0, slo_budget()
     for _ in range(1 + len(running) // IN_TURN):
         tight = budget(view)
@@ -183,7 +183,7 @@ def test_tightest_tbt_decides_and_looser_ones_do_not():
 
 
 def test_what_a_request_saved_may_be_spent_and_what_it_owes_is_paid_back():
-    view = FakeView(running=[decode("a")], cost=COST, default_targets=Targets(tbt=0.05), outputs={"a": 12})
+    view = FakeView(running=[decode("a")], cost=COST, default_targets=Targets(tpot=0.05), outputs={"a": 12})
     budget = slo_budget()
     even = budget(view)
     step(view, 0.02)
@@ -198,7 +198,7 @@ def test_what_a_request_saved_may_be_spent_and_what_it_owes_is_paid_back():
 def test_mean_gap_stays_within_the_target_whatever_the_load():
     """A loop of full steps with costs that are a little off: nobody's mean gap exceeds the target."""
     rng = random.Random(7)
-    view = FakeView(cost=COST, default_targets=Targets(tbt=0.05))
+    view = FakeView(cost=COST, default_targets=Targets(tpot=0.05))
     budget, started, worst = slo_budget(), {}, 0.0
     for number in range(400):
         tokens = budget(view)
@@ -218,7 +218,7 @@ def test_mean_gap_stays_within_the_target_whatever_the_load():
 
 
 def test_never_do_all_skip_a_step_and_nobody_does_where_no_prompt_could_start():
-    view = FakeView(running=[decode("a"), decode("b")], cost=COST, default_targets=Targets(tbt=0.05))
+    view = FakeView(running=[decode("a"), decode("b")], cost=COST, default_targets=Targets(tpot=0.05))
     view.waiting = [FakeRequest("long", 0.0, 100_000)]
     budget = slo_budget()
     budget.skipping = True
@@ -226,15 +226,15 @@ def test_never_do_all_skip_a_step_and_nobody_does_where_no_prompt_could_start():
     for _ in range(100):
         step(view, 0.001)
     budget(view)  # both are seconds ahead of their targets
-    assert len(budget.hidden) == 1
+    assert len(budget.skipped) == 1
     view.limits = replace(LIMITS, max_running=2)
     budget(view)
-    assert not budget.hidden
+    assert not budget.skipped
 
 
-def test_jct_targets_share_the_time_left_among_the_tokens_left():
+def test_e2e_targets_share_the_time_left_among_the_tokens_left():
     view = FakeView(running=[decode("a")], cost=COST, outputs={"a": 101})
-    view.targets_of["a"] = Targets(jct=6.0)
+    view.targets_of["a"] = Targets(e2e=6.0)
     even = slo_budget()(view)
     assert seconds_of(even, view) == pytest.approx(0.06, rel=0.05)
     view.now = 1.0  # nothing came of a second: less for each of the others
@@ -244,7 +244,7 @@ def test_jct_targets_share_the_time_left_among_the_tokens_left():
 def test_who_cannot_be_in_time_any_more_presses_nobody():
     late = decode("late")
     view = FakeView(running=[late], cost=COST, outputs={"late": 500}, now=100.0)
-    view.targets_of["late"] = Targets(jct=101.0)
+    view.targets_of["late"] = Targets(e2e=101.0)
     assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 1
 
 
@@ -254,9 +254,9 @@ def test_who_cannot_be_in_time_any_more_presses_nobody():
     st.floats(0.0001, 1.0),
     st.lists(st.integers(0, 39), max_size=10),
 )
-def test_decodes_always_fit_and_prefills_go_on(running, tbt, leaving):
+def test_decodes_always_fit_and_prefills_go_on(running, tpot, leaving):
     """Whoever runs, joins or leaves: there is a token for each, and some for a prompt."""
-    view = FakeView(cost=COST, default_targets=Targets(tbt=tbt))
+    view = FakeView(cost=COST, default_targets=Targets(tpot=tpot))
     budget = slo_budget()
     for number, (tokens, decoding, runs_ahead) in enumerate(running):
         computed = tokens - (0 if runs_ahead else 1) if decoding else tokens // 2
@@ -267,7 +267,7 @@ def test_decodes_always_fit_and_prefills_go_on(running, tbt, leaving):
             view.running.pop(number % len(view.running))
         tokens_now = budget(view)
         assert len(view.running) < tokens_now <= LIMITS.max_step_tokens
-        assert tokens_now - budget.pace.decodes >= budget._pivot // FLOOR
+        assert tokens_now - budget.deadlines.decodes >= budget._pivot // FLOOR
         view.now += 0.01
 
 
@@ -283,8 +283,8 @@ def test_context_of_the_decodes_is_followed_as_requests_come_and_go():
         if number % 20 == 19:  # as when a plan says who is preempted last
             rng.shuffle(view.running)
         budget(view)
-        assert budget.pace.decodes == len(view.running)
-        assert budget.pace.context == sum(request.num_tokens for request in view.running)
+        assert budget.deadlines.decodes == len(view.running)
+        assert budget.deadlines.context == sum(request.num_tokens for request in view.running)
         step(view, 0.02)
 
 
@@ -293,12 +293,12 @@ def test_who_lost_its_kv_still_owes_the_time_that_this_took():
 
     def allowed(first_token):
         request = FakeRequest("r", 0.0, 400, num_computed_tokens=399, num_output_tokens=5, max_tokens=200)
-        view = FakeView(now=10.0, running=[request], default_targets=Targets(tbt=0.05), cost=COST)
+        view = FakeView(now=10.0, running=[request], default_targets=Targets(tpot=0.05), cost=COST)
         if first_token is not None:
             view.first_tokens["r"] = (first_token, 1)
         budget = slo_budget()
         budget(view)
-        return budget.pace.limit
+        return budget.deadlines.limit
 
     assert allowed(10.0 - 4 * 0.048 - 0.5) < allowed(10.0 - 4 * 0.048) == pytest.approx(0.048)
     assert allowed(None) == pytest.approx(0.048)  # nobody knows

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace_engine.contracts import Prediction
 from headrace_engine.prediction import Quantile, build
-from headrace_engine.prediction.steps import first_of, step_of
+from headrace_engine.prediction.length_scale import first_of, step_of
 
 pytestmark = pytest.mark.vllm  # imports torch
 torch = pytest.importorskip("torch")

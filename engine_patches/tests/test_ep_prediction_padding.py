@@ -21,7 +21,7 @@ PAIRS = st.lists(st.tuples(st.integers(1, 500).map(float), st.integers(0, 900)),
 def test_it_is_the_least_that_meets_the_target(pairs, target, window):
     padding = Padding(target, most=10**6, window=window)
     for predicted, length in pairs:
-        padding.finished(predicted, length)
+        padding.record_finished(predicted, length)
     last = pairs[-window:]
     assert outgrown(last, padding.percent) <= len(last) * target / 100
     if padding.percent:
@@ -31,16 +31,16 @@ def test_it_is_the_least_that_meets_the_target(pairs, target, window):
 def test_at_first_it_is_what_it_was_given():
     padding = Padding(initial=15)
     for _ in range(FEWEST - 1):
-        padding.finished(100, 500)
+        padding.record_finished(100, 500)
     assert padding.percent == 15
-    padding.finished(100, 500)
+    padding.record_finished(100, 500)
     assert padding.percent == 100
 
 
 def test_no_more_than_the_most():
     padding = Padding(0, most=40)
     for _ in range(100):
-        padding.finished(0.0, 10**15)
+        padding.record_finished(0.0, 10**15)
     assert padding.percent == 40
 
 
@@ -51,5 +51,5 @@ def test_it_follows_the_predictors_error(spread):
     for number in range(4000):
         length = int(100 * chance.lognormvariate(0, spread))
         outgrew += number >= 1000 and length > 100 * (1 + padding.percent / 100)
-        padding.finished(100, length)
+        padding.record_finished(100, length)
     assert outgrew / 3000 == pytest.approx(0.25, abs=0.03)

@@ -57,11 +57,11 @@ def test_every_policy_explains_itself(name):
             "stepBudget.tokens: only with mode Fixed",
         ),
         (PolicyDocument("FCFS", step_budget=StepBudget("SLO", 9)), "stepBudget.tokens: only with mode Fixed"),
-        (PolicyDocument("FCFS", slo=Slo(tbt_ms=0)), "slo.tbtMs: 0 is below 1"),
-        (PolicyDocument("FCFS", slo=Slo(jct_scale_percent=99)), "slo.jctScalePercent: 99 is below 100"),
+        (PolicyDocument("FCFS", slo=Slo(tpot_ms=0)), "slo.tpotMs: 0 is below 1"),
+        (PolicyDocument("FCFS", slo=Slo(e2e_scale_percent=99)), "slo.e2eScalePercent: 99 is below 100"),
         (
-            PolicyDocument("FCFS", slo=Slo(jct_ms=1000, jct_scale_percent=200)),
-            "slo.jctScalePercent: excludes jctMs",
+            PolicyDocument("FCFS", slo=Slo(e2e_ms=1000, e2e_scale_percent=200)),
+            "slo.e2eScalePercent: excludes e2eMs",
         ),
         (
             PolicyDocument("FCFS", slo=Slo(per_request=PerRequest(ttft_ms=0))),

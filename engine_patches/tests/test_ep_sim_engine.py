@@ -122,20 +122,20 @@ def test_an_arrival_waits_for_the_steps_that_are_planned(asynchronous):
     finish(driven)
     assert (first.started_at, first.first_token_at, first.finished_at) == (0, 1, 10)
     behind = 1 if asynchronous else 0  # the step that was planned when the second came
-    assert (second.wait, second.ttft, second.jct) == (0.5, 1.5 + behind, 2.5 + behind)
+    assert (second.wait, second.ttft, second.e2e) == (0.5, 1.5 + behind, 2.5 + behind)
     assert first.longest_gap == 1
     assert driven.busy_seconds == 10
     third = driven.add(Arrival(50.0, 1, 1), 50.0)
     assert driven.next_event_at == 50
     finish(driven)
-    assert third.jct == 1
+    assert third.e2e == 1
 
 
 def test_a_long_prompt_takes_as_many_steps_as_the_budget_asks():
     driven = engine(Line(1.0, 0.0), max_num_batched_tokens=100)
     outcome = driven.add(Arrival(0.0, 450, 3), 0.0)
     finish(driven)
-    assert (outcome.ttft, outcome.jct, driven.steps) == (5, 7, 8)  # the last only tells workers who finished
+    assert (outcome.ttft, outcome.e2e, driven.steps) == (5, 7, 8)  # the last only tells workers who finished
     assert [batch.prefill_tokens for batch in driven.cost.batches] == [100] * 4 + [50, 0, 0]
     assert driven.cost.batches[1].prefill_work == 100 * 100 + 100 * 101 / 2
     assert driven.cost.batches[-1].decode_context == 451
@@ -208,7 +208,7 @@ def test_a_slow_engine_takes_longer():
     driven.slow(3.0)
     outcome = driven.add(Arrival(0.0, 10, 4), 0.0)
     finish(driven)
-    assert outcome.jct == 12
+    assert outcome.e2e == 12
 
 
 def test_an_impossible_request_is_refused():

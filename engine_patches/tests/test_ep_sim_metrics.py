@@ -10,12 +10,12 @@ from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 
 
-def outcome(at=0.0, ttft=0.5, jct=2.5, *, output=11, started=0.25, lost=False):
+def outcome(at=0.0, ttft=0.5, e2e=2.5, *, output=11, started=0.25, lost=False):
     return Outcome(
         Arrival(at, 100, output),
         started_at=None if lost else at + started,
         first_token_at=None if lost else at + ttft,
-        finished_at=None if lost else at + jct,
+        finished_at=None if lost else at + e2e,
         longest_gap=0.4,
         preemptions=1,
         cached_tokens=50,
@@ -23,18 +23,18 @@ def outcome(at=0.0, ttft=0.5, jct=2.5, *, output=11, started=0.25, lost=False):
 
 
 def test_targets_hold_up_to_their_value():
-    each = outcome()  # TTFT 0.5, mean TBT 0.2, JCT 2.5
+    each = outcome()  # TTFT 0.5, mean TPOT 0.2, E2E 2.5
     assert metrics.met(each, Targets())
     for targets, expected in (
         (Targets(ttft=0.5), True),
         (Targets(ttft=0.49), False),
-        (Targets(tbt=0.2), True),
-        (Targets(tbt=0.19), False),
-        (Targets(jct=2.5), True),
-        (Targets(jct=2.4), False),
-        (Targets(jct_scale=5.0), True),
-        (Targets(jct_scale=4.9), False),
-        (Targets(ttft=0.5, jct=2.4), False),
+        (Targets(tpot=0.2), True),
+        (Targets(tpot=0.19), False),
+        (Targets(e2e=2.5), True),
+        (Targets(e2e=2.4), False),
+        (Targets(e2e_scale=5.0), True),
+        (Targets(e2e_scale=4.9), False),
+        (Targets(ttft=0.5, e2e=2.4), False),
     ):
         assert metrics.met(each, targets, unloaded=lambda _: 0.5) is expected, targets
 
@@ -47,11 +47,11 @@ def test_a_lost_request_meets_nothing():
 
 def test_a_scale_needs_the_unloaded_time():
     with pytest.raises(ValueError, match="unloaded"):
-        metrics.met(outcome(), Targets(jct_scale=5))
+        metrics.met(outcome(), Targets(e2e_scale=5))
 
 
 def test_the_edges_of_a_run_do_not_count():
-    run = [outcome(at=float(i), ttft=100.0 if i < 10 or i >= 90 else 1.0, jct=200.0) for i in range(100)]
+    run = [outcome(at=float(i), ttft=100.0 if i < 10 or i >= 90 else 1.0, e2e=200.0) for i in range(100)]
     figures = metrics.summarise(reversed(run), {"fast": Targets(ttft=1.0)})
     assert figures["requests"] == 80
     assert figures["ttft_max"] == figures["ttft_mean"] == 1.0
@@ -61,7 +61,7 @@ def test_the_edges_of_a_run_do_not_count():
 
 
 def test_figures_of_a_run():
-    run = [outcome(at=i / 10, ttft=i / 100, started=i / 100, jct=10.0, output=10) for i in range(101)]
+    run = [outcome(at=i / 10, ttft=i / 100, started=i / 100, e2e=10.0, output=10) for i in range(101)]
     figures = metrics.summarise(run)
     assert figures["ttft_p50"] == pytest.approx(0.5)
     assert figures["ttft_p95"] == pytest.approx(0.1 + 0.8 * 0.95)
@@ -76,7 +76,7 @@ def test_figures_of_a_run():
 
 def test_requests_of_one_token_have_no_gaps():
     figures = metrics.summarise([outcome(output=1), outcome(output=1)])
-    assert "tbt_mean" not in figures
+    assert "tpot_mean" not in figures
     assert "gap_max" not in figures
 
 
@@ -89,7 +89,7 @@ def test_nothing_finished():
 
 
 def test_sustained_rate_is_that_of_the_middle():
-    run = [outcome(jct=i / 4) for i in range(1, 101)]  # four a second
+    run = [outcome(e2e=i / 4) for i in range(1, 101)]  # four a second
     assert metrics.sustained_rate(run) == pytest.approx(4.0)
     with pytest.raises(ValueError, match="at least 10"):
         metrics.sustained_rate(run[:9])

@@ -7,20 +7,20 @@ from headrace_engine.sim.workloads.arrival import Arrival
 
 def test_figures_count_from_the_clients_request():
     outcome = Outcome(Arrival(10.0, 100, 5), started_at=11.0, first_token_at=12.0, finished_at=14.0)
-    assert (outcome.wait, outcome.ttft, outcome.jct) == (1.0, 2.0, 4.0)
-    assert (outcome.tbt, outcome.normalized_latency) == (0.5, 0.8)
+    assert (outcome.wait, outcome.ttft, outcome.e2e) == (1.0, 2.0, 4.0)
+    assert (outcome.tpot, outcome.normalized_latency) == (0.5, 0.8)
     assert not outcome.lost
 
 
 def test_one_token_has_no_gap():
-    assert Outcome(Arrival(0.0, 100, 1), first_token_at=1.0, finished_at=1.0).tbt == 0
+    assert Outcome(Arrival(0.0, 100, 1), first_token_at=1.0, finished_at=1.0).tpot == 0
 
 
 def test_what_did_not_happen_is_none():
     outcome = Outcome(Arrival(10.0, 100, 5), started_at=11.0, first_token_at=12.0)
     assert outcome.lost
     assert (outcome.wait, outcome.ttft) == (1.0, 2.0)
-    assert outcome.jct is outcome.tbt is outcome.normalized_latency is None
+    assert outcome.e2e is outcome.tpot is outcome.normalized_latency is None
     assert Outcome(Arrival(10.0, 100, 5)).wait is Outcome(Arrival(10.0, 100, 5)).ttft is None
 
 

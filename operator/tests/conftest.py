@@ -8,7 +8,7 @@ import pytest
 from op_kube import install_crd, new_namespace
 from op_process import Operator
 
-from headrace_operator.cluster import connect
+from headrace_operator.kube.client import connect
 
 # Examples are cheap; how long one takes on a busy machine says nothing.
 hypothesis.settings.register_profile("headrace-operator", deadline=None)

@@ -3,15 +3,15 @@
 from op_world import body, hash_of, observed, pod
 
 from headrace_operator.api import Key
-from headrace_operator.status import CarriedOut, Subject, status
+from headrace_operator.decide.service_status import Executed, Subject, build_status
 
 OURS = hash_of(body())
 NOW = "2026-01-02T00:00:00Z"
 
 
-def told(seen, refused=None, failure="", previous=None, *, paused=False, carried=CarriedOut.ALL, now=NOW):
+def told(seen, refused=None, failure="", previous=None, *, paused=False, carried=Executed.ALL, now=NOW):
     subject = Subject(Key("llm", "chat"), 7, 3, paused, carried, previous or {})
-    return status(subject, seen, refused, failure, gateway="http://gw", now=now)
+    return build_status(subject, seen, refused, failure, gateway="http://gw", now=now)
 
 
 def conditions(*args, **kwargs):

@@ -9,16 +9,16 @@ from op_memory import Reports
 
 from headrace_operator import names
 from headrace_operator.api import Key, parse
-from headrace_operator.cache import Cache
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.decide.plan import contains_fields
+from headrace_operator.desired import desired_objects
 from headrace_operator.errors import ApiError, RefusedError
-from headrace_operator.kinds import SERVICE, WATCHED
-from headrace_operator.plan import contains
-from headrace_operator.reconcile import Reconciler
-from headrace_operator.recorder import Recorder
-from headrace_operator.resync import resync
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.kube.kinds import SERVICE, WATCHED
+from headrace_operator.kube.resync import resync
+from headrace_operator.run.reconcile import Reconciler
+from headrace_operator.run.workqueue import WorkQueue
 
 _STILL = 0.2  # seconds; controllers that have something to do take less for each step
 _MADE_BY_SERVER = {"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields"}
@@ -91,7 +91,7 @@ class Wire:
             return False
         for manifest in manifests(body):
             if (manifest["kind"], manifest["metadata"]["name"]) == (kind, name):
-                return contains(live.get("spec"), manifest.get("spec"))
+                return contains_fields(live.get("spec"), manifest.get("spec"))
         return False
 
 
@@ -117,7 +117,7 @@ class Desk:
         """A fresh process: it knows what there is, and nothing of what was before."""
         cache = Cache()
         self.operator = Reconciler(
-            settings, cache, self.wire, Reports(), Recorder(self.wire), lambda: self.now
+            settings, cache, self.wire, Reports(), EventRecorder(self.wire), lambda: self.now
         )
         await self.catch_up()
         return self.operator
@@ -125,7 +125,7 @@ class Desk:
     def remembered(self):
         """What the operator knows of."""
         kinds = [target.kind for target in WATCHED]
-        return [body for kind in kinds for body in self.operator.cache.of_kind(kind)]
+        return [body for kind in kinds for body in self.operator.cache.objects_of_kind(kind)]
 
     def seen(self):
         """Versions of what the operator knows, but for the service itself."""
@@ -161,7 +161,7 @@ class Desk:
         """The operator that lives finds what its watches missed, and works until it has nothing to write."""
         queue = WorkQueue(lambda: self.now)
         settings = dataclasses.replace(SETTINGS, watch_namespaces=(self.key.namespace,))
-        await self._until_done(lambda: resync(self.operator.cache, self.api, queue, settings))
+        await self._until_done(lambda: resync(self.operator.cache, self.api, queue.add, settings))
 
     async def _until_done(self, learn):
         deadline = time.monotonic() + 120
@@ -219,7 +219,7 @@ def manifests(body):
         service = parse(body)
     except RefusedError:
         return ()
-    return desired(service, SETTINGS, owned_models(service), None)
+    return desired_objects(service, SETTINGS, served_model_names(service), None)
 
 
 def accepted(body):

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from headrace_operator.api import parse
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.desired import desired_objects
 from headrace_operator.settings import Settings
 
 FOLDER = Path(__file__).parent / "golden"
@@ -34,7 +34,9 @@ class Plain(yaml.SafeDumper):
 
 def render(case):
     parsed = parse(golden(case))
-    return yaml.dump_all(desired(parsed, SETTINGS, owned_models(parsed), None), Dumper=Plain, sort_keys=True)
+    return yaml.dump_all(
+        desired_objects(parsed, SETTINGS, served_model_names(parsed), None), Dumper=Plain, sort_keys=True
+    )
 
 
 def expected(case):

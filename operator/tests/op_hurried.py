@@ -2,7 +2,10 @@
 
 import os
 
-from headrace_operator import __main__, cluster, handlers, upgrade, workers
+from headrace_operator import __main__
+from headrace_operator.kube import client as cluster
+from headrace_operator.kube import handlers
+from headrace_operator.run import upgrade, workers
 
 FACTOR = float(os.environ["HEADRACE_HURRY"])
 
@@ -12,7 +15,7 @@ __main__._LOOK_AGAIN /= FACTOR
 cluster._TIMEOUT /= FACTOR
 handlers._LONGEST_PAUSE /= FACTOR
 upgrade._OVERLAP = 0.0  # whatever the factor: what waits ten minutes would end no test
-configure = handlers.configure
+configure = handlers.configure_kopf
 
 
 def hurried(settings):
@@ -22,5 +25,5 @@ def hurried(settings):
 
 
 if __name__ == "__main__":
-    handlers.configure = hurried
+    handlers.configure_kopf = hurried
     __main__.main()

@@ -64,12 +64,12 @@ class FakeNode:
         if not contains(pod.get("status", {}), status):
             answer = self.kube.patch("pods", name, {"status": status}, sub="status")
             assert answer.status_code in {200, 404, 409}, answer.text  # gone, or in someone else's hands
-        nudge = pod["metadata"].get("annotations", {}).get("headrace.dev/policy-nudge", "")
-        if engine.seen_nudge != nudge or not engine.hash:
+        refresh = pod["metadata"].get("annotations", {}).get("headrace.dev/policy-refresh", "")
+        if engine.seen_refresh != refresh or not engine.hash:
             service = pod["metadata"]["labels"]["headrace.dev/service"]
             config_map = self.kube.get("configmaps", f"{service}-policy")
             if config_map is not None:  # else the service is being deleted
-                engine.seen_nudge = nudge
+                engine.seen_refresh = refresh
                 engine.take(json.loads(config_map["data"]["policy.json"]))
 
 
@@ -78,7 +78,7 @@ class _Engine:
         self.node = node
         number = next(_ADDRESSES)
         self.ip = f"{_NETWORK}.{number // 250}.{number % 250 + 1}"
-        self.hash, self.policy, self.rejected, self.seen_nudge = "", "", "", ""
+        self.hash, self.policy, self.rejected, self.seen_refresh = "", "", "", ""
         engine = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -9,13 +9,13 @@ import itertools
 from op_golden import SETTINGS
 from op_world import MAKER, body
 
-from headrace_operator.cache import Cache
-from headrace_operator.engines import Engines
 from headrace_operator.errors import ApiError
-from headrace_operator.kinds import resource
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.kube.kinds import resource
 from headrace_operator.names import FIELD_MANAGER
-from headrace_operator.reconcile import Reconciler
-from headrace_operator.recorder import Recorder
+from headrace_operator.run.reconcile import Reconciler
+from headrace_operator.run.sidecar_status import SidecarStatuses
 
 
 class Memory:
@@ -139,7 +139,7 @@ class _Call:
             raise ApiError(0, "the answer was lost")
 
 
-class Reports(Engines):
+class Reports(SidecarStatuses):
     """Reports as the test sets them, by pod uid."""
 
     def __init__(self):
@@ -153,12 +153,12 @@ class Reports(Engines):
         return self.said
 
 
-def operator(memory, settings=SETTINGS):
+def operator(memory, settings=SETTINGS, clock=lambda: 0.0):
     """A freshly started operator: its cache is what exists."""
     cache = Cache()
     for item in memory.objects.values():
         cache.put(copy.deepcopy(item))
-    return Reconciler(settings, cache, memory, Reports(), Recorder(memory), lambda: 0.0)
+    return Reconciler(settings, cache, memory, Reports(), EventRecorder(memory), clock)
 
 
 def with_service(**spec):

@@ -14,7 +14,7 @@ import op_release
 from op_desk import Desk, KilledError, accepted
 from op_kube import llmservice, ok
 
-from headrace_operator import cluster
+from headrace_operator.kube import client as cluster
 
 _STEPS = 7
 _GPU = {"type": "GPU"}
@@ -36,7 +36,7 @@ _BLOCKS = {
         {"policy": "FCFS", "larry": {"alpha": 3}},
         {"stepBudget": {"mode": "Fixed", "tokens": 512}},
     ],
-    "slo": [None, {"ttft": "2s", "tbt": "100ms"}, {"jct": "1m"}],
+    "slo": [None, {"ttft": "2s", "tpot": "100ms"}, {"e2e": "1m"}],
     "routing": [
         None,
         {"balancer": "LeastRequest"},

@@ -8,9 +8,9 @@ from op_kube import llmservice
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus
 from headrace_operator import names
 from headrace_operator.api import parse, policy_document
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired
-from headrace_operator.observe import Report, observe
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.decide.observation import SidecarReport, observe
+from headrace_operator.desired import desired_objects
 
 RUNNING = {"running": {}}
 MAKER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-1", "uid": "maker", "controller": True}
@@ -31,7 +31,10 @@ def body(name="chat", namespace="llm", created="2026-01-01T00:00:00Z", **spec):
 def applied(raw, settings=SETTINGS, live=None):
     """The owned objects as the API server would return them after they were applied."""
     service = parse(raw)
-    objects = [copy.deepcopy(dict(item)) for item in desired(service, settings, owned_models(service), live)]
+    objects = [
+        copy.deepcopy(dict(item))
+        for item in desired_objects(service, settings, served_model_names(service), live)
+    ]
     for item in objects:
         item["metadata"] |= {"uid": f"{item['kind']}-{item['metadata']['name']}", "generation": 1}
         if item["kind"] == "LLMRoute":
@@ -86,7 +89,9 @@ def pod(name, ready=True, **status):
 
 def report(hash_, state="Idle", reason="", *, phase="", phase_since=0.0, name="FCFS", **policy):
     info = EngineInfo(state, reason, vllm_version="0.32.0", phase=phase, phase_since=phase_since)
-    return Report(EngineStatus("0.1.0", ("FCFS", "LARRY"), 1, info, AppliedPolicy(name, hash_, **policy)))
+    return SidecarReport(
+        EngineStatus("0.1.0", ("FCFS", "LARRY"), 1, info, AppliedPolicy(name, hash_, **policy))
+    )
 
 
 def hash_of(raw):

@@ -48,8 +48,8 @@ def test_what_is_no_duration(text):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"slo": {"ttft": "2m", "jct": "30s"}}, "slo.ttft must not exceed slo.jct"),
-        ({"slo": {"tbt": "0s"}}, "spec.slo.tbt"),
+        ({"slo": {"ttft": "2m", "e2e": "30s"}}, "slo.ttft must not exceed slo.e2e"),
+        ({"slo": {"tpot": "0s"}}, "spec.slo.tpot"),
         ({"model": {"source": "file:///x"}}, "spec.model.source"),
         ({"engine": {"image": "i", "args": ["--port=1"]}}, "--port is reserved"),
         ({"engine": {"image": "i", "env": [{"name": "HF_HOME", "value": "x"}]}}, "HF_HOME is reserved"),
@@ -57,8 +57,8 @@ def test_what_is_no_duration(text):
         ({"scheduling": {"policy": "LARRY", "larry": {"alpha": -1}}}, "alpha"),
         ({"scheduling": {"policy": "FCFS", "econoServe": {"bufferPercent": -1}}}, "econoServe.bufferPercent"),
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
-        ({"slo": {"jct": "30s", "jctScalePercent": 200}}, "exclude each other"),
-        ({"slo": {"jctScalePercent": 99}}, "spec.slo.jctScalePercent"),
+        ({"slo": {"e2e": "30s", "e2eScalePercent": 200}}, "exclude each other"),
+        ({"slo": {"e2eScalePercent": 99}}, "spec.slo.e2eScalePercent"),
         (
             {"podTemplate": {"metadata": {"annotations": {"cdi.k8s.io/gpu": "all"}}}},
             "loosen a container's isolation: remove them",

@@ -26,24 +26,24 @@ BAD = {
         ["spec.scheduling.stepBudget", "needs stepBudget.tokens"],
     ),
     "first token after the last": (
-        {"slo": {"ttft": "2m", "jct": "30s"}},
-        ["spec.slo", "ttft must not exceed slo.jct"],
+        {"slo": {"ttft": "2m", "e2e": "30s"}},
+        ["spec.slo", "ttft must not exceed slo.e2e"],
     ),
     "gap longer than the job": (
-        {"slo": {"tbt": "1h", "jct": "30s"}},
-        ["spec.slo", "tbt must not exceed slo.jct"],
+        {"slo": {"tpot": "1h", "e2e": "30s"}},
+        ["spec.slo", "tpot must not exceed slo.e2e"],
     ),
-    "two targets for JCT": (
-        {"slo": {"jct": "30s", "jctScalePercent": 200}},
+    "two targets for E2E": (
+        {"slo": {"e2e": "30s", "e2eScalePercent": 200}},
         ["spec.slo", "exclude each other"],
     ),
-    "faster than alone": ({"slo": {"jctScalePercent": 99}}, ["spec.slo.jctScalePercent", "100"]),
+    "faster than alone": ({"slo": {"e2eScalePercent": 99}}, ["spec.slo.e2eScalePercent", "100"]),
     "unknown predictor": (
         {"prediction": {"predictor": "Guess"}},
         ["spec.prediction.predictor", '"Quantile"'],
     ),
     "no percentile": ({"prediction": {"quantilePercent": 100}}, ["spec.prediction.quantilePercent", "99"]),
-    "no time between tokens": ({"slo": {"tbt": "0s"}}, ["spec.slo.tbt", "such as 500ms"]),
+    "no time between tokens": ({"slo": {"tpot": "0s"}}, ["spec.slo.tpot", "such as 500ms"]),
     "not a duration": ({"slo": {"ttft": "fast"}}, ["spec.slo.ttft", "such as 500ms"]),
     "unknown source": ({"model": {"source": "s3://bucket/x"}}, ["spec.model.source", "hf://", "pvc://"]),
     "path that climbs": ({"model": {"source": "pvc://claim/../x"}}, ["spec.model.source", "pvc://"]),
@@ -252,7 +252,7 @@ def test_defaults_are_filled_by_the_api_server(kube):
     body = {key: value for key, value in llmservice().items() if key != "spec"}
     minimal = {"model": {"source": "hf://org/name"}, "engine": ENGINE}
     spec = ok(kube.create("llmservices", {**body, "spec": minimal}))["spec"]
-    assert "replicas" not in spec
+    assert spec["replicas"] == 1
     assert spec["scheduling"] == {"policy": "FCFS", "stepBudget": {"mode": "Policy"}}
     assert spec["slo"] == {"perRequest": {"enabled": False}}
     assert spec["prediction"] == {"predictor": "Quantile", "quantilePercent": 50}

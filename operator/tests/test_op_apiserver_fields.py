@@ -11,10 +11,10 @@ import pytest
 from op_golden import SETTINGS
 from op_kube import llmservice, new_namespace, ok
 
-from e2e.bench.mutation_specs import Maker, flat, schema
+from e2e.bench.mutations.specs import Maker, flat, schema
 from headrace_operator.api import parse
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.desired import desired_objects
 from headrace_operator.errors import RefusedError
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -53,7 +53,7 @@ def another(kube, maker, spec, leaf):
         changed = maker.changed(spec, leaf)
         if flat(changed, SCHEMA).get(leaf) != before and (service := accepted(kube, changed)):
             return changed, service
-    raise AssertionError(f"{leaf}: no value that is taken; give it some in e2e/bench/mutation_specs.py")
+    raise AssertionError(f"{leaf}: no value that is taken; give it some in e2e/bench/mutations/specs.py")
 
 
 def apply(kube, manifest, dry_run):
@@ -100,4 +100,4 @@ def test_nothing_outlives_a_change_of_this_field(places, leaf):
 
 def manifests(kube, spec):
     service = accepted(kube, spec)
-    return desired(service, SETTINGS, owned_models(service), None)
+    return desired_objects(service, SETTINGS, served_model_names(service), None)

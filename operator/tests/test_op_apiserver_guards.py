@@ -29,7 +29,7 @@ def mounted(path):
     return {"podTemplate": {"volumes": [{"name": "x", "emptyDir": {}}], "volumeMounts": mounts}}
 
 
-def annotated(key):
+def with_annotations(key):
     return {"podTemplate": {"metadata": {"annotations": {key: "unconfined"}}}}
 
 
@@ -61,9 +61,9 @@ ATTEMPTS = {
         {"podTemplate": {"volumes": [], "volumeMounts": [{"name": "headrace", "mountPath": "/x"}]}},
         422,
     ),
-    "AppArmor": (annotated("container.apparmor.security.beta.kubernetes.io/engine"), 422),
-    "devices of the node": (annotated("cdi.k8s.io/x"), 422),
-    "seccomp": (annotated("seccomp.security.alpha.kubernetes.io/pod"), 422),
+    "AppArmor": (with_annotations("container.apparmor.security.beta.kubernetes.io/engine"), 422),
+    "devices of the node": (with_annotations("cdi.k8s.io/x"), 422),
+    "seccomp": (with_annotations("seccomp.security.alpha.kubernetes.io/pod"), 422),
     "the operator's labels": (
         {"podTemplate": {"metadata": {"labels": {"app.kubernetes.io/component": "picker"}}}},
         422,

@@ -98,7 +98,7 @@ def everything(kube, proxy):
         left_by_an_earlier_release(kube)
         ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": "LARRY"}}}))
         eventually(lambda: '"LARRY"' in kube.get("configmaps", "chat-policy")["data"]["policy.json"])
-        eventually(lambda: kube.condition("chat", "PolicyApplied")[0] == "True")  # by a nudge of its pods
+        eventually(lambda: kube.condition("chat", "PolicyApplied")[0] == "True")  # by a refresh of its pods
         with proxy.rule(Rule(Drop(), lambda call: call.path.endswith("/pods"))):  # found without the watch
             ok(kube.patch("llmservices", "chat", {"spec": {"replicas": 3}}))
             eventually(lambda: kube.get("llmservices", "chat")["status"]["readyReplicas"] == 3)

@@ -10,10 +10,10 @@ import pytest
 from op_golden import SETTINGS
 from op_kube import llmservice
 
-from e2e.bench.mutation_specs import Maker
+from e2e.bench.mutations.specs import Maker
 from headrace_operator.api import parse
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.desired import desired_objects
 from headrace_operator.errors import SpecInvalidError
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(3600)]
@@ -66,7 +66,7 @@ def test_the_api_server_and_the_operator_agree_on_every_spec(kube, part, record_
 
 def refused_objects(kube, service, number):
     """What the API server says against the service's objects: the definition must have said it before."""
-    for manifest in desired(service, SETTINGS, owned_models(service), None):
+    for manifest in desired_objects(service, SETTINGS, served_model_names(service), None):
         plural = manifest["kind"].lower() + "s"
         plural = {"networkpolicys": "networkpolicies"}.get(plural, plural)
         answer = kube.http.patch(

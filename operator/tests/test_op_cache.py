@@ -6,7 +6,7 @@ import pytest
 from op_world import body, pod
 
 from headrace_operator.api import Key, key_of, served_name_of
-from headrace_operator.cache import Cache
+from headrace_operator.kube.cache import Cache
 from headrace_operator.names import SERVICE_LABEL
 
 KEY = Key("llm", "chat")
@@ -23,15 +23,15 @@ def test_objects_are_found_under_their_service():
     assert cache.service(KEY)["kind"] == "LLMService"
     assert [item["metadata"]["name"] for item in cache.pods(KEY)] == ["a"]
     assert cache.owned(KEY) == []
-    assert cache.of_kind("LLMService") == [cache.service(KEY)]
-    assert cache.of_kind("Pod") == cache.pods(KEY)
+    assert cache.objects_of_kind("LLMService") == [cache.service(KEY)]
+    assert cache.objects_of_kind("Pod") == cache.pods(KEY)
 
 
 def test_nobodys_object_is_not_kept():
     cache = Cache()
     stray = {"kind": "Pod", "metadata": {"name": "x", "namespace": "llm", "uid": "x"}}
     assert cache.put(stray) == []
-    assert cache.of_kind("Pod") == []
+    assert cache.objects_of_kind("Pod") == []
 
 
 def test_an_older_version_never_replaces_a_newer_one():
@@ -55,11 +55,11 @@ def test_the_answer_to_a_status_that_shows_another_change_is_not_taken_for_known
     cache.put(version(body(), 10))
     cache.put_status(version(body(), 11) | {"status": told})
     assert cache.service(KEY)["status"] == told
-    assert cache.knows(version(body(), 11))
+    assert cache.has_seen(version(body(), 11))
     changed = version(body(replicas=5), 13)
     cache.put_status(changed)
-    assert not cache.knows(version(body(replicas=5), 12))
-    assert not cache.knows(changed)
+    assert not cache.has_seen(version(body(replicas=5), 12))
+    assert not cache.has_seen(changed)
 
 
 def test_field_managers_are_not_kept():
@@ -107,9 +107,9 @@ def test_a_services_name_finds_it_as_long_as_it_has_it():
         service["spec"] = {"model": {"servedName": dice.choice(wanted)}}
         (cache.drop if dice.random() < 0.3 else cache.put)(service)
         for name in (*wanted, "b/z"):
-            claiming = [key_of(each) for each in cache.claiming(name)]
-            assert len(claiming) == len(set(claiming))
-            assert set(claiming) == {
+            services_asking_for = [key_of(each) for each in cache.services_asking_for(name)]
+            assert len(services_asking_for) == len(set(services_asking_for))
+            assert set(services_asking_for) == {
                 key_of(each)
                 for each in cache.services()
                 if served_name_of(each) == name or str(key_of(each)) == name

@@ -7,12 +7,11 @@ import string
 import pytest
 import yaml
 from op_kube import CRDS
-from pydantic.alias_generators import to_camel
 
 from headrace_engine.contracts import GatewayConfig, Slo
+from headrace_engine.contracts.codec import camel
 from headrace_engine.policies import registry
-from headrace_operator import crd
-from headrace_operator.api import Condition, Reason, ServiceStatus
+from headrace_operator.api import Condition, Reason, ServiceStatus, crd
 from headrace_operator.api.serving import block_name
 
 VERSION = crd.definition()["spec"]["versions"][0]
@@ -160,13 +159,13 @@ PUBLISHED = [
     "scheduling.policy",
     "scheduling.stepBudget.mode",
     "scheduling.stepBudget.tokens",
-    "slo.jct",
-    "slo.jctScalePercent",
+    "slo.e2e",
+    "slo.e2eScalePercent",
     "slo.perRequest.enabled",
-    "slo.perRequest.minJct",
-    "slo.perRequest.minTbt",
+    "slo.perRequest.minE2e",
+    "slo.perRequest.minTpot",
     "slo.perRequest.minTtft",
-    "slo.tbt",
+    "slo.tpot",
     "slo.ttft",
 ]
 
@@ -180,9 +179,9 @@ def test_a_route_has_the_fields_of_its_contract_and_says_what_each_means():
     """Both ways: the API server drops what the schema does not know."""
     fields = {field.name for field in dataclasses.fields(GatewayConfig)} - {"namespace", "name"}
     known = {path.removeprefix(".spec.") for path in ROUTE_NODES if re.fullmatch(r"\.spec\.\w+", path)}
-    assert known == {to_camel(field) for field in fields} | {"reserved"}  # which the picker does not serve
+    assert known == {camel(field) for field in fields} | {"reserved"}  # which the picker does not serve
     slo = {path.removeprefix(".spec.slo.") for path in ROUTE_NODES if re.fullmatch(r"\.spec\.slo\.\w+", path)}
-    assert slo == {to_camel(field.name) for field in dataclasses.fields(Slo)}
+    assert slo == {camel(field.name) for field in dataclasses.fields(Slo)}
     for path, node in ROUTE_NODES.items():
         inside = path.startswith((".spec.", ".status.")) and not path.endswith("[]")
         assert not inside or node.get("description"), path

@@ -10,8 +10,8 @@ from op_memory import operator, update, with_service
 from op_world import body, hash_of, pod, report
 
 from headrace_operator import names
-from headrace_operator.admission import is_denial
 from headrace_operator.api import Key
+from headrace_operator.decide.admission import is_denial
 from headrace_operator.errors import ApiError
 
 KEY = Key("llm", "chat")
@@ -32,8 +32,7 @@ class Life:
         self.start()
 
     def start(self, settings=SETTINGS):
-        self.running = operator(self.memory, settings)
-        self.running.clock = lambda: self.now
+        self.running = operator(self.memory, settings, clock=lambda: self.now)
 
     async def settle(self):
         """Until nothing is written; the seconds that the operator then waits."""
@@ -301,7 +300,7 @@ async def test_pods_are_not_sent_to_a_policy_that_is_denied():
     await life.settle()
     life.memory.store(pod("a"))
     life.running.cache.put(life.memory.objects["Pod", "a"])
-    life.running.engines.said = {"a": report(hash_of(body()))}
+    life.running.sidecars.said = {"a": report(hash_of(body()))}
     await life.settle()
     life.memory.refusal, life.memory.refused = DENIED, "ConfigMap"
     assert await life.change(scheduling={"policy": "LARRY"}) > 1.0

@@ -13,8 +13,8 @@ from headrace_engine.contracts import PolicyDocument, loads
 from headrace_engine.policies import registry
 from headrace_operator import names
 from headrace_operator.api import RouteSpec, parse
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired, without_models
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.desired import desired_objects, without_models
 from headrace_operator.desired.disruption_budget import disruption_budget
 
 UPGRADED = dataclasses.replace(SETTINGS, sidecar_image="example/sidecar:2")
@@ -28,7 +28,7 @@ def body(**spec):
 
 def objects(raw, settings=SETTINGS, live=None):
     service = parse(raw)
-    rendered = desired(service, settings, owned_models(service), live)
+    rendered = desired_objects(service, settings, served_model_names(service), live)
     return {(item["kind"], item["metadata"]["name"]): item for item in rendered}
 
 
@@ -66,7 +66,7 @@ live_changes = st.fixed_dictionaries(
                 "stepBudget": st.builds(lambda n: {"mode": "Fixed", "tokens": n}, st.integers(1, 100_000)),
             },
         ),
-        "slo": st.fixed_dictionaries({}, optional={"jct": durations}),
+        "slo": st.fixed_dictionaries({}, optional={"e2e": durations}),
         "routing": st.fixed_dictionaries(
             {"balancer": st.sampled_from(["SAL", "LeastRequest", "Random"])}, optional={"maxQueue": durations}
         ),

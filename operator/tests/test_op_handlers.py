@@ -7,18 +7,18 @@ import pytest
 from kopf._cogs.structs.references import Resource  # what its watches look selectors up by
 from op_world import body, pod
 
-from headrace_operator import handlers
 from headrace_operator.api import Key
-from headrace_operator.cache import Cache
-from headrace_operator.kinds import OWNED, POD, SERVICE
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.kube import handlers
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.kinds import OWNED, POD, SERVICE
+from headrace_operator.run.workqueue import WorkQueue
 
 KEY = Key("llm", "chat")
 
 
 def selectors(resource):
     settings = kopf.OperatorSettings()
-    handlers.configure(settings)
+    handlers.configure_kopf(settings)
     found = Resource(resource.group, resource.version, resource.plural, resource.kind, namespaced=True)
     return set(settings.watching.label_selectors.collect(found))
 
@@ -38,7 +38,7 @@ class Registered:
     def __init__(self, resource):
         registry = kopf.OperatorRegistry()
         self.cache, self.queue = Cache(), WorkQueue(lambda: 0.0)
-        handlers.register(registry, self.cache, self.queue)
+        handlers.register_watches(registry, self.cache, self.queue.add)
         handlers_of = {h.id: h.fn for h in registry._watching.get_all_handlers()}
         self.event = handlers_of[f"on-{resource.plural}"]
 
@@ -99,7 +99,7 @@ class Outage:
 
     def __init__(self, seconds):
         self.now, self.asking, self.asked = 0.0, None, []
-        self.patience = handlers.Patience(lambda: self.now, lambda: self.asking)
+        self.patience = handlers.WatchBackoff(lambda: self.now, lambda: self.asking)
         self.watches = [Watch(self.patience, 0.01 * number) for number in range(8)]
         while (watch := min(self.watches, key=lambda each: each.at)).at <= seconds:
             self.now, self.asking = watch.at, watch
@@ -125,7 +125,7 @@ def test_a_watch_that_works_again_begins_with_short_pauses_whatever_others_do():
 
 async def test_watches_never_give_up():
     settings = kopf.OperatorSettings()
-    handlers.configure(settings)
+    handlers.configure_kopf(settings)
     assert len(list(itertools.islice(settings.networking.error_backoffs, 1000))) == 1000
     assert settings.networking.request_timeout <= 30
     assert settings.watching.inactivity_timeout <= 75

@@ -5,9 +5,9 @@ import copy
 
 import pytest
 
-from headrace_operator import lease as module
 from headrace_operator.errors import ApiError
-from headrace_operator.lease import Lease, lead
+from headrace_operator.kube import lease as module
+from headrace_operator.kube.lease import Lease, run_election
 from headrace_operator.metrics import LEADER
 
 
@@ -56,13 +56,13 @@ async def pass_time(world, seconds, *replicas):
     for _ in range(seconds // 2):
         world.now += 2.0
         for replica in replicas:
-            await replica.attempt(world)
+            await replica.acquire_or_renew(world)
 
 
 async def test_the_first_leads_and_keeps_leading(world):
     a, b = world.replica("a"), world.replica("b")
-    await a.attempt(world)
-    await b.attempt(world)
+    await a.acquire_or_renew(world)
+    await b.acquire_or_renew(world)
     await pass_time(world, 60, a, b)
     assert (a.leading, b.leading) == (True, False)
     assert world.lease["spec"]["holderIdentity"] == "a"
@@ -71,7 +71,7 @@ async def test_the_first_leads_and_keeps_leading(world):
 
 async def test_a_leader_that_dies_is_followed_within_twenty_seconds(world):
     a, b = world.replica("a"), world.replica("b")
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     await pass_time(world, 14, b)
     assert not b.leading
     await pass_time(world, 4, b)
@@ -81,12 +81,12 @@ async def test_a_leader_that_dies_is_followed_within_twenty_seconds(world):
 
 async def test_the_old_leader_has_stopped_before_another_may_begin(world):
     a, b = world.replica("a"), world.replica("b")
-    await a.attempt(world)
-    await b.attempt(world)
+    await a.acquire_or_renew(world)
+    await b.acquire_or_renew(world)
     leading = []
     while not b.leading:
         world.now += 0.5
-        await b.attempt(world)
+        await b.acquire_or_renew(world)
         leading.append(a.leading + b.leading)
     assert max(leading) == 1
     assert leading.count(0) >= 10  # five seconds without any
@@ -94,33 +94,33 @@ async def test_the_old_leader_has_stopped_before_another_may_begin(world):
 
 async def test_a_leader_that_gets_no_answer_stops_after_ten_seconds(world):
     a = world.replica("a")
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     world.error = ApiError(500, "no")
     for _ in range(4):
         world.now += 2.0
         with pytest.raises(ApiError):
-            await a.attempt(world)
+            await a.acquire_or_renew(world)
         assert a.leading
     world.now += 2.0
     assert a.seconds_left() <= 0.0
     world.error = None
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     assert a.leading
 
 
 async def test_a_suspended_leader_that_wakes_may_not_write(world):
     a, b = world.replica("a"), world.replica("b")
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     await pass_time(world, 20, b)
     assert (a.leading, b.leading) == (False, True)
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     assert not a.leading
 
 
 async def test_of_two_that_take_it_at_once_one_has_it(world):
     a, b = world.replica("a"), world.replica("b")
-    world.before_write = lambda: b.attempt(world)
-    await a.attempt(world)
+    world.before_write = lambda: b.acquire_or_renew(world)
+    await a.acquire_or_renew(world)
     assert (a.leading, b.leading) == (False, True)
 
 
@@ -131,23 +131,23 @@ async def test_an_answer_that_comes_late_shortens_the_lease(world):
         world.now += 4.0
 
     world.before_write = slow
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     assert a.seconds_left() == 6.0
 
 
 async def test_a_leader_that_leaves_is_followed_at_once(world):
     a, b = world.replica("a"), world.replica("b")
-    await a.attempt(world)
-    await b.attempt(world)
+    await a.acquire_or_renew(world)
+    await b.acquire_or_renew(world)
     await a.release(world)
     assert not a.leading
-    await b.attempt(world)
+    await b.acquire_or_renew(world)
     assert b.leading
 
 
 async def test_a_renewal_is_one_request_and_reads_again_when_it_finds_another_version(world):
     a = world.replica("a")
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     reads, read = [], world.read
     world.read = lambda *args: reads.append(args) or read(*args)
     await pass_time(world, 6, a)
@@ -162,15 +162,15 @@ async def test_a_renewal_is_one_request_and_reads_again_when_it_finds_another_ve
 
 async def test_one_that_does_not_lead_releases_nothing(world):
     a, b = world.replica("a"), world.replica("b")
-    await a.attempt(world)
+    await a.acquire_or_renew(world)
     await b.release(world)
     assert world.lease["spec"].get("holderIdentity") == "a"
 
 
 async def test_the_same_pod_takes_its_lease_again_at_once(world):
-    await world.replica("a").attempt(world)
+    await world.replica("a").acquire_or_renew(world)
     again = world.replica("a")
-    await again.attempt(world)
+    await again.acquire_or_renew(world)
     assert again.leading
 
 
@@ -202,7 +202,7 @@ async def test_work_starts_and_stops_with_the_lease_and_the_lease_is_left_at_the
     for period in ("_PERIOD", "_STANDBY_PERIOD", "_OUTAGE_PERIOD"):
         monkeypatch.setattr(module, period, 0.001)
     lease, serving = world.replica("a"), Serving()
-    leading = asyncio.create_task(lead(lease, world, serving.start, serving.stop))
+    leading = asyncio.create_task(run_election(lease, world, serving.start, serving.stop))
     await serving.until("start")
     assert LEADER._value.get() == 1
     world.error = ApiError(503, "down")
@@ -218,7 +218,7 @@ async def test_work_starts_and_stops_with_the_lease_and_the_lease_is_left_at_the
 
 
 async def test_a_request_that_hangs_does_not_outlast_the_lease(world, monkeypatch):
-    monkeypatch.setattr(module, "_PATIENCE", 0.001)
+    monkeypatch.setattr(module, "_ANSWER_SECONDS", 0.001)
 
     async def hang(*_):
         await asyncio.Event().wait()
@@ -226,5 +226,5 @@ async def test_a_request_that_hangs_does_not_outlast_the_lease(world, monkeypatc
     lease = world.replica("a")
     monkeypatch.setattr(world, "read", hang)
     with pytest.raises(TimeoutError):
-        await lease.attempt(world)
+        await lease.acquire_or_renew(world)
     assert not lease.leading

@@ -27,14 +27,14 @@ def told():
 
 
 def test_a_condition_is_told_under_its_reason_of_now_until_the_service_is_gone():
-    metrics.show(KEY, status("False", PodReason.LOADING))
+    metrics.set_condition_gauges(KEY, status("False", PodReason.LOADING))
     assert told() == {"Loading": 0}
-    metrics.show(KEY, status("True", Reason.ALL_REPLICAS_READY))
-    metrics.show(KEY, status("True", Reason.ALL_REPLICAS_READY))
+    metrics.set_condition_gauges(KEY, status("True", Reason.ALL_REPLICAS_READY))
+    metrics.set_condition_gauges(KEY, status("True", Reason.ALL_REPLICAS_READY))
     assert told() == {"AllReplicasReady": 1}
-    metrics.forget(KEY)
-    metrics.forget(KEY)
+    metrics.drop_condition_gauges(KEY)
+    metrics.drop_condition_gauges(KEY)
     assert told() == {}
-    metrics.show(KEY, status("Unknown", Reason.NO_READY_REPLICAS))
+    metrics.set_condition_gauges(KEY, status("Unknown", Reason.NO_READY_REPLICAS))
     assert told() == {"NoReadyReplicas": -1}
-    metrics.forget(KEY)
+    metrics.drop_condition_gauges(KEY)

@@ -5,9 +5,9 @@ from op_memory import operator, with_service
 from op_world import MAKER, pod, report
 
 from headrace_operator.api import Key
+from headrace_operator.decide.observation import observe
 from headrace_operator.errors import ApiError
-from headrace_operator.observe import observe
-from headrace_operator.ownership import Ownership
+from headrace_operator.kube.ownership import Ownership
 
 KEY = Key("llm", "chat")
 DEPLOYMENT = {"kind": "Deployment", "metadata": {"name": "chat", "uid": "deployment"}}
@@ -123,9 +123,9 @@ async def test_a_labelled_pod_of_somebody_else_is_not_counted_asked_or_annotated
     for each in (pod("own"), stranger):
         memory.store({**each, "metadata": {**each["metadata"], "resourceVersion": "1"}})
         reconciler.cache.put(memory.objects["Pod", each["metadata"]["name"]])
-    reconciler.engines.said = {name: report("old") for name in ("own", "stranger")}
+    reconciler.sidecars.said = {name: report("old") for name in ("own", "stranger")}
     followed = []
-    reconciler.engines.follow = lambda _key, pods, _wanted: followed.append([each.name for each in pods])
+    reconciler.sidecars.follow = lambda _key, pods, _wanted: followed.append([each.name for each in pods])
     memory.writes.clear()
     await reconciler.reconcile(KEY)
     assert followed[-1] == ["own"]

@@ -1,4 +1,4 @@
-"""Plans: nothing at the fixpoint, exactly what differs otherwise, and nudges that repeat until confirmed."""
+"""Plans: nothing at the fixpoint, exactly what differs otherwise."""
 
 import copy
 
@@ -6,24 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from op_golden import SETTINGS
-from op_world import applied, body, hash_of, observed, pod, report
+from op_world import applied, body, observed
 
-from headrace_operator import names
 from headrace_operator.api import parse
-from headrace_operator.claims import owned_models
-from headrace_operator.desired import desired
-from headrace_operator.plan import Apply, Delete, Nudge, contains, next_nudge, plan
-from headrace_operator.quantity import same_quantity
+from headrace_operator.api.quantity import same_quantity
+from headrace_operator.decide.model_names import served_model_names
+from headrace_operator.decide.plan import Apply, Delete, contains_fields, plan_actions
+from headrace_operator.desired import desired_objects
 
 
 def wanted(raw, live=None):
     service = parse(raw)
-    return desired(service, SETTINGS, owned_models(service), live)
+    return desired_objects(service, SETTINGS, served_model_names(service), live)
 
 
-def actions(raw, seen, nudged=None, now=0.0, wanted_objects=None):
+def actions(raw, seen, wanted_objects=None):
     objects = wanted(raw, seen.deployment("chat")) if wanted_objects is None else wanted_objects
-    return plan(objects, seen, hash_of(raw), nudged or {}, now)
+    return plan_actions(objects, seen)
 
 
 specs = st.fixed_dictionaries(
@@ -58,7 +57,7 @@ def test_any_change_converges_in_one_plan(before, after):
                 live.pop((kind, name), None)
     fresh = {(o["kind"], o["metadata"]["name"]) for o in wanted(new)}
     assert set(live) == fresh
-    assert contains(live["Deployment", "chat"]["spec"], wanted(new)[-1]["spec"])
+    assert contains_fields(live["Deployment", "chat"]["spec"], wanted(new)[-1]["spec"])
 
 
 def test_everything_is_created_in_an_order_in_which_pods_find_what_they_need():
@@ -120,52 +119,6 @@ def test_an_immutable_claim_template_is_replaced():
     assert steps[0].kind == steps[1].manifest["kind"] == "ResourceClaimTemplate"
 
 
-def nudges(pods, reports, nudged=None, now=0.0):
-    seen = observed(body(), pods, reports)
-    return [(a.pod.name, a.value) for a in actions(body(), seen, nudged, now) if isinstance(a, Nudge)]
-
-
-def nudged_pod(name, value):
-    raw = pod(name)
-    raw["metadata"]["annotations"] = {names.POLICY_NUDGE: value}
-    return raw
-
-
-def test_pods_with_another_policy_are_nudged_and_others_are_not():
-    ours = hash_of(body())
-    pods = [pod("old"), pod("new"), pod("silent"), pod("stock"), pod("refusing"), pod("loading", ready=False)]
-    reports = {
-        "old": report("0" * 16),
-        "new": report(ours),
-        "stock": report("", state="Stock"),
-        "refusing": report("0" * 16, rejected_hash=ours),
-        "loading": report("0" * 16),
-    }
-    assert nudges(pods, reports) == [("old", ours)]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "wait", "following"),
-    [("", 0.4, "-1"), ("-1", 0.8, "-2"), ("-9", 5.0, "-10"), ("-20", 30.0, "-21")],
-)
-def test_a_nudge_repeats_with_a_nonce_after_a_growing_wait(suffix, wait, following):
-    ours = hash_of(body())
-    pods, reports = [nudged_pod("a", ours + suffix)], {"a": report("0" * 16)}
-    assert nudges(pods, reports, {"a": 100.0}, 100.0 + wait - 0.01) == []
-    assert nudges(pods, reports, {"a": 100.0}, 100.0 + wait) == [("a", ours + following)]
-    assert next_nudge(observed(body(), pods, reports), ours, {"a": 100.0}) == pytest.approx(100.0 + wait)
-
-
-def test_a_restarted_operator_nudges_at_once():
-    ours = hash_of(body())
-    assert nudges([nudged_pod("a", ours)], {"a": report("0" * 16)}) == [("a", f"{ours}-1")]
-
-
-def test_no_nudge_is_due_when_all_have_answered():
-    ours = hash_of(body())
-    assert next_nudge(observed(body(), [pod("a")], {"a": report(ours)}), ours, {}) is None
-
-
 @pytest.mark.parametrize(
     ("live", "ours", "same"),
     [
@@ -189,7 +142,7 @@ def test_no_nudge_is_due_when_all_have_answered():
     ],
 )
 def test_contains(live, ours, same):
-    assert contains(live, ours) is same
+    assert contains_fields(live, ours) is same
 
 
 SPELLED_TWICE = [("1", "1.0"), ("1000m", "1"), ("1024", "1Ki"), ("2k", "2000")]

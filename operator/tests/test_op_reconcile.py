@@ -10,7 +10,7 @@ from op_world import body, hash_of, pod, report
 from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.errors import ApiError
-from headrace_operator.reconcile import Reconciler
+from headrace_operator.run.reconcile import Reconciler
 
 KEY = Key("llm", "chat")
 
@@ -50,7 +50,7 @@ async def with_engine():
     running = await settle(memory)
     memory.store(pod("a"))
     running.cache.put(memory.objects["Pod", "a"])
-    running.engines.said = {"a": report(hash_of(body()))}
+    running.sidecars.said = {"a": report(hash_of(body()))}
     await running.reconcile(KEY)
     return memory, running
 
@@ -70,7 +70,7 @@ async def test_who_begins_to_lead_writes_nothing_before_and_after_engines_are_as
     memory.writes.clear()
     fresh = operator(memory)
     await fresh.reconcile(KEY)
-    fresh.engines.said = running.engines.said
+    fresh.sidecars.said = running.sidecars.said
     await fresh.reconcile(KEY)
     assert memory.writes == []
 
@@ -129,7 +129,7 @@ async def test_a_refused_spec_writes_the_status_alone_and_the_next_good_one_goes
     memory = with_service()
     await settle(memory)
     before = memory.owned()
-    update(memory, replicas=7, slo={"tbt": "0s"})
+    update(memory, replicas=7, slo={"tpot": "0s"})
     await settle(memory)
     assert memory.owned() == before
     assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
@@ -278,7 +278,7 @@ async def test_a_bug_is_told_in_the_status_and_raised(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("headrace_operator.reconcile.plan", broken)
+    monkeypatch.setattr("headrace_operator.run.apply_spec.plan_actions", broken)
     with pytest.raises(ZeroDivisionError):
         await operator(memory).reconcile(KEY)
     assert conditions(memory)["Degraded"] == ("True", "ReconcileError")
@@ -344,27 +344,27 @@ def old_policy(running, memory):
     """One ready pod, whose engine still runs another policy."""
     memory.store(pod("a"))
     running.cache.put(memory.objects["Pod", "a"])
-    running.engines.said = {"a": report("0" * 16)}
+    running.sidecars.said = {"a": report("0" * 16)}
 
 
-async def test_an_engine_with_another_policy_is_nudged_and_looked_at_again():
+async def test_an_engine_with_another_policy_is_refreshed_and_observed_again():
     memory = with_service()
     running = await settle(memory)
     old_policy(running, memory)
     ours = hash_of(body())
     assert await running.reconcile(KEY) == pytest.approx(0.4)
-    assert memory.objects["Pod", "a"]["metadata"]["annotations"] == {names.POLICY_NUDGE: ours}
-    running.engines.said = {"a": report(ours)}
+    assert memory.objects["Pod", "a"]["metadata"]["annotations"] == {names.POLICY_REFRESH: ours}
+    running.sidecars.said = {"a": report(ours)}
     assert await running.reconcile(KEY) is None
     assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"annotations": {"headrace.dev/paused": "true"}}, {"slo": {"tbt": "0s"}}],
+    [{"annotations": {"headrace.dev/paused": "true"}}, {"slo": {"tpot": "0s"}}],
     ids=["paused", "refused"],
 )
-async def test_without_leave_to_act_no_nudge_is_sent_or_waited_for(change):
+async def test_without_leave_to_act_no_refresh_is_written_or_waited_for(change):
     memory = with_service()
     await settle(memory)
     spec = {key: value for key, value in change.items() if key != "annotations"}
@@ -384,7 +384,7 @@ async def test_a_refused_spec_stays_refused_while_the_api_server_fails(monkeypat
     async def fails(*_):
         raise ApiError(503, "unavailable")
 
-    monkeypatch.setattr(Reconciler, "_learn_route", fails)  # before the spec is looked at
+    monkeypatch.setattr(Reconciler, "_read_pending_route", fails)  # before the spec is looked at
     with pytest.raises(ApiError):
         await running.reconcile(KEY)
     assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")

@@ -5,9 +5,9 @@ from functools import partial
 import kopf
 from op_memory import operator, update, with_service
 
-from headrace_operator import handlers
 from headrace_operator.api import Key
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.kube import handlers
+from headrace_operator.run.workqueue import WorkQueue
 
 KEY = Key("llm", "chat")
 
@@ -15,7 +15,7 @@ KEY = Key("llm", "chat")
 async def follow_its_events(memory, running):
     """Reconcile whenever an event of the service asks for it, until none is left; all others are lost."""
     registry, queue = kopf.OperatorRegistry(), WorkQueue(lambda: 0.0)
-    handlers.register(registry, running.cache, queue)
+    handlers.register_watches(registry, running.cache, queue.add)
     event = next(h.fn for h in registry._watching.get_all_handlers() if h.id == "on-llmservices")
     while memory.events:
         item = memory.events.pop(0)

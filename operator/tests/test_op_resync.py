@@ -9,9 +9,9 @@ from op_world import body, pod
 
 from headrace_operator import names
 from headrace_operator.api import Key
-from headrace_operator.cache import Cache, concerns
-from headrace_operator.resync import fill, resync
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.resync import fill_cache, resync
+from headrace_operator.run.workqueue import WorkQueue
 
 KEY = Key("llm", "chat")
 
@@ -34,7 +34,7 @@ class World:
             self.cluster.store(item)
 
     async def resync(self):
-        await resync(self.cache, self.cluster, self.queue, SETTINGS)
+        await resync(self.cache, self.cluster, self.queue.add, SETTINGS)
         keys = [await self.queue.get() for _ in range(self.queue.depth)]
         for key in keys:
             self.queue.done(key)
@@ -48,7 +48,7 @@ class World:
 
 async def filled(*items):
     world = World(*items)
-    await fill(world.cache, world.cluster, SETTINGS)
+    await fill_cache(world.cache, world.cluster, SETTINGS)
     return world
 
 
@@ -85,7 +85,7 @@ async def test_a_restored_etcd_is_believed(kind):
     assert await world.resync() == {"chat"}
     known = world.cache.service(KEY) if kind == "LLMService" else world.cache.pods(KEY)[0]
     assert known["metadata"]["resourceVersion"] == old[kind, name]["metadata"]["resourceVersion"]
-    assert concerns(known) == KEY
+    assert names.service_key_of(known) == KEY
     assert await world.resync() == set()
 
 

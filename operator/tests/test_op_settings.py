@@ -2,13 +2,13 @@
 
 import pytest
 
-from headrace_operator.settings import from_environment
+from headrace_operator.settings import read_settings
 
 IMAGE = {"HEADRACE_SIDECAR_IMAGE": "example/sidecar:1"}
 
 
 def test_defaults():
-    settings = from_environment(IMAGE)
+    settings = read_settings(IMAGE)
     assert settings.sidecar_image == "example/sidecar:1"
     assert settings.gateway == "http://headrace-gateway.headrace-system"
     assert settings.watch_namespaces == ()
@@ -16,7 +16,7 @@ def test_defaults():
 
 
 def test_everything_set():
-    settings = from_environment(
+    settings = read_settings(
         IMAGE
         | {
             "HEADRACE_SYSTEM_NAMESPACE": "sys",
@@ -46,4 +46,4 @@ def test_everything_set():
 )
 def test_mistakes_name_the_variable(change, variable):
     with pytest.raises(ValueError, match=variable):
-        from_environment(IMAGE | change)
+        read_settings(IMAGE | change)

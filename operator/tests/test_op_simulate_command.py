@@ -12,9 +12,9 @@ from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.api import parse
 from headrace_operator.simulate import command, models, targets, trace
 from headrace_operator.simulate.candidates import candidates
-from headrace_operator.simulate.engine import engine
 from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.report import Report, as_json
+from headrace_operator.simulate.simulated_engine import engine
 from headrace_operator.simulate.study import Study
 from headrace_operator.simulate.table import WIDTH, show
 from headrace_operator.simulate.trace import Stretch
@@ -23,7 +23,7 @@ SPEC = {
     "model": {"source": "hf://meta-llama/Llama-3.1-8B-Instruct"},
     "engine": {"image": "i", "maxModelLen": 8192},
     "replicas": 2,
-    "slo": {"ttft": "500ms", "jct": "30s"},
+    "slo": {"ttft": "500ms", "e2e": "30s"},
 }
 HEADER = "arrival_time,prompt_tokens,output_tokens\n"
 
@@ -148,11 +148,11 @@ def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
         requests=80,
         refused=refused,
         ttft=Spread(0.123, 0.1, 1.5, 12.34),
-        tbt=None,
-        jct=Spread(10, 9, 20, 123.4),
+        tpot=None,
+        e2e=Spread(10, 9, 20, 123.4),
         longest_wait=11.5,
         preemptions=17,
-        met={"ttft": 0.95, "tbt": 0.99, "jct": 0.987, "all": 0.94},
+        met={"ttft": 0.95, "tpot": 0.99, "e2e": 0.987, "all": 0.94},
     )
     slo, assumed = targets.targets(service)
     arrivals = tuple(Arrival(at / 2, 9000 if at == 0 else 100, 10) for at in range(1200))
@@ -200,7 +200,7 @@ def test_nothing_to_change():
     assert "Recommended: keep FCFS, 8192 tokens per step. No other setting is clearly better" in text
     assert "LARRY, 8192 tokens per step looks better above, but not if steps take longer" in text
     assert "Replicas: more than 8 are needed for 90% of the requests" in text
-    assert "TTFT 1 s, TBT 50 ms (assumed: spec.slo sets none)" in text
+    assert "TTFT 1 s, TPOT 50 ms (assumed: spec.slo sets none)" in text
     assert "refused" in text
     assert "kubectl" not in text
     assert "Replicas: 2, as now: the fewest" in printed(report(replicas=2))
@@ -211,9 +211,9 @@ def test_json_has_everything_a_program_needs():
     assert found["simulated"] is True
     assert found["targets"] == {
         "ttft_ms": 500,
-        "tbt_ms": None,
-        "jct_ms": 30_000,
-        "jct_scale_percent": None,
+        "tpot_ms": None,
+        "e2e_ms": 30_000,
+        "e2e_scale_percent": None,
         "assumed": False,
     }
     assert [each["name"] for each in found["policies"] if each["recommended"]] == ["LARRY, 8192"]
@@ -228,3 +228,12 @@ def test_what_a_policy_cannot_have_in_a_simulation_is_said():
     assert any(note.startswith("spec.slo sets no targets for the engines to schedule by") for note in told)
     assert any(note.startswith("spec.prediction.predictor: Learned needs the prompts") for note in told)
     assert not [note for note in as_json(report())["notes"] if note.startswith(("spec.slo", "spec.pred"))]
+
+
+def test_a_spread_has_the_percentiles_that_the_simulator_takes():
+    from dataclasses import fields
+
+    from headrace_engine.sim.metrics import SPREAD
+    from headrace_operator.simulate.figures import Spread
+
+    assert tuple(field.name for field in fields(Spread)) == SPREAD

@@ -5,7 +5,7 @@ import yaml
 from op_world import body
 
 from headrace_operator.simulate.document import load
-from headrace_operator.simulate.errors import UsageError
+from headrace_operator.simulate.usage_error import UsageError
 
 
 def plain(**spec):
@@ -55,10 +55,10 @@ def test_what_kubectl_get_prints_is_taken(file):
         ([plain() | {"apiVersion": "other/v1"}], "LLMService of another API"),
         ([plain() | {"metadata": {}}], "metadata.name: missing"),
         ([plain() | {"spec": {}}], 'the LLMService "chat" is invalid: spec.model: Field required'),
-        ([plain(slo={"tbt": "fast"})], "spec.slo.tbt: 'fast' must be a positive whole number"),
+        ([plain(slo={"tpot": "fast"})], "spec.slo.tpot: 'fast' must be a positive whole number"),
         (
             [plain(slo={"ttff": "1s"})],
-            "spec.slo.ttff: unknown field; there are ttft, tbt, jct, jctScalePercent, perRequest",
+            "spec.slo.ttff: unknown field; there are ttft, tpot, e2e, e2eScalePercent, perRequest",
         ),
         (
             [plain(scheduling={"policy": "LARRY", "larry": {"beta": 1}})],

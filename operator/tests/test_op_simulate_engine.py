@@ -4,11 +4,10 @@ import pytest
 from op_world import body
 
 from headrace_engine.cost import catalog
-from headrace_operator import engine_arguments
-from headrace_operator.api import parse
+from headrace_operator.api import engine_arguments, parse
 from headrace_operator.simulate import arguments, models
-from headrace_operator.simulate.engine import engine
-from headrace_operator.simulate.errors import UsageError
+from headrace_operator.simulate.simulated_engine import engine
+from headrace_operator.simulate.usage_error import UsageError
 
 LLAMA = {"source": "hf://meta-llama/Llama-3.1-8B-Instruct"}
 
@@ -150,4 +149,7 @@ def test_what_is_not_simulated_is_said():
     ("text", "number"), [("4096", 4096), ("4k", 4000), ("4K", 4096), ("25.6k", 25_600), ("1m", 1_000_000)]
 )
 def test_numbers_as_vllm_reads_them(text, number):
-    assert arguments.whole(engine_arguments.read([f"--max-num-seqs={text}"]), "max-num-seqs") == number
+    assert (
+        arguments.whole(engine_arguments.parse_arguments([f"--max-num-seqs={text}"]), "max-num-seqs")
+        == number
+    )

@@ -20,16 +20,16 @@ BASE = Figures(
     requests=100,
     refused=0,
     ttft=Spread(1, 1, 2, 3),
-    tbt=Spread(0.02, 0.02, 0.03, 0.04),
-    jct=Spread(10, 9, 20, 30),
+    tpot=Spread(0.02, 0.02, 0.03, 0.04),
+    e2e=Spread(10, 9, 20, 30),
     longest_wait=4.0,
     preemptions=0,
     met={"ttft": 0.8, "all": 0.8},
 )
 
 
-def figures(met=0.8, jct=10.0, wait=4.0):
-    return dataclasses.replace(BASE, met={"all": met}, jct=Spread(jct, jct, jct, jct), longest_wait=wait)
+def figures(met=0.8, e2e=10.0, wait=4.0):
+    return dataclasses.replace(BASE, met={"all": met}, e2e=Spread(e2e, e2e, e2e, e2e), longest_wait=wait)
 
 
 def compared(engine_tokens=8192, **scheduling):
@@ -56,9 +56,9 @@ def test_a_policys_own_step_budget_is_marked_as_what_it_is(policy, now):
 
 
 def test_engines_schedule_by_the_services_targets_and_lengths_predicted_as_it_asks():
-    raw = body(slo={"ttft": "1s", "jctScalePercent": 200}, prediction={"predictor": "Learned"})
+    raw = body(slo={"ttft": "1s", "e2eScalePercent": 200}, prediction={"predictor": "Learned"})
     for each in candidates(parse(raw), 8192):
-        assert each.simulated.slo == each.document.slo == Slo(ttft_ms=1000, jct_scale_percent=200)
+        assert each.simulated.slo == each.document.slo == Slo(ttft_ms=1000, e2e_scale_percent=200)
         assert each.document.prediction == Prediction("Learned")
         assert each.simulated.prediction == Prediction("Quantile")  # a trace has no prompts to learn from
     raw = body(prediction={"predictor": "Quantile", "quantilePercent": 70})
@@ -72,15 +72,15 @@ def test_a_fixed_budget_of_the_engines_own_is_no_other():
 
 
 def test_a_budget_that_a_target_decides_is_another():
-    raw = body(slo={"tbt": "50ms"}, scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}})
+    raw = body(slo={"tpot": "50ms"}, scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}})
     [now] = [each for each in candidates(parse(raw), 8192) if each.current]
     assert now.in_words == "LARRY, as many tokens per step as the targets allow"
 
 
 def test_a_scaled_target_is_shown_as_what_it_is():
-    service = parse(body(slo={"ttft": "1s", "jctScalePercent": 250, "perRequest": {"enabled": True}}))
+    service = parse(body(slo={"ttft": "1s", "e2eScalePercent": 250, "perRequest": {"enabled": True}}))
     slo, assumed = targets.targets(service)
-    assert (targets.shown(slo), assumed) == ("TTFT 1 s, JCT 2.5 x alone", False)
+    assert (targets.shown(slo), assumed) == ("TTFT 1 s, E2E 2.5 x alone", False)
     assert targets.targets(parse(body(slo={"perRequest": {"enabled": True}})))[1]
 
 
@@ -107,15 +107,15 @@ def test_the_patch_asks_for_the_candidate_and_nothing_else():
 @pytest.mark.parametrize(
     ("others", "winner"),
     [
-        ([figures(met=0.805, jct=9.8)], 0),  # no more than the simulator's own error
-        ([figures(met=0.9, jct=12)], 1),
-        ([figures(met=0.795, jct=7)], 1),
-        ([figures(met=0.7, jct=5)], 0),
-        ([figures(met=0.9, jct=9), figures(met=0.895, jct=8)], 2),
-        ([figures(met=0.807, jct=9.8), figures(met=0.815, jct=9.9)], 2),  # the first is not worth it
+        ([figures(met=0.805, e2e=9.8)], 0),  # no more than the simulator's own error
+        ([figures(met=0.9, e2e=12)], 1),
+        ([figures(met=0.795, e2e=7)], 1),
+        ([figures(met=0.7, e2e=5)], 0),
+        ([figures(met=0.9, e2e=9), figures(met=0.895, e2e=8)], 2),
+        ([figures(met=0.807, e2e=9.8), figures(met=0.815, e2e=9.9)], 2),  # the first is not worth it
         ([figures(met=0.99, wait=9)], 0),  # someone starves
         ([figures(met=0.99, wait=7)], 1),
-        ([dataclasses.replace(BASE, jct=None, met={"all": 0.0})], 0),
+        ([dataclasses.replace(BASE, e2e=None, met={"all": 0.0})], 0),
     ],
 )
 def test_the_recommended_one(others, winner):

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from headrace_operator import workers as module
 from headrace_operator.api import Key
 from headrace_operator.errors import ApiError
-from headrace_operator.workers import Workers
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.run import workers as module
+from headrace_operator.run.workers import Workers
+from headrace_operator.run.workqueue import WorkQueue
 
 A, B = Key("llm", "a"), Key("llm", "b")
 
@@ -67,7 +67,7 @@ async def test_a_failure_is_retried_and_stops_nobody(error):
 
 
 async def test_nothing_is_worked_on_before_what_a_standby_missed_is_known(monkeypatch):
-    monkeypatch.setattr(module, "_FIRST_AGAIN", 0.001)
+    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.001)
     loop = Loop({A: []})
     loop.outage = 3
     loop.queue.add(A)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.run.workqueue import WorkQueue
 
 
 class Clock:

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.adapter import last_words, phases
+from headrace_engine.adapter import startup_phases, termination_message
 from headrace_engine.control import paths
 
 log = logging.getLogger("vllm.headrace")
@@ -36,8 +36,8 @@ def _register(root: Path) -> None:
     stock = SchedulerConfig.get_scheduler_cls
     if hasattr(stock, "headrace_root"):
         return
-    phases.tell(paths.stats_paths(root).phase)
-    last_words.keep()
+    startup_phases.watch_startup(paths.stats_paths(root).phase)
+    termination_message.install_handler()
 
     def get_scheduler_cls(config: Any) -> Any:
         """The class or factory that the engine calls with keyword arguments to make its scheduler."""
@@ -54,14 +54,15 @@ def _register(root: Path) -> None:
 def _choose(config: Any, stock: type, root: Path) -> Any:
     import vllm  # noqa: PLC0415
 
-    from headrace_engine.adapter import announce, seams  # noqa: PLC0415
+    from headrace_engine.adapter import boot_report, compat  # noqa: PLC0415
 
-    reason = seams.version_mismatch(vllm.__version__)
+    reason = compat.explain_unsupported_version(vllm.__version__)
     if reason is None and config.scheduler_cls is not None:
         reason = f"--scheduler-cls {config.scheduler_cls} was given; remove it to use policies"
     if reason is not None:
-        announce.report(root, 0, stock, reason)
+        boot_report.report_boot(root, 0, stock, reason)
         return stock
-    from headrace_engine.adapter import choice  # noqa: PLC0415 names parts of vLLM that other versions lack
+    # It names parts of vLLM that other versions lack.
+    from headrace_engine.adapter import scheduler_factory  # noqa: PLC0415
 
-    return functools.partial(choice.make_scheduler, stock, root)
+    return functools.partial(scheduler_factory.make_scheduler, stock, root)

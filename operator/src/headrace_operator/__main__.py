@@ -16,20 +16,21 @@ from typing import Any
 
 import kopf
 
-from headrace_operator import handlers, health
 from headrace_operator.api import Key
-from headrace_operator.cache import Cache
-from headrace_operator.cluster import ApiCluster, connect
-from headrace_operator.engines import Engines, ask
 from headrace_operator.errors import ApiError
-from headrace_operator.lease import Lease, lead
+from headrace_operator.kube import handlers
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.client import ApiCluster, connect
+from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.kube.lease import Lease, run_election
+from headrace_operator.kube.resync import fill_cache, resync
 from headrace_operator.names import FIELD_MANAGER
-from headrace_operator.reconcile import Reconciler
-from headrace_operator.recorder import Recorder
-from headrace_operator.resync import fill, resync
-from headrace_operator.settings import Settings, from_environment
-from headrace_operator.workers import Workers
-from headrace_operator.workqueue import WorkQueue
+from headrace_operator.run import health
+from headrace_operator.run.reconcile import Reconciler
+from headrace_operator.run.sidecar_status import SidecarStatuses, fetch_status
+from headrace_operator.run.workers import Workers
+from headrace_operator.run.workqueue import WorkQueue
+from headrace_operator.settings import Settings, read_settings
 
 # Named, because kopf's default asks for the user's name and a pod's user has none.
 _IDENTITY: Any = FIELD_MANAGER
@@ -48,21 +49,21 @@ async def operate(settings: Settings) -> None:
     lease = Lease(settings.system_namespace, settings.lease, identity, time.monotonic)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connect(lease.seconds_left))
-        engines = Engines(ask, on_change=queue.add)
-        stack.push_async_callback(engines.stop)
-        reconciler = Reconciler(settings, cache, cluster, engines, Recorder(cluster), time.monotonic)
+        sidecars = SidecarStatuses(fetch_status, on_change=queue.add)
+        stack.push_async_callback(sidecars.stop)
+        reconciler = Reconciler(settings, cache, cluster, sidecars, EventRecorder(cluster), time.monotonic)
         workers = Workers(
             queue,
             reconciler.reconcile,
-            lambda every: resync(cache, cluster, queue, settings, all_services=every),
+            lambda every: resync(cache, cluster, queue.add, settings, all_services=every),
         )
-        runner = await health.serve(settings.metrics_port, lambda: workers.alive, ready.is_set)
+        runner = await health.serve_probes(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
         await _fill(cache, cluster, settings)
 
         async def stop() -> None:
             await workers.stop()
-            await reconciler.stand_by()
+            await reconciler.stop_writing()
 
         # Not `kopf.operator`: when a watch fails, that cancels our tasks too and waits for others for ever.
         watches = await kopf.spawn_tasks(
@@ -73,7 +74,7 @@ async def operate(settings: Settings) -> None:
             namespaces=settings.watch_namespaces,
             ready_flag=ready,
         )
-        leading = asyncio.create_task(lead(lease, cluster, workers.start, stop), name="lead")
+        leading = asyncio.create_task(run_election(lease, cluster, workers.start, stop), name="lead")
         try:
             await _until_one_ends([leading, *watches])
         finally:
@@ -112,11 +113,11 @@ def _cut_off() -> None:
 
 def _registry(cache: Cache, queue: WorkQueue[Key]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
-    handlers.register(registry, cache, queue)
+    handlers.register_watches(registry, cache, queue.add)
 
     @kopf.on.startup(registry=registry)
     def configure(settings: kopf.OperatorSettings, **_: object) -> None:
-        handlers.configure(settings)
+        handlers.configure_kopf(settings)
 
     return registry
 
@@ -128,7 +129,7 @@ async def _fill(cache: Cache, cluster: ApiCluster, settings: Settings) -> None:
     """
     while True:
         try:
-            await fill(cache, cluster, settings)
+            await fill_cache(cache, cluster, settings)
         except ApiError as error:
             if error.code not in _PASSING and error.code < 500:
                 raise
@@ -143,7 +144,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)  # a line per watch event
     try:
-        asyncio.run(operate(from_environment(os.environ)))
+        asyncio.run(operate(read_settings(os.environ)))
     except (ValueError, ApiError) as error:
         sys.exit(f"headrace-operator: {error}")
 

@@ -24,10 +24,10 @@ class RefusedError(HeadraceError):
     `again`: seconds after which it is worth another try although nothing of ours has changed.
     """
 
-    def __init__(self, reason: str, message: str, again: float = 15.0) -> None:
+    def __init__(self, reason: str, message: str, retry_after: float = 15.0) -> None:
         super().__init__(message)
         self.reason = reason
-        self.again = again
+        self.retry_after = retry_after
 
 
 class SpecInvalidError(RefusedError):
@@ -37,12 +37,12 @@ class SpecInvalidError(RefusedError):
         super().__init__("InvalidSpec", message)
 
 
-def all_of(refused: Sequence[RefusedError]) -> RefusedError | None:
+def combine_refusals(refused: Sequence[RefusedError]) -> RefusedError | None:
     """One that tells of all, with the reason of the first; None if there is none."""
     if not refused:
         return None
     texts = dict.fromkeys(map(str, refused))
-    return RefusedError(refused[0].reason, ". ".join(texts), min(error.again for error in refused))
+    return RefusedError(refused[0].reason, ". ".join(texts), min(error.retry_after for error in refused))
 
 
 class TransientError(HeadraceError):
@@ -65,6 +65,6 @@ class ApiError(HeadraceError):
         self.retry_after = retry_after
 
     @property
-    def of_the_object(self) -> bool:
+    def is_about_object(self) -> bool:
         """Whether it is about what was to be written, so that other objects can be written nevertheless."""
         return self.code in _OF_THE_OBJECT or "failed calling webhook" in str(self)

@@ -34,7 +34,7 @@ _VALUES = {"True": 1, "False": 0, "Unknown": -1}
 _reasons: dict[tuple[Key, str], str] = {}  # shown now, by service and condition
 
 
-def show(key: Key, status: ServiceStatus) -> None:
+def set_condition_gauges(key: Key, status: ServiceStatus) -> None:
     """Set the condition gauges of a service, each under its reason of now only."""
     for condition in status.conditions:
         labels = (key.namespace, key.name, condition.type)
@@ -45,13 +45,13 @@ def show(key: Key, status: ServiceStatus) -> None:
         CONDITION.labels(*labels, condition.reason).set(_VALUES[condition.status])
 
 
-def forget_all() -> None:
+def drop_all_condition_gauges() -> None:
     """Drop the gauges of all services: another replica tells of them."""
     CONDITION.clear()
     _reasons.clear()
 
 
-def forget(key: Key) -> None:
+def drop_condition_gauges(key: Key) -> None:
     """Drop the gauges of a service that is gone."""
     for condition in Condition:
         reason = _reasons.pop((key, condition), None)

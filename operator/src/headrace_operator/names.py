@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace_operator.api import GROUP, Key
+from headrace_operator.api import GROUP, KIND, Key, key_of
+from headrace_operator.api.bodies import Body
 
 FIELD_MANAGER = "headrace-operator"
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -11,7 +12,7 @@ SELECTOR = f"{MANAGED_BY}={MANAGER}"  # of what the operator owns, and its pods
 SERVICE_LABEL = f"{GROUP}/service"
 
 # On pods: any change makes the kubelet refresh the policy volume at once instead of within a minute.
-POLICY_NUDGE = f"{GROUP}/policy-nudge"
+POLICY_REFRESH = f"{GROUP}/policy-refresh"
 # On every owned object: hash of what the operator applied, so that removed fields are noticed too.
 APPLIED_HASH = f"{GROUP}/applied-hash"
 # On the Deployment: what its pods were rendered from, by which rendering, with which sidecar image. The first
@@ -48,6 +49,15 @@ def labels(key: Key) -> dict[str, str]:
 def pod_labels(key: Key) -> dict[str, str]:
     """The labels that select a service's pods; a Deployment's selector can never change."""
     return {MANAGED_BY: MANAGER, SERVICE_LABEL: key.name}
+
+
+def service_key_of(body: Body) -> Key | None:
+    """Return the key of the service that an object is, or that its label names; None if there is none."""
+    if body["kind"] == KIND:
+        return key_of(body)
+    metadata = body["metadata"]
+    service = (metadata.get("labels") or {}).get(SERVICE_LABEL)
+    return Key(metadata["namespace"], service) if service else None
 
 
 def policy_config_map(key: Key) -> str:

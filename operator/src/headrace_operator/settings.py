@@ -51,7 +51,7 @@ class Settings:
         return (self.gateway_url or f"http://headrace-gateway.{self.system_namespace}").rstrip("/")
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def read_settings(environment: Mapping[str, str]) -> Settings:
     """Settings from the environment; ValueError names the variable and what it must be."""
 
     def value(name: str, default: str) -> str:

@@ -2,21 +2,25 @@
 
 vLLM's `schedule()` is never copied or edited. A step goes
 
-    plan → queue shows the planned prefix → budget, running order, hidden, caps → vLLM's schedule() → board
+    plan → queue shows the planned prefix → budget, running order, skipped, caps → vLLM's schedule() → board
 
 | module      | what                                                                 |
 |-------------|----------------------------------------------------------------------|
-| scheduler   | subclasses of vLLM's schedulers: hooks only                          |
-| step        | plan, apply, undo: one step                                          |
-| guard       | a policy that fails costs its own step FCFS, never the engine        |
-| contained   | whatever else of ours fails costs what it was called for             |
-| queue, view | what vLLM sees of the plan, and the policy of vLLM                   |
+| policy_scheduler | subclasses of vLLM's schedulers: hooks only                     |
+| step_planner | plans one step, applies the plan, undoes it                         |
+| policy_guard | a policy that fails costs its own step FCFS, never the engine       |
+| hook_guard  | whatever else of ours fails costs what it was called for             |
+| plan_queue  | the waiting requests that vLLM sees of the plan                      |
+| scheduler_view | vLLM's scheduler as a policy sees it                              |
+| request_tracker, targets | what each request is predicted to produce, and shall meet |
+| prefix_cache | what vLLM's cache has of a prompt                                   |
+| step_timer, step_features | how long steps take, and what they compute             |
 | encoder     | how long encoders take, and what they still have to do               |
 | telemetry   | board, step samples, finished requests                               |
-| link        | the files to and from the sidecar, and the thread that watches them  |
-| choice      | whether this engine can run policies at all; otherwise stock, with the reason |
-| announce    | tells the sidecar which of the two it is                             |
-| phases      | tells the sidecar how far vLLM's start is                            |
-| last_words  | leaves the reason for an engine's death with the kubelet             |
-| seams       | what we rely on in vLLM, checked at start                            |
+| control_link | the files to and from the sidecar, and the thread that watches them |
+| scheduler_factory | makes the engine's scheduler: with policies, or stock with the reason |
+| boot_report | tells the sidecar which of the two it is                             |
+| startup_phases | tells the sidecar how far vLLM's start is                         |
+| termination_message | leaves the reason for an engine's death with the kubelet     |
+| compat      | which vLLM is supported, and what we rely on in it, checked at start |
 """

@@ -6,9 +6,10 @@ A step that encodes computes its tokens besides. What it takes beyond what these
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
-from typing import Any
+
+from headrace_engine.adapter.vllm_types import SchedulerOutput, VllmRequest, VllmScheduler
 
 LATEST = 15  # steps; their median is not moved by a stalled machine, nor by what the first step compiles
 
@@ -30,10 +31,10 @@ class EncoderTime:
 class Encoders:
     """What one vLLM scheduler has its encoders do, in tokens that they yield."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: VllmScheduler) -> None:
         self._scheduler = scheduler
 
-    def missing(self, request: Any, computed: int) -> int:
+    def missing(self, request: VllmRequest, computed: int) -> int:
         """Tokens that encoders still have to yield for `request`, of which so many tokens are computed."""
         if self._scheduler.is_encoder_decoder:  # all at the start, none is kept for others
             return 0 if computed else _yielded(request, range(len(request.mm_features)))
@@ -46,11 +47,11 @@ class Encoders:
         return _yielded(request, ahead)
 
 
-def encoded(output: Any, requests: Mapping[str, Any]) -> int:
+def encoded(output: SchedulerOutput, requests: Mapping[str, VllmRequest]) -> int:
     """Tokens that encoders yield in a step: its `SchedulerOutput`, and vLLM's requests by their id."""
     return sum(_yielded(requests[name], inputs) for name, inputs in output.scheduled_encoder_inputs.items())
 
 
-def _yielded(request: Any, inputs: Any) -> int:
+def _yielded(request: VllmRequest, inputs: Iterable[int]) -> int:
     tokens: int = sum(map(request.get_num_encoder_embeds, inputs))
     return tokens

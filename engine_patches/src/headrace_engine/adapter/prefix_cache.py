@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+
+from headrace_engine.adapter.vllm_types import KVCacheBlock, VllmRequest, VllmScheduler
 
 BLOCK_BY_BLOCK = 4  # look-ups of that kind in a step, at most
 
@@ -23,7 +24,7 @@ BLOCK_BY_BLOCK = 4  # look-ups of that kind in a step, at most
 class PrefixCache:
     """Of one vLLM scheduler; without prefix caching nothing is looked up."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: VllmScheduler) -> None:
         manager = scheduler.kv_cache_manager
         self._pool = manager.block_pool
         self._coordinator = manager.coordinator
@@ -36,26 +37,26 @@ class PrefixCache:
             and managers[0].block_size == self._pool.hash_block_size
             and not manager.coordinator.eagle_group_ids
         )
-        self._found: dict[Any, tuple[int, int]] = {}  # block by block: cached tokens, shared blocks
+        self._found: dict[VllmRequest, tuple[int, int]] = {}  # block by block: cached tokens, shared blocks
         self._left = BLOCK_BY_BLOCK
 
-    def step(self) -> None:
-        """A step begins."""
+    def begin_step(self) -> None:
+        """Allow new look-ups, as a step begins."""
         self._left = BLOCK_BY_BLOCK
 
-    def forget(self, request: Any) -> None:
-        """`request` left the queue."""
+    def forget(self, request: VllmRequest) -> None:
+        """Forget `request`, which left the queue."""
         self._found.pop(request, None)
 
-    def cached_tokens(self, request: Any) -> int:
+    def cached_tokens(self, request: VllmRequest) -> int:
         """Tokens from its beginning on that need not be computed if it starts now; less than it has."""
         if request.num_computed_tokens or not self._readable(request):
-            return int(request.num_computed_tokens)
+            return request.num_computed_tokens
         if self._bisects:
-            return self._hits(request) * int(self._pool.hash_block_size)
+            return self._hits(request) * self._pool.hash_block_size
         return self._look_up(request)[0]
 
-    def shared_blocks(self, request: Any) -> int:
+    def shared_blocks(self, request: VllmRequest) -> int:
         """KV blocks of its tokens that others hold: to start takes, and to end frees, none of them."""
         if not (self._enabled and self._whole):
             return 0
@@ -70,13 +71,13 @@ class PrefixCache:
         return bisect_left(
             range(self._hits(request)),
             True,
-            key=lambda place: pool.get_cached_block(hashes[place], [0])[0].ref_cnt < 1,
+            key=lambda place: pool.get_cached_block(hashes[place], [0])[0].ref_cnt < 1,  # type: ignore[index]  # it is a hit
         )
 
-    def _readable(self, request: Any) -> bool:
+    def _readable(self, request: VllmRequest) -> bool:
         return bool(self._enabled and request.block_hashes and not request.skip_reading_prefix_cache)
 
-    def _hits(self, request: Any) -> int:
+    def _hits(self, request: VllmRequest) -> int:
         """Cached blocks from its beginning on; the last token is always computed, for what comes after it."""
         hashes, pool = request.block_hashes, self._pool
         most = min(len(hashes), (request.num_tokens - 1) // pool.hash_block_size)
@@ -86,7 +87,7 @@ class PrefixCache:
             range(most), True, key=lambda place: pool.get_cached_block(hashes[place], [0]) is None
         )
 
-    def _look_up(self, request: Any) -> tuple[int, int]:
+    def _look_up(self, request: VllmRequest) -> tuple[int, int]:
         found = self._found.get(request, (0, 0))
         if not self._left:
             return found
@@ -99,6 +100,6 @@ class PrefixCache:
         return found
 
 
-def _shared(blocks: Sequence[Any]) -> int:
+def _shared(blocks: Sequence[KVCacheBlock]) -> int:
     """How many of a request's `blocks` others hold too."""
     return bisect_left(range(len(blocks)), True, key=lambda place: blocks[place].ref_cnt < 2)

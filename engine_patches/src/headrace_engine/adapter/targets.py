@@ -1,7 +1,7 @@
 """What a request shall meet: its service's targets, or what its client asked for within the service's limits.
 
-How a client asks is in `contracts.wishes`. A wish that is no number, out of range or not allowed is left out
-and counted; the request is served like any other. Nothing here imports vLLM.
+How a client overrides its targets is in `contracts.request_overrides`. An override that is no number, out of
+range or not allowed is left out and counted; the request is served like any other. Nothing here imports vLLM.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace_engine.contracts import Slo, wishes
+from headrace_engine.contracts import Slo, request_overrides
 from headrace_engine.control.records import Target
 from headrace_engine.cost.model import Batch, CostModel, unloaded_seconds
-from headrace_engine.policies.view import NO_TARGETS, Targets
+from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 
-KINDS = ("ttft", "tbt", "jct")
+KINDS = ("ttft", "tpot", "e2e")
 LONGEST_MS = 24 * 3600 * 1000.0  # of a target
 MOST_TOKENS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RequestOverrides:
     """What a client asked for and may have; `ignored` counts what it may not."""
 
     targets: Targets = NO_TARGETS
@@ -29,16 +29,16 @@ class Wishes:
     ignored: int = 0
 
 
-NO_WISHES = Wishes()
+NO_OVERRIDES = RequestOverrides()
 
 
-def read_wishes(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo) -> Wishes:
-    """The wishes in a request's id and `SamplingParams.extra_args`, which win; not clamped yet."""
-    told: Mapping[str, Any] = wishes.from_request_id(request_id)
+def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo) -> RequestOverrides:
+    """The overrides in a request's id and `SamplingParams.extra_args`, which win; not clamped yet."""
+    told: Mapping[str, Any] = request_overrides.parse_request_id(request_id)
     if extra_args:
         told = {**told, **extra_args}
     if not told:
-        return NO_WISHES
+        return NO_OVERRIDES
     ignored = 0
     found: dict[str, float] = {}
     for kind in KINDS:
@@ -58,30 +58,30 @@ def read_wishes(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo)
         else:
             tokens = int(value)
     if not (found or tokens or ignored):
-        return NO_WISHES
-    return Wishes(Targets(**found), tokens, ignored)
+        return NO_OVERRIDES
+    return RequestOverrides(Targets(**found), tokens, ignored)
 
 
-def resolve(slo: Slo, wish: Targets, unloaded: float | None) -> Targets:
+def resolve(slo: Slo, override: Targets, unloaded: float | None) -> Targets:
     """The targets of a request that takes `unloaded` seconds alone; None if that is not known yet.
 
-    A wish counts up to the tightest that `slo.per_request` allows: the service's own if it names none.
+    An override counts up to the tightest that `slo.per_request` allows: the service's own if it names none.
     """
     scaled = None
-    if slo.jct_scale_percent is not None and unloaded is not None:
-        scaled = slo.jct_scale_percent / 100 * unloaded
+    if slo.e2e_scale_percent is not None and unloaded is not None:
+        scaled = slo.e2e_scale_percent / 100 * unloaded
     allowed = slo.per_request
-    if allowed is None or wish == NO_TARGETS:
-        return Targets(_seconds(slo.ttft_ms), _seconds(slo.tbt_ms), _either(_seconds(slo.jct_ms), scaled))
+    if allowed is None or override == NO_TARGETS:
+        return Targets(_seconds(slo.ttft_ms), _seconds(slo.tpot_ms), _either(_seconds(slo.e2e_ms), scaled))
     return Targets(
-        _clamped(wish.ttft, _seconds(slo.ttft_ms), allowed.ttft_ms),
-        _clamped(wish.tbt, _seconds(slo.tbt_ms), allowed.tbt_ms),
-        _clamped(wish.jct, _either(_seconds(slo.jct_ms), scaled), allowed.jct_ms),
+        _clamped(override.ttft, _seconds(slo.ttft_ms), allowed.ttft_ms),
+        _clamped(override.tpot, _seconds(slo.tpot_ms), allowed.tpot_ms),
+        _clamped(override.e2e, _either(_seconds(slo.e2e_ms), scaled), allowed.e2e_ms),
     )
 
 
 def set_of(targets: Targets) -> Target:
-    """Which targets there are."""
+    """Return which targets are set, as a set of flags."""
     found = Target(0)
     for kind in KINDS:
         if getattr(targets, kind) is not None:
@@ -101,13 +101,13 @@ def impossible(  # noqa: PLR0917
     found = Target(0)
     if targets.ttft is not None and unloaded_seconds(cost, prompt_tokens, 1, step_tokens) > targets.ttft:
         found |= Target.TTFT
-    if targets.tbt is not None and output_tokens > 1:
+    if targets.tpot is not None and output_tokens > 1:
         mean_context = prompt_tokens + output_tokens // 2
-        if cost.step_seconds(Batch(decodes=1, decode_context=mean_context)) > targets.tbt * tokens_per_step:
-            found |= Target.TBT
+        if cost.step_seconds(Batch(decodes=1, decode_context=mean_context)) > targets.tpot * tokens_per_step:
+            found |= Target.TPOT
     alone = unloaded_seconds(cost, prompt_tokens, output_tokens, step_tokens, tokens_per_step)
-    if targets.jct is not None and alone > targets.jct:
-        found |= Target.JCT
+    if targets.e2e is not None and alone > targets.e2e:
+        found |= Target.E2E
     return found
 
 
@@ -116,8 +116,8 @@ def _allowed(slo: Slo, kind: str) -> bool:
     if slo.per_request is None:
         return False
     bounds = [getattr(slo.per_request, f"{kind}_ms"), getattr(slo, f"{kind}_ms")]
-    if kind == "jct":
-        bounds.append(slo.jct_scale_percent)
+    if kind == "e2e":
+        bounds.append(slo.e2e_scale_percent)
     return any(bound is not None for bound in bounds)
 
 
@@ -132,11 +132,11 @@ def _number(given: Any, most: float) -> float | None:
     return value if 1 <= value <= most else None
 
 
-def _clamped(wish: float | None, own: float | None, tightest_ms: int | None) -> float | None:
+def _clamped(override: float | None, own: float | None, tightest_ms: int | None) -> float | None:
     tightest = own if tightest_ms is None else tightest_ms / 1000
-    if wish is None or tightest is None:
+    if override is None or tightest is None:
         return own
-    return max(wish, tightest)
+    return max(override, tightest)
 
 
 def _seconds(ms: int | None) -> float | None:

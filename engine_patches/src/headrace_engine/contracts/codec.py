@@ -39,7 +39,7 @@ def encode(value: Any) -> Any:
     """Plain JSON data for a contract dataclass (recursively)."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            _camel(field.name): encode(item)
+            camel(field.name): encode(item)
             for field in dataclasses.fields(value)
             if (item := getattr(value, field.name)) is not None
         }
@@ -59,7 +59,7 @@ def decode(cls: type[T], data: Any, path: str = "") -> T:
     hints = _hints(cls)  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        key = _camel(field.name)
+        key = camel(field.name)
         if key in data:
             values[field.name] = _convert(hints[field.name], data[key], f"{where}.{key}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -133,7 +133,8 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 @functools.cache
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """Write a snake_case field name as its camelCase key."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
 

@@ -26,28 +26,28 @@ class StepBudget:
 
 @dataclass(frozen=True, slots=True)
 class PerRequest:
-    """The tightest targets that a client may ask for, in milliseconds; a tighter wish counts as this.
+    """The tightest targets that a client may ask for, in milliseconds; a tighter override counts as this.
 
     `None`: the service's own target; where it has none either, clients cannot set one.
     """
 
     ttft_ms: int | None = None
-    tbt_ms: int | None = None
-    jct_ms: int | None = None
+    tpot_ms: int | None = None
+    e2e_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
     """Targets of the service in milliseconds; `None` means no target.
 
-    TTFT: arrival to first token. TBT: mean time between two tokens of one request. JCT: arrival to last
+    TTFT: arrival to first token. TPOT: mean time between two tokens of one request. E2E: arrival to last
     token, given as a time or as a percentage of what the request would take alone on the engine.
     """
 
     ttft_ms: int | None = None
-    tbt_ms: int | None = None
-    jct_ms: int | None = None
-    jct_scale_percent: int | None = None  # instead of jct_ms; 200: twice the unloaded time
+    tpot_ms: int | None = None
+    e2e_ms: int | None = None
+    e2e_scale_percent: int | None = None  # instead of e2e_ms; 200: twice the unloaded time
     per_request: PerRequest | None = None  # None: what clients ask for is ignored
 
 
@@ -72,7 +72,7 @@ class PolicyDocument:
     step_budget: StepBudget = field(default_factory=StepBudget)
     slo: Slo = field(default_factory=Slo)
     prediction: Prediction = field(default_factory=Prediction)
-    schema: int = 1
+    schema: int = 2
     hash: str = ""
 
     def sealed(self) -> PolicyDocument:

@@ -13,10 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 from zlib import crc32
 
 T = TypeVar("T", bound=tuple[Any, ...])
+
+# Types of a record's fields; what is beside each is its code in `struct`.
+UInt32 = Annotated[int, "I"]
+UInt64 = Annotated[int, "Q"]
+Float64 = Annotated[float, "d"]
+Bool = Annotated[bool, "?"]
 
 HEAD = Struct("<8sIIQQ")
 SEQUENCE = Struct("<Q")
@@ -82,6 +88,8 @@ class SlotWriter(Generic[T]):
         target[-SEQUENCE.size :] = self._last
 
 
-def layout(magic: bytes, version: int, record: type[T], fields: str) -> Layout[T]:
-    """The layout of the named tuple `record`, whose fields have the struct codes `fields`."""
-    return Layout(magic, version, record, Struct(f"<Q{fields}IQ"))
+def make_layout(magic: bytes, version: int, record: type[T]) -> Layout[T]:
+    """Make the layout of the named tuple `record` from the types of its fields, in their order."""
+    hints = get_type_hints(record, include_extras=True)
+    codes = "".join(hint.__metadata__[0] for hint in hints.values())
+    return Layout(magic, version, record, Struct(f"<Q{codes}IQ"))

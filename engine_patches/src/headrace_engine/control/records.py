@@ -1,8 +1,8 @@
 """What the engine tells: its state now, one sample per step, one record per finished request.
 
-Times are unix seconds, durations seconds. A record's fields and their order are its wire format: adding one
-means a new version of its layout, and a reader treats another version like an absent file. They are tuples
-since the engine makes them within its steps.
+Times are unix seconds, durations seconds. A record's fields, with their types and order, are its wire format:
+adding one means a new version of its layout, and a reader treats another version like an absent file. They
+are tuples since the engine makes them within its steps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from headrace_engine.control.layout import Layout, layout
+from headrace_engine.control.layout import Bool, Float64, Layout, UInt32, UInt64, make_layout
 
 
 class ErrorCode(enum.IntEnum):
@@ -37,81 +37,81 @@ class Target(enum.IntFlag):
     """Targets of a request, as bit sets in `FinishedRequest`."""
 
     TTFT = 1
-    TBT = 2
-    JCT = 4
+    TPOT = 2
+    E2E = 4
 
 
 class BoardRecord(NamedTuple):
     """An engine's state at `time`, written after each step, and once a second when there is none."""
 
-    time: float
-    step: int  # scheduler steps since boot
-    running: int
-    waiting: int
-    waiting_prefill_tokens: int  # prompt tokens of the waiting requests
-    unfinished_prefill_tokens: int  # prompt tokens of running requests that are not computed yet
-    waiting_kv_blocks: int  # KV blocks that the waiting requests' prompts will need
-    free_kv_blocks: int
-    total_kv_blocks: int
-    block_size: int  # tokens per KV block, of one request's blocks in all groups of layers
-    arrivals: int  # requests since boot
-    arrived_tokens: int  # their prompt tokens
-    finishes: int  # since boot, aborted ones included
-    preemptions: int  # since boot
-    fallback_steps: int  # steps since boot that were planned FCFS because the policy failed
-    error_code: int  # an ErrorCode
-    applied_hash: int  # of the policy document in force; 0 before the first
-    disabled: bool  # the circuit breaker replaced the policy by FCFS
-    max_step_tokens: int  # the engine's own --max-num-batched-tokens
-    predictor: int = 0  # a PredictorCode
-    prediction_failures: int = 0  # since boot; for each the mean of recent outputs stood in
-    predictions_learned: int = 0  # requests since boot whose output was learned from
-    ignored_wishes: int = 0  # since boot: targets and hints of clients that were not followed
-    step_tokens: int = 0  # most tokens of the step planned last
-    hidden: int = 0  # running requests that it skips
-    gauge_1: float = 0.0  # the policy's inner state, as its module's GAUGES names it
-    gauge_2: float = 0.0
-    gauge_3: float = 0.0
-    gauge_4: float = 0.0
-    gauge_5: float = 0.0
-    gauge_6: float = 0.0
+    time: Float64
+    step: UInt64  # scheduler steps since boot
+    running: UInt32
+    waiting: UInt32
+    waiting_prefill_tokens: UInt64  # prompt tokens of the waiting requests
+    unfinished_prefill_tokens: UInt64  # prompt tokens of running requests that are not computed yet
+    waiting_kv_blocks: UInt64  # KV blocks that the waiting requests' prompts will need
+    free_kv_blocks: UInt32
+    total_kv_blocks: UInt32
+    block_size: UInt32  # tokens per KV block, of one request's blocks in all groups of layers
+    arrivals: UInt64  # requests since boot
+    arrived_tokens: UInt64  # their prompt tokens
+    finishes: UInt64  # since boot, aborted ones included
+    preemptions: UInt64  # since boot
+    fallback_steps: UInt64  # steps since boot that were planned FCFS because the policy failed
+    error_code: UInt32  # an ErrorCode
+    applied_hash: UInt64  # of the policy document in force; 0 before the first
+    disabled: Bool  # the circuit breaker replaced the policy by FCFS
+    max_step_tokens: UInt32  # the engine's own --max-num-batched-tokens
+    predictor: UInt32 = 0  # a PredictorCode
+    prediction_failures: UInt64 = 0  # since boot; for each the mean of recent outputs stood in
+    predictions_learned: UInt64 = 0  # requests since boot whose output was learned from
+    ignored_overrides: UInt64 = 0  # since boot: targets and hints of clients that were not followed
+    step_tokens: UInt32 = 0  # most tokens of the step planned last
+    skipped: UInt32 = 0  # running requests that it skips
+    gauge_1: Float64 = 0.0  # the policy's inner state, as its module's GAUGES names it
+    gauge_2: Float64 = 0.0
+    gauge_3: Float64 = 0.0
+    gauge_4: Float64 = 0.0
+    gauge_5: Float64 = 0.0
+    gauge_6: Float64 = 0.0
 
     @property
     def gauges(self) -> tuple[float, ...]:
-        """All six."""
+        """The six numbers of the policy's inner state."""
         return (self.gauge_1, self.gauge_2, self.gauge_3, self.gauge_4, self.gauge_5, self.gauge_6)
 
 
 class StepSample(NamedTuple):
     """One model step: what was computed and how long it took."""
 
-    prefill_tokens: int
-    prefill_work: int  # sum over prefill chunks of chunk tokens x context tokens
-    decodes: int
-    decode_context: int  # sum of the decodes' context tokens
-    seconds: float
+    prefill_tokens: UInt32
+    prefill_work: UInt64  # sum over prefill chunks of chunk tokens x context tokens
+    decodes: UInt32
+    decode_context: UInt64  # sum of the decodes' context tokens
+    seconds: Float64
 
 
 class FinishedRequest(NamedTuple):
     """One request that ran to its end."""
 
-    time: float  # when it finished
-    prompt_tokens: int
-    output_tokens: int
-    ttft: float
-    max_tbt: float  # 0 with fewer than two output tokens
-    mean_tbt: float  # likewise
-    tbt_violations: int  # gaps between tokens that exceeded the TBT target
-    jct: float
-    queue_time: float  # arrival until first scheduled
-    targets: int  # set of Target that the request had
-    met: int  # subset of `targets` that it met
-    preemptions: int
-    asked: int = 0  # set of Target that its client set
-    impossible: int = 0  # subset of `targets` that it would have missed alone on the engine
-    predicted_tokens: float = 0.0  # output that was expected when it arrived; 0 if nothing was
+    time: Float64  # when it finished
+    prompt_tokens: UInt32
+    output_tokens: UInt32
+    ttft: Float64
+    max_itl: Float64  # 0 with fewer than two output tokens
+    tpot: Float64  # likewise
+    itl_violations: UInt32  # gaps between tokens that exceeded the TPOT target
+    e2e: Float64
+    queue_time: Float64  # arrival until first scheduled
+    targets: UInt32  # set of Target that the request had
+    met: UInt32  # subset of `targets` that it met
+    preemptions: UInt32
+    overridden: UInt32 = 0  # set of Target that its client set
+    impossible: UInt32 = 0  # subset of `targets` that it would have missed alone on the engine
+    predicted_tokens: Float64 = 0.0  # output that was expected when it arrived; 0 if nothing was
 
 
-BOARD: Layout[BoardRecord] = layout(b"HRBOARD\0", 2, BoardRecord, "dQIIQQQIIIQQQQQIQ?IIQQQIIdddddd")
-STEPS: Layout[StepSample] = layout(b"HRSTEPS\0", 1, StepSample, "IQIQd")
-FINISHED: Layout[FinishedRequest] = layout(b"HRFINISH", 2, FinishedRequest, "dIIdddIddIIIIId")
+BOARD: Layout[BoardRecord] = make_layout(b"HRBOARD\0", 2, BoardRecord)
+STEPS: Layout[StepSample] = make_layout(b"HRSTEPS\0", 1, StepSample)
+FINISHED: Layout[FinishedRequest] = make_layout(b"HRFINISH", 2, FinishedRequest)

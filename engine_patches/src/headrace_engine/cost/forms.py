@@ -28,7 +28,7 @@ class Knee:
     per_context: float
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step."""
+        """Return how many seconds one step takes."""
         sharpness = self.sharpness
         compute = self.per_token * (batch.prefill_tokens + batch.decodes)
         dense = (self.floor**sharpness + compute**sharpness) ** (1 / sharpness)
@@ -52,7 +52,7 @@ class Linear:
     per_context: float = 0.0
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step."""
+        """Return how many seconds one step takes."""
         return (
             self.fixed
             + self.per_prefill * batch.prefill_tokens
@@ -91,7 +91,7 @@ class TwoPhase:
     large_from: int
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step."""
+        """Return how many seconds one step takes."""
         decode = self._decode(batch)
         fixed = max(
             self.prefill.fixed if batch.prefill_tokens else 0.0, decode.fixed if batch.decodes else 0.0

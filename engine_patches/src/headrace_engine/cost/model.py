@@ -39,7 +39,7 @@ class CostModel(Protocol):
 
     @property
     def profile(self) -> Profile:
-        """Whose time it is."""
+        """The model and GPU that these times are of."""
 
     def step_seconds(self, batch: Batch) -> float:
         """Seconds of one step that computes `batch`; an empty batch costs what the form says, not 0."""
@@ -63,7 +63,7 @@ class Adjusted:
     overhead_seconds: float
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step."""
+        """Return how many seconds one step takes."""
         seconds = self.cost.step_seconds(batch) + self.overhead_seconds
         if batch.prefill_tokens and batch.decodes:
             seconds += (self.mixed_attention_factor - 1) * self.cost.attention_seconds(batch)

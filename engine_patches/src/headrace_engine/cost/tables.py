@@ -14,8 +14,9 @@ A step is the layers' dense operators and attention, the embedding, the last nor
 CUDA graphs pad the tokens of a step to the next captured size, up to the largest one.
 
 The tables know only decodes of equal context, and numbers of decodes that are powers of two. In the measured
-run on an RTX PRO 6000 (`e2e/bench/measured.py`) steps of 40 to 120 decodes took 0.6 to 2.9 ms longer than
-composed, those of ten 0.4 ms: that points to attention over unequal contexts rather than to host time.
+run on an RTX PRO 6000 (`e2e/bench/validation/measured.py`) steps of 40 to 120 decodes took 0.6 to 2.9 ms
+longer than composed, those of ten 0.4 ms: that points to attention over unequal contexts rather
+than to host time.
 """
 
 from __future__ import annotations

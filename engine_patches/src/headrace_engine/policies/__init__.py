@@ -8,7 +8,7 @@ policy is a composition (`composition.Policy`) of four decisions:
 | order       | which waiting request is next                               | the queue's own order        |
 | admission   | how far down that order this step may go                    | until the engine is full     |
 | step budget | how many tokens the step may process                        | the engine's own limit       |
-| yielding    | which running requests are skipped, capped or preempted     | none                         |
+| limiter     | which running requests are skipped, capped or preempted     | none                         |
 
 Nothing here reads a clock, a file or vLLM: the same calls give the same plans on any machine. To add a
 policy, write one module like `larry` and enter it in `registry.POLICIES`; its parameters reach the custom

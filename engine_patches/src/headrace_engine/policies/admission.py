@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headrace_engine.policies.view import EngineView, RequestView
+from headrace_engine.policies.engine_view import EngineView, RequestView
 
 
 def prompt_fits(ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:

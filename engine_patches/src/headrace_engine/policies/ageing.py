@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import field
 from itertools import chain
 
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
 from headrace_engine.policies.parameters import doc
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 FORGOTTEN_LATE = 256  # requests that ended
 SAMPLES = 64  # about so many looks make the average output
@@ -61,7 +61,7 @@ class Ageing:
         self._full = 0.0  # share of the looks at which all slots were taken
         self._looks = 0
 
-    def joined(self, request: RequestView, blocks: int) -> None:
+    def record_join(self, request: RequestView, blocks: int) -> None:
         """`request` joined the queue with this many blocks."""
         mark = self._ran.pop(request.request_id, None)
         if mark is not None and request.num_preemptions:
@@ -70,11 +70,11 @@ class Ageing:
             self._marks[request] = (self._started, self._blocks_started)
         self._blocks += blocks
 
-    def resized(self, before: int, blocks: int) -> None:
+    def record_resize(self, before: int, blocks: int) -> None:
         """A waiting request that counted `before` blocks has this many now: its prompt is cached, or not."""
         self._blocks += blocks - before
 
-    def left(self, request: RequestView, blocks: int) -> None:
+    def record_leave(self, request: RequestView, blocks: int) -> None:
         """`request`, which counted this many blocks, left the queue."""
         mark = self._back.pop(request, None)
         self._ran[request.request_id] = self._marks.pop(request) if mark is None else mark

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace_engine.policies.plan import NOTHING, Plan, Yielding
+from headrace_engine.policies.engine_view import EngineView, RequestView
+from headrace_engine.policies.plan import NO_LIMITS, Plan, RunningLimits
 from headrace_engine.policies.step_budget import StepBudget, engine_budget
-from headrace_engine.policies.view import EngineView, RequestView
 
 
 class Order(Protocol):
@@ -36,8 +36,8 @@ Observer = Callable[[RequestView, float], None]
 Gauges = Callable[[], Sequence[float]]
 """A policy's inner state in a few numbers, in the order of its module's `GAUGES`."""
 
-Yielder = Callable[[EngineView], Yielding]
-"""Who gives way among the running requests."""
+Limiter = Callable[[EngineView], RunningLimits]
+"""What the running requests give up in this step: tokens, their turn, or their KV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,17 @@ class Policy:
     order: Order | None = None
     admission: Admission | None = None
     step_budget: StepBudget = engine_budget
-    yielder: Yielder | None = None
+    limiter: Limiter | None = None
     observer: Observer | None = None
     gauges: Gauges | None = None
 
     def add(self, request: RequestView) -> None:
-        """`request` joined the queue."""
+        """Take in `request`, which joined the queue."""
         if self.order is not None:
             self.order.add(request)
 
     def discard(self, request: RequestView) -> None:
-        """`request` left the queue."""
+        """Forget `request`, which left the queue."""
         if self.order is not None:
             self.order.discard(request)
 
@@ -67,7 +67,7 @@ class Policy:
             self.observer(request, predicted)
 
     def plan(self, view: EngineView) -> Plan:
-        """Decide one step."""
+        """Decide what the next step of the engine does."""
         admitted: Iterable[RequestView] | None = None
         if self.order is not None:
             admitted = self.order.ranked(view)
@@ -76,5 +76,5 @@ class Policy:
         return Plan(
             step_tokens=self.step_budget(view),
             admitted=admitted,
-            yielding=NOTHING if self.yielder is None else self.yielder(view),
+            running_limits=NO_LIMITS if self.limiter is None else self.limiter(view),
         )

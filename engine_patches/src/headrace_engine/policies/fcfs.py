@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.policies.step_budget import StepBudget
-from headrace_engine.policies.view import EngineLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,10 @@ from headrace_engine.policies import ageing
 from headrace_engine.policies.admission import prompt_fits
 from headrace_engine.policies.ageing import Ageing
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.in_turn import PLACED, next_in_turn
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
 from headrace_engine.policies.parameters import doc
+from headrace_engine.policies.rotation import PLACED_PER_STEP, rotate_waiting
 from headrace_engine.policies.step_budget import StepBudget
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ class LoadAdaptiveOrder:
         self._sizes: list[int] = []  # keys of `_by_size`, ascending
 
     def add(self, request: RequestView) -> None:
-        """`request` joined the queue."""
+        """Take in `request`, which joined the queue."""
         blocks = self._fresh[request] = self._limits.blocks(request.num_tokens)
-        self._ageing.joined(request, blocks)
+        self._ageing.record_join(request, blocks)
 
     def discard(self, request: RequestView) -> None:
-        """Forget `request`."""
+        """Forget `request`, which left the queue."""
         blocks = self._fresh.pop(request, None)
-        self._ageing.left(request, self._remove(request)[2] if blocks is None else blocks)
+        self._ageing.record_leave(request, self._remove(request)[2] if blocks is None else blocks)
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Yield the overdue, then the other waiting requests, lowest cost first; equal costs by age."""
@@ -115,13 +115,13 @@ class LoadAdaptiveOrder:
 
     def _settle(self, view: EngineView) -> None:
         """Place those that are new, and those of whom another part is cached than when they were placed."""
-        for request in next_in_turn(self._entries):
+        for request in rotate_waiting(self._entries):
             _, number, before, _ = self._entries[request]
             blocks = self._size(request, view)
             if blocks != before:
                 self._remove(request)
                 self._place(request, number, before, blocks)
-        for request in list(islice(self._fresh, PLACED)):
+        for request in list(islice(self._fresh, PLACED_PER_STEP)):
             before = self._fresh.pop(request)
             self._place(request, next(self._joined), before, self._size(request, view))
 
@@ -130,7 +130,7 @@ class LoadAdaptiveOrder:
         return self._limits.blocks(request.num_tokens - view.cached_tokens(request))
 
     def _place(self, request: RequestView, number: int, before: int, blocks: int) -> None:
-        self._ageing.resized(before, blocks)
+        self._ageing.record_resize(before, blocks)
         entry = (request.arrival_time, number, blocks, request)
         self._entries[request] = entry
         insort(self._by_age, entry)

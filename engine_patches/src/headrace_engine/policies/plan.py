@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace_engine.policies.view import RequestView
+from headrace_engine.policies.engine_view import RequestView
 
 
 @dataclass(frozen=True, slots=True)
-class Yielding:
-    """What running requests give up in this step. Every request named is in `EngineView.running`.
+class RunningLimits:
+    """What running requests may do in this step. Every request named is in `EngineView.running`.
 
     `running`: all of them in the order in which they get tokens; if the KV runs out, the last is preempted
-    first. None: as it is. `hidden`: skipped, but keep their KV. `preempted`: lose their KV and go back to the
-    queue, from which this step does not take them. `chunk_caps`: most tokens of a request in this step, at
-    least 1; a waiting request can be named too.
+    first. None: as it is. `skipped`: get no token, but keep their KV. `preempted`: lose their KV and go back
+    to the queue, from which this step does not take them. `chunk_caps`: most tokens of a request in this
+    step, at least 1; a waiting request can be named too.
     """
 
     running: Sequence[RequestView] | None = None
-    hidden: Collection[RequestView] = ()
+    skipped: Collection[RequestView] = ()
     preempted: Collection[RequestView] = ()
     chunk_caps: Mapping[RequestView, int] = field(default_factory=dict)
 
 
-NOTHING = Yielding()
+NO_LIMITS = RunningLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +38,4 @@ class Plan:
 
     step_tokens: int
     admitted: Iterable[RequestView] | None = None
-    yielding: Yielding = NOTHING
+    running_limits: RunningLimits = NO_LIMITS

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
 from headrace_engine.policies import accelgen, econoserve, fcfs, larry, parameters, slo_budget, step_budget
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.view import EngineLimits
+from headrace_engine.policies.engine_view import EngineLimits
 
 POLICIES: Mapping[str, ModuleType] = {
     "FCFS": fcfs,
@@ -86,14 +86,14 @@ def _budget(document: PolicyDocument) -> step_budget.StepBudget:
 
 def _check_slo(slo: Slo) -> None:
     where = "PolicyDocument.slo"
-    for key in ("ttft", "tbt", "jct"):
+    for key in ("ttft", "tpot", "e2e"):
         _bounded(getattr(slo, f"{key}_ms"), 1, None, f"{where}.{key}Ms")
         if slo.per_request is not None:
             _bounded(getattr(slo.per_request, f"{key}_ms"), 1, None, f"{where}.perRequest.{key}Ms")
-    if slo.jct_scale_percent is not None:
-        _bounded(slo.jct_scale_percent, 100, LARGEST_SCALE_PERCENT, f"{where}.jctScalePercent")
-        if slo.jct_ms is not None:
-            raise ContractError(f"{where}.jctScalePercent: excludes jctMs; remove one of them")
+    if slo.e2e_scale_percent is not None:
+        _bounded(slo.e2e_scale_percent, 100, LARGEST_SCALE_PERCENT, f"{where}.e2eScalePercent")
+        if slo.e2e_ms is not None:
+            raise ContractError(f"{where}.e2eScalePercent: excludes e2eMs; remove one of them")
 
 
 def _check_prediction(prediction: Prediction) -> None:

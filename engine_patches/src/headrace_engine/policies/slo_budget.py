@@ -3,9 +3,9 @@
 AccelGen's token budget [section 4.2]. Its equation 6 scales the pivot forward size, from which the GPU is
 busy, by the tightest SLO over that size's time. Step times are no such line: a step costs something even
 when empty, decodes pay for their context, prefills for theirs. So the live cost model is inverted instead:
-the budget is the largest whose predicted time is within what `pace` allows. Both are in tokens and seconds.
+the budget is the largest whose predicted time is within what `token_deadlines` allows.
 
-Who has neither a TBT nor a JCT target leaves the choice to us. Then a step is as large as the pivot: from
+Who has neither a TPOT nor an E2E target leaves the choice to us. Then a step is as large as the pivot: from
 there on more tokens make no step worth mentioning cheaper by the token, and all requests wait for longer.
 """
 
@@ -16,12 +16,12 @@ from itertools import chain, islice
 from math import inf
 
 from headrace_engine.cost.model import Batch, CostModel
-from headrace_engine.policies.pace import Pace
-from headrace_engine.policies.view import EngineView, RequestView
+from headrace_engine.policies.engine_view import EngineView, RequestView
+from headrace_engine.policies.token_deadlines import TokenDeadlines
 
 SATURATED = 0.9  # of the most tokens per second: the pivot
 WHEN_FULL, WHEN_FREE = 0.5, 4.0  # pivots that a step prefills at most while requests wait
-LEAST = 0.6  # likewise: JCT targets press no step below this
+LEAST = 0.6  # likewise: E2E targets press no step below this
 FLOOR = 8  # a step prefills at least the pivot over this, or waiting would never end
 FIRST = 128  # prompt tokens of a step whose time nothing is known of
 CLOSE = 0.01  # of the allowed time may remain unused
@@ -31,12 +31,12 @@ PROBES = 8  # most looks at the cost model for one budget
 
 
 class SloBudget:
-    """A step budget with its own state; `pace` may be used by the rest of a policy after it was called."""
+    """A step budget with a state; the rest of a policy may use `deadlines` after it was called."""
 
     def __init__(self) -> None:
-        self.pace = Pace()
+        self.deadlines = TokenDeadlines()
         self.skipping = False  # may decodes that are far ahead of their targets skip steps that others need
-        self.hidden: list[RequestView] = []  # those that skip the step planned last
+        self.skipped: list[RequestView] = []  # those that skip the step planned last
         self._cost: CostModel | None = None
         self._pivot = self._least = self._prefill = 0  # prefill tokens; the last those of the last step
         self._cached = 0  # tokens of the next waiting prompt, to whose context its others attend
@@ -44,11 +44,11 @@ class SloBudget:
         self._steps = 0
 
     def __call__(self, view: EngineView) -> int:
-        """Tokens of the step."""
-        cost, limits, pace = view.cost, view.limits, self.pace
-        self.hidden = []
+        """Return how many tokens the step may compute."""
+        cost, limits, deadlines = view.cost, view.limits, self.deadlines
+        self.skipped = []
         if cost is None:
-            pace.look(view)
+            deadlines.observe_step(view)
             return self._blind(view)
         if cost is not self._cost:
             self._cost = cost
@@ -58,24 +58,24 @@ class SloBudget:
             )
             self._least = saturation(cost, limits.max_step_tokens, LEAST)
         self._steps += 1
-        if self._steps % RENEWED == 1 or not pace.shortest:
+        if self._steps % RENEWED == 1 or not deadlines.shortest:
             seconds = self._seconds(cost)
-            pace.shortest, pace.balanced = seconds(0), seconds(self._least)
-        pace.look(view)
+            deadlines.shortest, deadlines.balanced = seconds(0), seconds(self._least)
+        deadlines.observe_step(view)
         head = next(iter(view.waiting), None)
         self._cached = 0 if head is None else view.cached_tokens(head)
         self._encoding = self._encoded(view) if view.encoder_token else 0.0
-        busy = bool(view.waiting) or len(view.running) > pace.decodes
+        busy = bool(view.waiting) or len(view.running) > deadlines.decodes
         prefill = self._most(cost, view)
-        if self.skipping and pace.limit is not None and busy and self._short(view, prefill):
-            hidden = pace.far_ahead(pace.limit, view)
+        if self.skipping and deadlines.limit is not None and busy and self._short(view, prefill):
+            skipped = deadlines.find_skippable(deadlines.limit, view)
             # The tightest runs on where all would skip: who waits may find no KV, and the step nobody to run.
-            self.hidden = hidden if len(hidden) < len(view.running) else hidden[1:]
-            pace.skip(self.hidden)
-            prefill = self._most(cost, view) if self.hidden else prefill
+            self.skipped = skipped if len(skipped) < len(view.running) else skipped[1:]
+            deadlines.record_skips(self.skipped)
+            prefill = self._most(cost, view) if self.skipped else prefill
         self._prefill = prefill
-        pace.planned = self._seconds(cost)(prefill if busy else 0)
-        tokens = prefill + (pace.decodes - len(self.hidden)) * limits.decode_tokens
+        deadlines.planned = self._seconds(cost)(prefill if busy else 0)
+        tokens = prefill + (deadlines.decodes - len(self.skipped)) * limits.decode_tokens
         return min(max(tokens, len(view.running) * limits.decode_tokens, 1), limits.max_step_tokens)
 
     def _blind(self, view: EngineView) -> int:
@@ -84,18 +84,18 @@ class SloBudget:
         Prompt tokens get cheaper by the token as a step gets larger, so what they took so far is an upper
         bound, and each step may be larger than the one before.
         """
-        limits, limit, each = view.limits, self.pace.limit, view.token_at_most
+        limits, limit, each = view.limits, self.deadlines.limit, view.token_at_most
         if limit is None:
             return limits.max_step_tokens
-        decodes = self.pace.decodes * limits.decode_tokens
+        decodes = self.deadlines.decodes * limits.decode_tokens
         prefill = FIRST if each is None else max(int(limit / each), FIRST // FLOOR)
         least = max(len(view.running) * limits.decode_tokens, limits.min_step_tokens)
         return min(max(decodes + prefill, least), limits.max_step_tokens)
 
     def _most(self, cost: CostModel, view: EngineView) -> int:
-        """Prefill tokens for which the step has time beside the decodes that are not hidden."""
-        limits, limit = view.limits, self.pace.limit
-        decodes = (self.pace.decodes - len(self.hidden)) * limits.decode_tokens
+        """Prefill tokens for which the step has time beside the decodes that are not skipped."""
+        limits, limit = view.limits, self.deadlines.limit
+        decodes = (self.deadlines.decodes - len(self.skipped)) * limits.decode_tokens
         most = max(limits.max_step_tokens - decodes, 0)
         floor = min(max(self._pivot // FLOOR, limits.min_step_tokens - decodes, 0), most)
         if limit is None:
@@ -115,7 +115,7 @@ class SloBudget:
     def _short(self, view: EngineView, prefill: int) -> bool:
         """Whether more prompt tokens want into the step than it has time for."""
         waiting = view.waiting if len(view.running) < view.limits.max_running else ()
-        for request in self.pace.prefills():
+        for request in self.deadlines.prefills():
             prefill -= request.num_tokens - request.num_computed_tokens
         for request in islice(waiting, LOOKED_AT):
             if prefill < 0:
@@ -130,7 +130,7 @@ class SloBudget:
         and targets are for means.
         """
         wanted, prompt, encoded = max(self._prefill, FIRST), 0, 0
-        for request in chain(self.pace.prefills(), islice(view.waiting, LOOKED_AT)):
+        for request in chain(self.deadlines.prefills(), islice(view.waiting, LOOKED_AT)):
             prompt += request.num_tokens - view.cached_tokens(request)
             encoded += view.encoder_tokens(request)
             if prompt >= wanted:
@@ -139,13 +139,13 @@ class SloBudget:
 
     def _seconds(self, cost: CostModel) -> Callable[[int], float]:
         """Seconds of a step that prefills so many tokens beside the decodes that there are."""
-        decodes, context = self.pace.decodes, self.pace.context
+        decodes, context = self.deadlines.decodes, self.deadlines.context
         cached, encoding = self._cached, self._encoding
-        typical = max(self.pace.prompt - cached, 0.0)
-        if self.hidden:
-            decodes -= len(self.hidden)
-            context = max(context - sum(request.num_tokens for request in self.hidden), 0)
-        first = next(self.pace.prefills(), None)
+        typical = max(self.deadlines.prompt - cached, 0.0)
+        if self.skipped:
+            decodes -= len(self.skipped)
+            context = max(context - sum(request.num_tokens for request in self.skipped), 0)
+        first = next(self.deadlines.prefills(), None)
         done = 0 if first is None else first.num_computed_tokens
         left = 0 if first is None else max(first.num_tokens - done, 0)
 

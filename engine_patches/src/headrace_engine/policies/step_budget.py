@@ -1,20 +1,20 @@
 """Step budgets: how many tokens one engine step may process.
 
-A small budget keeps steps short, which bounds the time between tokens (TBT) while long prompts are prefilled;
-a large one prefills faster. In tokens per step.
+A small budget keeps steps short, which bounds the gaps between tokens (ITL) while long prompts are
+prefilled; a large one prefills faster. In tokens per step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace_engine.policies.view import EngineView
+from headrace_engine.policies.engine_view import EngineView
 
 StepBudget = Callable[[EngineView], int]
 
 
 def engine_budget(view: EngineView) -> int:
-    """The engine's own limit."""
+    """Return the engine's own limit of tokens in a step."""
     return view.limits.max_step_tokens
 
 

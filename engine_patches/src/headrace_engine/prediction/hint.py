@@ -24,9 +24,9 @@ class Hinted:
         return features.bounded(features.hint, output_so_far)
 
     def learn(self, features: Features, output_tokens: int) -> None:
-        """Passed on."""
+        """Pass this on to the predictor inside."""
         self.inner.learn(features, output_tokens)
 
     def close(self) -> None:
-        """Passed on."""
+        """Pass this on to the predictor inside."""
         self.inner.close()

@@ -41,7 +41,7 @@ log = logging.getLogger("vllm.headrace")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One finished request."""
+    """A finished request, as an example to learn from."""
 
     sight: Sight
     output_tokens: int
@@ -166,7 +166,7 @@ class Learned:
 
 
 def mean_loss(told: Sequence[float], examples: Sequence[Example], share: float) -> float:
-    """Mean pinball loss."""
+    """Return the mean pinball loss of predictions."""
     losses = [loss(each, example.output_tokens, share) for each, example in zip(told, examples, strict=True)]
     return sum(losses) / len(losses)
 

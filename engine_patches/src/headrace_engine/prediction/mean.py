@@ -20,7 +20,7 @@ class RunningMean:
         self._mean = UNKNOWN
 
     def predict(self, features: Features) -> float:
-        """The mean."""
+        """Predict the mean of recent output lengths."""
         return features.bounded(self._mean)
 
     def repredict(self, features: Features, output_so_far: int) -> float:
@@ -35,4 +35,4 @@ class RunningMean:
         self._mean += (output_tokens - self._mean) / self._weight
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is no thread or file to stop."""

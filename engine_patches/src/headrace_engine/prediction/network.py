@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
+from headrace_engine.prediction.length_scale import first_of, step_of
 from headrace_engine.prediction.predictor import Features
 from headrace_engine.prediction.quantile import COARSE
-from headrace_engine.prediction.steps import first_of, step_of
 
 TOKENS, CATEGORIES = 1 << 14, 1 << 12  # rows of the table for each
 HEAD, TAIL = 64, 192  # tokens of a prompt that are looked at: what it is about is told at its ends

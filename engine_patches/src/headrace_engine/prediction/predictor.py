@@ -29,7 +29,7 @@ class Predictor(Protocol):
     """Foresees output lengths; all results are output tokens in all, in [1, max_tokens]."""
 
     def predict(self, features: Features) -> float:
-        """At arrival."""
+        """Predict the output length of a request as it arrives."""
 
     def repredict(self, features: Features, output_so_far: int) -> float:
         """Of a request that has `output_so_far` tokens and goes on: more than those."""

@@ -14,8 +14,8 @@ there too.
 
 from __future__ import annotations
 
+from headrace_engine.prediction.length_scale import step_of
 from headrace_engine.prediction.predictor import STRETCH, UNKNOWN, Features
-from headrace_engine.prediction.steps import step_of
 from headrace_engine.prediction.window import Window
 
 WINDOW = 256  # lengths of a cell
@@ -90,7 +90,7 @@ class Quantile:
             del self._cells[next(iter(self._cells))]
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is no thread or file to stop."""
 
     def _compare(self, keys: tuple[Key, ...], output_tokens: int) -> None:
         share, keep, losses, of_all = self.share, self._keep, self._losses, self._losses_of_all

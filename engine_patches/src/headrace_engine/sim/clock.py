@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from headrace_engine.adapter.link import Staged
+from headrace_engine.adapter.control_link import Staged
 from headrace_engine.contracts import PolicyDocument, Prediction, Slo
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
 from headrace_engine.cost.model import CostModel
 from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.view import EngineLimits
+from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.prediction import Predictor, build
 
 Compose = Callable[[EngineLimits], Policy]
@@ -24,18 +24,18 @@ START = 1_700_000_000.0  # unix seconds; any, but of today's size, where floats 
 
 @dataclass(slots=True)
 class VirtualClock:
-    """Unix seconds."""
+    """The present time in unix seconds."""
 
     now: float = START
 
     def __call__(self) -> float:
-        """The time now."""
+        """Return the present time of this clock."""
         return self.now
 
 
 @dataclass(slots=True)
 class MemoryLink:
-    """A `Link` for simulations and tests; planning takes no time on it."""
+    """A `ControlLink` for simulations and tests; planning takes no time on it."""
 
     clock: VirtualClock
     staged: Staged | None = None
@@ -50,8 +50,8 @@ class MemoryLink:
     slo: Slo = field(default_factory=Slo)  # of a policy that no document can name
     longest: int | None = None  # prompt and output, tokens; if given it hides how long outputs will be
 
-    def predictor(self, prediction: Prediction) -> Predictor:
-        """As the document asks."""
+    def make_predictor(self, prediction: Prediction) -> Predictor:
+        """Build the predictor that the policy document names."""
         return build(prediction)
 
     def most_output(self, request: Any) -> int:
@@ -60,11 +60,11 @@ class MemoryLink:
         return most
 
     def stopwatch(self) -> float:
-        """Stands still."""
+        """Return the same time always: planning costs nothing here."""
         return 0.0
 
     def start(self, limits: EngineLimits) -> None:
-        """Stage the first policy."""
+        """Stage the policy that the simulation starts with."""
         self.limits = limits
         if self.compose is not None:
             document = PolicyDocument("Simulated", slo=self.slo).sealed()
@@ -79,16 +79,16 @@ class MemoryLink:
         registry.validate(document)
         self.staged = Staged(document.sealed(), partial(registry.build, document, self.limits))
 
-    def publish(self, record: BoardRecord) -> None:
-        """Keep the newest board."""
+    def publish_board(self, record: BoardRecord) -> None:
+        """Keep the newest board record for the simulation."""
         self.board = record
 
-    def step(self, sample: StepSample) -> None:
-        """Keep a step sample."""
+    def publish_step(self, sample: StepSample) -> None:
+        """Keep a step sample for the simulation."""
         self.steps.append(sample)
 
-    def finished(self, record: FinishedRequest) -> None:
-        """Keep a finished request."""
+    def publish_finished(self, record: FinishedRequest) -> None:
+        """Keep the record of a finished request."""
         self.requests.append(record)
 
     def mute(self) -> None:
@@ -96,4 +96,4 @@ class MemoryLink:
         self.board = None
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is no thread or file to stop."""

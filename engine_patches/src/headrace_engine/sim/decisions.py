@@ -13,7 +13,7 @@ class Decisions:
         self._hash = hashlib.sha256()
 
     def add(self, output: Any) -> None:
-        """One step."""
+        """Add what the scheduler decided in one step."""
         tokens = output.num_scheduled_tokens
         line = " ".join(tokens)
         if output.total_num_scheduled_tokens != len(tokens):
@@ -23,5 +23,5 @@ class Decisions:
         self._hash.update(f"{line}\n".encode())
 
     def hexdigest(self) -> str:
-        """Of all steps so far."""
+        """Return the hash of all steps so far, in hex digits."""
         return self._hash.hexdigest()

@@ -38,11 +38,11 @@ class TakingOver:
 
     @property
     def profile(self) -> Profile:
-        """Of the cost model inside."""
+        """The profile of the cost model that this one wraps."""
         return self.cost.profile
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step."""
+        """Return how many seconds one step takes."""
         return self.cost.step_seconds(_decodes(batch))
 
     def attention_seconds(self, batch: Batch) -> float:

@@ -16,16 +16,16 @@ from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
 
-from headrace_engine.adapter.features import step_features
+from headrace_engine.adapter.step_features import step_features
 from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_engine.sim.clock import Compose, MemoryLink, VirtualClock
 from headrace_engine.sim.decisions import Decisions
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.prefixes import PrefixHashes
-from headrace_engine.sim.scheduler import make_scheduler, text_request
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.shortcuts import ANY_TOKEN
+from headrace_engine.sim.vllm_objects import make_scheduler, text_request
 from headrace_engine.sim.workloads.arrival import Arrival
 
 NAP = 0.001  # seconds for which EngineCore sleeps when it has requests but could schedule none

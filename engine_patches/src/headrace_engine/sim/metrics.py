@@ -17,7 +17,8 @@ from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 
 EDGE = 0.1  # share of the requests left out at either end
-QUANTILES = (50, 95, 99)
+PERCENTILES = (50, 95, 99)  # of latencies, wherever Headrace shows them
+SPREAD = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 SUSTAINED = (0.1, 0.7)  # of the finishes of an overloaded run; later ones see the engine run empty
 
 Unloaded = Callable[[Arrival], float]
@@ -28,30 +29,30 @@ Unloaded = Callable[[Arrival], float]
 class Targets:
     """A request meets all that are set, in seconds; a lost one meets none.
 
-    `tbt` holds for the mean gap between its tokens, `jct_scale` times the unloaded time is a target for JCT.
+    `tpot` holds for the mean gap between its tokens, `e2e_scale` times the unloaded time is a target for E2E.
     """
 
     ttft: float | None = None
-    tbt: float | None = None
-    jct: float | None = None
-    jct_scale: float | None = None
+    tpot: float | None = None
+    e2e: float | None = None
+    e2e_scale: float | None = None
 
 
 def met(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = None) -> bool:
-    """Whether the request met its targets; `unloaded` is needed for `jct_scale`, ValueError without it."""
-    if targets.jct_scale is not None and unloaded is None:
-        raise ValueError("Targets.jct_scale needs the unloaded time of a request")
-    ttft, tbt, jct = outcome.ttft, outcome.tbt, outcome.jct
-    if ttft is None or tbt is None or jct is None:
+    """Whether the request met its targets; `unloaded` is needed for `e2e_scale`, ValueError without it."""
+    if targets.e2e_scale is not None and unloaded is None:
+        raise ValueError("Targets.e2e_scale needs the unloaded time of a request")
+    ttft, tpot, e2e = outcome.ttft, outcome.tpot, outcome.e2e
+    if ttft is None or tpot is None or e2e is None:
         return False
     return not (
         (targets.ttft is not None and ttft > targets.ttft)
-        or (targets.tbt is not None and tbt > targets.tbt)
-        or (targets.jct is not None and jct > targets.jct)
+        or (targets.tpot is not None and tpot > targets.tpot)
+        or (targets.e2e is not None and e2e > targets.e2e)
         or (
-            targets.jct_scale is not None
+            targets.e2e_scale is not None
             and unloaded is not None
-            and jct > targets.jct_scale * unloaded(outcome.arrival)
+            and e2e > targets.e2e_scale * unloaded(outcome.arrival)
         )
     )
 
@@ -75,8 +76,8 @@ def summarise(
 ) -> dict[str, float]:
     """Figures of a run by name.
 
-    `{ttft,tbt,gap,jct,normalized,wait}_{mean,p50,p95,p99,max}`: `tbt` is a request's mean gap between tokens,
-    `gap` its longest, `normalized` its JCT per output token, `wait` its time until first scheduled.
+    `{ttft,tpot,gap,e2e,normalized,wait}_{mean,p50,p95,p99,max}`: `tpot` is a request's mean gap between
+    tokens, `gap` its longest, `normalized` its E2E per output token, `wait` its time until first scheduled.
     `requests`, `lost`, `preemptions`, `cached_share` (of prompt tokens), `requests_per_second` and
     `tokens_per_second` of output over the whole run, `met_{name}` and `met_{name}_per_second` of each target.
     Latencies are over requests that came so far; where none did the figure is absent.
@@ -96,9 +97,9 @@ def summarise(
     }
     for name, values in (
         ("ttft", [each.ttft for each in middle]),
-        ("tbt", [each.tbt for each in several]),
+        ("tpot", [each.tpot for each in several]),
         ("gap", [each.longest_gap for each in several]),
-        ("jct", [each.jct for each in answered]),
+        ("e2e", [each.e2e for each in answered]),
         ("normalized", [each.normalized_latency for each in answered]),
         ("wait", [each.wait for each in middle]),
     ):
@@ -159,10 +160,10 @@ def _distribution(name: str, values: Sequence[float]) -> dict[str, float]:
     if not values:
         return {}
     numbers = np.asarray(values)
-    quantiles = np.percentile(numbers, QUANTILES)
+    values_at = np.percentile(numbers, PERCENTILES)
     return {
         f"{name}_mean": float(numbers.mean()),
-        **{f"{name}_p{q}": float(value) for q, value in zip(QUANTILES, quantiles, strict=True)},
+        **{f"{name}_p{q}": float(value) for q, value in zip(PERCENTILES, values_at, strict=True)},
         f"{name}_max": float(numbers.max()),
     }
 

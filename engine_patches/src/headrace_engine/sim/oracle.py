@@ -1,4 +1,4 @@
-"""Foreseen lengths of a stated accuracy, for benchmarks: nothing outside a simulation can know them.
+"""Predicted lengths of a stated accuracy, for benchmarks: nothing outside a simulation can know them.
 
 They travel as the hints of clients do, so a policy meets them where it would in production, and a request
 that outgrows its hint is predicted anew by what the policy document asks for.

@@ -27,7 +27,7 @@ class Outcome:
 
     @property
     def lost(self) -> bool:
-        """Never finished."""
+        """Whether the request never finished."""
         return self.finished_at is None
 
     @property
@@ -37,16 +37,16 @@ class Outcome:
 
     @property
     def ttft(self) -> float | None:
-        """Seconds to the first token."""
+        """Seconds from arrival to the first token."""
         return None if self.first_token_at is None else self.first_token_at - self.arrival.at
 
     @property
-    def jct(self) -> float | None:
-        """Seconds to the last token."""
+    def e2e(self) -> float | None:
+        """Seconds from arrival to the last token."""
         return None if self.finished_at is None else self.finished_at - self.arrival.at
 
     @property
-    def tbt(self) -> float | None:
+    def tpot(self) -> float | None:
         """Mean seconds between its tokens; 0 with one token only."""
         if self.finished_at is None or self.first_token_at is None:
             return None

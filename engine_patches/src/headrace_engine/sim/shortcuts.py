@@ -195,7 +195,7 @@ class Shortcuts:
         """Who decodes one token and has room, up to the first running request that needs a closer look.
 
         And how many were looked at: some vLLM leaves out of a step, since their last token is on its way or
-        they are hidden.
+        they are skipped.
         """
         decodes: list[Any] = []
         settled = 0

@@ -1,8 +1,8 @@
 """The grammar of the API's types: blocks, durations, quantities, rules, and what a change of a field does.
 
 Every block of an LLMService is a frozen pydantic model with camelCase keys. The same classes give the CRD's
-schema (`headrace_operator.crd`), so a bound, default or rule is written once: the API server enforces it, and
-parsing repeats it for objects that were stored under an older CRD.
+schema (`api.crd`), so a bound, default or rule is written once: the API server enforces it, and parsing
+repeats it for objects that were stored under an older CRD.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
+
+from headrace_engine.contracts.codec import camel
+from headrace_operator.api.bodies import JsonObject
 
 _DURATION = r"^[1-9][0-9]{0,5}(ms|s|m|h)$"
 _DURATION_ADVICE = "must be a positive whole number with a unit, such as 500ms, 30s, 5m or 1h"
@@ -30,7 +32,8 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 class Block(BaseModel):
     """One object of the API; unknown keys are dropped, as the API server does."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
+    # Not pydantic's own generator, which writes `e2E` for `e2e`.
+    model_config = ConfigDict(frozen=True, alias_generator=camel, populate_by_name=True, extra="ignore")
 
     @model_validator(mode="after")
     def _no_item_twice(self) -> Self:
@@ -40,9 +43,7 @@ class Block(BaseModel):
             found = [item.model_dump(by_alias=True) for item in getattr(self, field)] if keys else []
             names = [tuple(item.get(key) for key in keys) for item in found]  # type: ignore[union-attr]
             for name in {name for name in names if names.count(name) > 1}:
-                raise ValueError(
-                    f"{to_camel(field)}: {', '.join(map(str, name))} is there twice: leave one out"
-                )
+                raise ValueError(f"{camel(field)}: {', '.join(map(str, name))} is there twice: leave one out")
         return self
 
 
@@ -57,7 +58,7 @@ def rule(cel: str, message: str) -> dict[str, str]:
 
 def ruled(*rules: dict[str, str]) -> ConfigDict:
     """Model configuration of a block with CEL rules."""
-    extra: dict[str, Any] = {"x-kubernetes-validations": list(rules)}
+    extra: JsonObject = {"x-kubernetes-validations": list(rules)}
     return ConfigDict(json_schema_extra=extra)
 
 
@@ -109,7 +110,7 @@ Duration = Annotated[
 
 # A Kubernetes object that is handed on as it is; the API server checks it when the pod is made.
 Verbatim = Annotated[
-    dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    JsonObject, WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
 
 Word = Annotated[str, StringConstraints(min_length=1, max_length=253)]

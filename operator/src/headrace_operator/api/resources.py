@@ -10,7 +10,7 @@ from pydantic import StringConstraints, model_validator
 
 from headrace_operator.api.base import Block, rolls, rule, ruled
 from headrace_operator.api.formats import DOMAIN_QUALIFIED, Quantity, matches
-from headrace_operator.quantity import amount
+from headrace_operator.api.quantity import parse_quantity
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 _PAGES = "hugepages-[1-9][0-9]*(Ki|Mi|Gi)"
@@ -80,9 +80,9 @@ class Resources(Block):
             _check(asked)
         for name, value in self.requests.items():
             limit = self.limits.get(name)
-            if limit is not None and amount(value) > amount(limit):
+            if limit is not None and parse_quantity(value) > parse_quantity(limit):
                 raise ValueError(f"{name}: {_WITHIN}")
-            if not _overcommitted(name) and (limit is None or amount(value) != amount(limit)):
+            if not _overcommitted(name) and (limit is None or parse_quantity(value) != parse_quantity(limit)):
                 raise ValueError(f"{name}: {_EQUAL}")
         given = {*self.requests, *self.limits}
         if any(name.startswith("hugepages-") for name in given) and not given & {"cpu", "memory"}:
@@ -98,9 +98,13 @@ def _check(asked: Mapping[str, str | int]) -> None:
             raise ValueError(f"{name!r}: {_NAMES}")
         if _overcommitted(name):
             continue
-        whole = re.fullmatch(_WHOLE_NUMBER, str(value)) and amount(value) <= _LARGEST
-        unit = amount(name.removeprefix("hugepages-")) if name.startswith("hugepages-") else amount(1)
-        if not whole or amount(value) % unit:
+        whole = re.fullmatch(_WHOLE_NUMBER, str(value)) and parse_quantity(value) <= _LARGEST
+        unit = (
+            parse_quantity(name.removeprefix("hugepages-"))
+            if name.startswith("hugepages-")
+            else parse_quantity(1)
+        )
+        if not whole or parse_quantity(value) % unit:
             raise ValueError(f"{name}: {_WHOLE}")
 
 

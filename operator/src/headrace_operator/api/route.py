@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from headrace_engine.contracts.gateway_config import Balancer
 from headrace_operator.api.base import Block, Client, Integer, RequestsPerMinute, Word
 from headrace_operator.api.status import StatusCondition, seen
 
@@ -17,7 +18,6 @@ ROUTE_KIND = "LLMRoute"
 ROUTE_PLURAL = "llmroutes"
 MOST_PODS = 2048  # replicas and what a rollout may start on top
 
-Balancer = Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"]
 Port = Annotated[Integer, Field(ge=1, le=65_535)]
 Milliseconds = Annotated[Integer, Field(ge=0, le=2**53)]
 Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -27,18 +27,18 @@ class RoutePerRequest(Block):
     """The tightest targets that a client may ask for."""
 
     ttft_ms: Milliseconds | None = seen("TTFT in milliseconds; unset: the service's own.")
-    tbt_ms: Milliseconds | None = seen("TBT in milliseconds; unset: the service's own.")
-    jct_ms: Milliseconds | None = seen("JCT in milliseconds; unset: the service's own.")
+    tpot_ms: Milliseconds | None = seen("TPOT in milliseconds; unset: the service's own.")
+    e2e_ms: Milliseconds | None = seen("End-to-end latency in milliseconds; unset: the service's own.")
 
 
 class RouteSlo(Block):
     """Targets of each request, in milliseconds."""
 
     ttft_ms: Milliseconds | None = seen("Time to first token; unset: no target.")
-    tbt_ms: Milliseconds | None = seen("Mean time between tokens; unset: no target.")
-    jct_ms: Milliseconds | None = seen("Job completion time; unset: no target.")
-    jct_scale_percent: Milliseconds | None = seen(
-        "Job completion time as a percentage of what the request would take alone; instead of jctMs."
+    tpot_ms: Milliseconds | None = seen("TPOT in milliseconds; unset: no target.")
+    e2e_ms: Milliseconds | None = seen("End-to-end latency in milliseconds; unset: no target.")
+    e2e_scale_percent: Milliseconds | None = seen(
+        "End-to-end latency as a percentage of what the request would take alone; instead of e2eMs."
     )
     per_request: RoutePerRequest | None = seen("What clients may ask for; unset: nothing.")
 

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -17,11 +15,12 @@ from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
 from headrace_operator.api.base import Block, Integer, live, milliseconds, rolls, rule, ruled
+from headrace_operator.api.bodies import Body
 from headrace_operator.api.engine import Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
+from headrace_operator.api.quantity import parse_quantity
 from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo, block_name
 from headrace_operator.errors import SpecInvalidError
-from headrace_operator.quantity import amount
 
 GROUP = "headrace.dev"
 VERSION = "v1alpha1"
@@ -67,10 +66,10 @@ class Spec(Block):
     model: Model = Field(description="The weights, and the name that clients use for them.")
     engine: Engine = Field(description="The vLLM process.")
     accelerator: Accelerator = rolls("The device that one replica needs.", Accelerator())
-    replicas: Integer | None = live(
-        "Number of engine pods; unset means 1. Before an autoscaler takes over, set it once with `kubectl "
-        "scale`: the scale subresource cannot be read while it is unset. Scaling restarts no other pod.",
-        None,
+    replicas: Integer = live(
+        "Number of engine pods. Leave it out of a manifest whose service an autoscaler scales. With 0 the "
+        "gateway answers 503. Scaling restarts no other pod.",
+        1,
         ge=0,
         le=1000,
     )
@@ -89,7 +88,7 @@ class Spec(Block):
         if self.accelerator.type == "GPU" and self.accelerator.allocation == "DevicePlugin":
             for amounts in (asked.requests, asked.limits):
                 if (
-                    amount(amounts.get(name, self.engine.tensor_parallel_size))
+                    parse_quantity(amounts.get(name, self.engine.tensor_parallel_size))
                     != self.engine.tensor_parallel_size
                 ):
                     raise ValueError(_DEVICES)
@@ -115,7 +114,7 @@ class LLMService:
     @property
     def replicas(self) -> int:
         """Engine pods asked for."""
-        return 1 if self.spec.replicas is None else self.spec.replicas
+        return self.spec.replicas
 
     @property
     def on_gpu(self) -> bool:
@@ -128,29 +127,29 @@ class LLMService:
         return self.on_gpu and self.spec.accelerator.allocation == "DRA"
 
 
-def key_of(body: Mapping[str, Any]) -> Key:
+def key_of(body: Body) -> Key:
     """The key of a raw LLMService."""
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
-def served_name_of(body: Mapping[str, Any]) -> str:
+def served_name_of(body: Body) -> str:
     """As `LLMService.served_name`, of a raw body that may not be valid."""
     model = (body.get("spec") or {}).get("model") or {}
     return str(model.get("servedName") or body["metadata"]["name"])
 
 
-def replicas_of(body: Mapping[str, Any]) -> int:
+def replicas_of(body: Body) -> int:
     """As `LLMService.replicas`, of a raw body that may not be valid."""
     replicas = (body.get("spec") or {}).get("replicas")
     return replicas if isinstance(replicas, int) else 1
 
 
-def is_paused(metadata: Mapping[str, Any]) -> bool:
+def is_paused(metadata: Body) -> bool:
     """Whether the object's annotation asks the operator to leave it alone."""
     return (metadata.get("annotations") or {}).get(PAUSED) == "true"
 
 
-def parse(body: Mapping[str, Any]) -> LLMService:
+def parse(body: Body) -> LLMService:
     """An LLMService from the API server's JSON; raises SpecInvalidError that names the field and the fix."""
     metadata = body["metadata"]
     try:
@@ -193,11 +192,11 @@ def slo_document(slo: Slo) -> SloDocument:
     own = slo.per_request
     return SloDocument(
         ttft_ms=_milliseconds(slo.ttft),
-        tbt_ms=_milliseconds(slo.tbt),
-        jct_ms=_milliseconds(slo.jct),
-        jct_scale_percent=slo.jct_scale_percent,
+        tpot_ms=_milliseconds(slo.tpot),
+        e2e_ms=_milliseconds(slo.e2e),
+        e2e_scale_percent=slo.e2e_scale_percent,
         per_request=PerRequest(
-            _milliseconds(own.min_ttft), _milliseconds(own.min_tbt), _milliseconds(own.min_jct)
+            _milliseconds(own.min_ttft), _milliseconds(own.min_tpot), _milliseconds(own.min_e2e)
         )
         if own.enabled
         else None,

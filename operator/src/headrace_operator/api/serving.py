@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.policies import registry
 from headrace_operator.api.base import (
     Block,
@@ -22,6 +23,7 @@ from headrace_operator.api.base import (
     ruled,
     shorter_or_equal,
 )
+from headrace_operator.api.bodies import Body
 
 
 class StepBudget(Block):
@@ -57,7 +59,7 @@ class Scheduling(Block):
         json_schema_extra={"enum": list(registry.names())},
     )
     step_budget: StepBudget = live("Tokens per engine step.", StepBudget())
-    settings: SkipJsonSchema[Mapping[str, Mapping[str, Any]]] = Field(default_factory=dict, exclude=True)
+    settings: SkipJsonSchema[Mapping[str, Body]] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -68,7 +70,7 @@ class Scheduling(Block):
         return {**data, "settings": blocks}
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def parameters(self) -> Body:
         """Settings of the selected policy, where given; the policy's own defaults fill the rest."""
         return self.settings.get(self.policy, {})
 
@@ -78,7 +80,7 @@ class PerRequest(Block):
 
     enabled: bool = live(
         "Whether requests may bring targets of their own and a hint of how long their output will be: "
-        "headers x-headrace-ttft-ms, x-headrace-tbt-ms, x-headrace-jct-ms and x-headrace-output-tokens with "
+        "headers x-headrace-ttft-ms, x-headrace-tpot-ms, x-headrace-e2e-ms and x-headrace-output-tokens with "
         "chat and text completions, or headrace_ttft_ms and so on in the vllm_xargs of any body, also of "
         "/v1/responses, where headers say nothing. What is no number or not allowed is ignored and counted.",
         False,
@@ -88,11 +90,11 @@ class PerRequest(Block):
         "either, requests cannot set it. Kept but unused while not enabled.",
         None,
     )
-    min_tbt: Duration | None = live(
-        "The same for TBT; unset: slo.tbt. Kept but unused while not enabled.", None
+    min_tpot: Duration | None = live(
+        "The same for tpot; unset: slo.tpot. Kept but unused while not enabled.", None
     )
-    min_jct: Duration | None = live(
-        "The same for JCT; unset: the service's own. Kept but unused while not enabled.", None
+    min_e2e: Duration | None = live(
+        "The same for e2e; unset: the service's own. Kept but unused while not enabled.", None
     )
 
 
@@ -100,13 +102,15 @@ class Slo(Block):
     """Targets of each request: policies schedule for them, attainment is measured; they are no guarantee."""
 
     ttft: Duration | None = live("Time to first token, from arrival; unset means no target.", None)
-    tbt: Duration | None = live("Mean time between tokens of a request; unset means no target.", None)
-    jct: Duration | None = live(
-        "Job completion time, from arrival to last token; unset means no target.", None
+    tpot: Duration | None = live(
+        "Time per output token: a request's mean time between tokens; unset means no target.", None
     )
-    jct_scale_percent: Integer | None = live(
-        "Job completion time as a percentage of what the request would take alone on its engine, as the "
-        "engine measures it: 200 allows twice as long. Instead of slo.jct.",
+    e2e: Duration | None = live(
+        "End-to-end latency, from arrival to last token; unset means no target.", None
+    )
+    e2e_scale_percent: Integer | None = live(
+        "End-to-end latency as a percentage of what the request would take alone on its engine, as the "
+        "engine measures it: 200 allows twice as long. Instead of slo.e2e.",
         None,
         ge=100,
         le=1_000_000,
@@ -115,23 +119,23 @@ class Slo(Block):
 
     model_config = ruled(
         rule(
-            "!(has(self.jct) && has(self.jctScalePercent))",
-            "slo.jct and slo.jctScalePercent exclude each other: keep one and set the other to null",
+            "!(has(self.e2e) && has(self.e2eScalePercent))",
+            "slo.e2e and slo.e2eScalePercent exclude each other: keep one and set the other to null",
         ),
         rule(
-            shorter_or_equal("ttft", "jct"),
-            "slo.ttft must not exceed slo.jct: no request can finish before its first token",
+            shorter_or_equal("ttft", "e2e"),
+            "slo.ttft must not exceed slo.e2e: no request can finish before its first token",
         ),
-        rule(shorter_or_equal("tbt", "jct"), "slo.tbt must not exceed slo.jct"),
+        rule(shorter_or_equal("tpot", "e2e"), "slo.tpot must not exceed slo.e2e"),
     )
 
     @model_validator(mode="after")
     def _possible(self) -> Slo:
-        if self.jct and self.jct_scale_percent:
-            raise ValueError("slo.jct and slo.jctScalePercent exclude each other")
-        for name, value in (("ttft", self.ttft), ("tbt", self.tbt)):
-            if value and self.jct and milliseconds(value) > milliseconds(self.jct):
-                raise ValueError(f"slo.{name} must not exceed slo.jct")
+        if self.e2e and self.e2e_scale_percent:
+            raise ValueError("slo.e2e and slo.e2eScalePercent exclude each other")
+        for name, value in (("ttft", self.ttft), ("tpot", self.tpot)):
+            if value and self.e2e and milliseconds(value) > milliseconds(self.e2e):
+                raise ValueError(f"slo.{name} must not exceed slo.e2e")
         return self
 
 
@@ -192,7 +196,7 @@ class Limits(Block):
 class Routing(Block):
     """Which requests the gateway lets through, and how it spreads them over replicas."""
 
-    balancer: Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"] = live(
+    balancer: Balancer = live(
         "SAL sends a request to the replica that can start it soonest, by queued prefill work and "
         "free KV memory; "
         "the others are the usual ones.",

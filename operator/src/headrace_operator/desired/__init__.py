@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from headrace_operator.api import LLMService
+from headrace_operator.api.bodies import Body
+from headrace_operator.desired.cluster_service import cluster_service
 from headrace_operator.desired.deployment import deployment
 from headrace_operator.desired.disruption_budget import disruption_budget
 from headrace_operator.desired.history import NOTHING_NEW, Rollout
-from headrace_operator.desired.manifest import Manifest, content_hash, owner, sealed
+from headrace_operator.desired.llm_route import models_of, reserved_of, route, with_models
+from headrace_operator.desired.manifest import Manifest, content_hash, owner, with_content_hash
 from headrace_operator.desired.network_policy import network_policy
 from headrace_operator.desired.policy_config_map import policy_config_map
 from headrace_operator.desired.resource_claim_template import resource_claim_template
-from headrace_operator.desired.route import models_of, reserved_of, route, with_models
-from headrace_operator.desired.service import cluster_service
 from headrace_operator.settings import Settings
 
-__all__ = ["Manifest", "content_hash", "desired", "models_of", "owner", "reserved_of", "without_models"]
+__all__ = [
+    "Manifest",
+    "content_hash",
+    "desired_objects",
+    "models_of",
+    "owner",
+    "reserved_of",
+    "without_models",
+]
 
 
-def desired(
+def desired_objects(
     service: LLMService,
     settings: Settings,
     models: Iterable[str],
-    live: Mapping[str, Any] | None,
+    live: Body | None,
     rollout: Rollout = NOTHING_NEW,
     *,
     reserved: Iterable[str] = (),
@@ -43,10 +51,10 @@ def desired(
     ]
     if service.claims_devices:
         objects.append(resource_claim_template(service))
-    return (*map(sealed, objects), deployment(service, settings, live, rollout))
+    return (*map(with_content_hash, objects), deployment(service, settings, live, rollout))
 
 
-def without_models(service: LLMService, live: Mapping[str, Any], lost: Iterable[str]) -> Manifest:
+def without_models(service: LLMService, live: Body, lost: Iterable[str]) -> Manifest:
     """The gateway's live view of the service, minus names that now belong to others."""
     kept = [model for model in (*models_of(live), *reserved_of(live)) if model not in set(lost)]
-    return sealed(with_models(service, live, kept))
+    return with_content_hash(with_models(service, live, kept))

@@ -13,23 +13,27 @@ The Deployment records what its template was made from (`inputs-hash`, `inputs`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headrace_operator import names
 from headrace_operator.api import LLMService
-from headrace_operator.desired.engine import start_seconds
+from headrace_operator.api.bodies import Body, JsonObject
+from headrace_operator.desired.engine_container import start_seconds
 from headrace_operator.desired.history import (
     NOTHING_NEW,
     LastReady,
     Rollout,
-    as_annotations,
+    history_annotations,
     inputs_annotation,
     last_ready,
-    recorded,
+    recorded_annotation,
 )
-from headrace_operator.desired.inputs import blocks
-from headrace_operator.desired.manifest import Manifest, annotated, content_hash, manifest, sealed
+from headrace_operator.desired.inputs import input_blocks
+from headrace_operator.desired.manifest import (
+    Manifest,
+    content_hash,
+    manifest,
+    with_annotations,
+    with_content_hash,
+)
 from headrace_operator.desired.pod import pod_template
 from headrace_operator.settings import Settings
 
@@ -40,10 +44,10 @@ _LOADING_FACTOR = 5  # of what the model took to load last: disks, networks and 
 
 
 def deployment(
-    service: LLMService, settings: Settings, live: Mapping[str, Any] | None, rollout: Rollout = NOTHING_NEW
+    service: LLMService, settings: Settings, live: Body | None, rollout: Rollout = NOTHING_NEW
 ) -> Manifest:
     """The Deployment, given the one that runs now (None: none does) and how its rollout goes."""
-    spec = blocks(service)
+    spec = input_blocks(service)
     inputs, ready = content_hash(spec), last_ready(live)
     image, template, rendered = _template(service, settings, live, inputs)
     if rollout.load_seconds is not None and (ready is None or ready.identity != (inputs, rendered, image)):
@@ -70,29 +74,29 @@ def deployment(
             "template": template,
         },
     )
-    wanted = annotated(
+    wanted = with_annotations(
         wanted,
         {
             names.INPUTS_HASH: inputs,
             **inputs_annotation(live, inputs, spec),
             names.TEMPLATE_HASH: rendered,
             names.RUNTIME: image,
-            **as_annotations(ready, rollout.rolled_back),
+            **history_annotations(ready, rollout.rolled_back),
         },
     )
     # Every change of an annotation moves a Deployment's generation. A release that renders templates
     # otherwise leaves the live one alone and must not move that: the template's hash stands for it.
-    return sealed(wanted, {**wanted, "spec": {**wanted["spec"], "template": rendered}})
+    return with_content_hash(wanted, {**wanted, "spec": {**wanted["spec"], "template": rendered}})
 
 
-def _recorded_identity(live: Mapping[str, Any] | None) -> tuple[str | None, ...]:
+def _recorded_identity(live: Body | None) -> tuple[str | None, ...]:
     """Which template runs, as `LastReady.identity`."""
-    return tuple(recorded(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME))
+    return tuple(
+        recorded_annotation(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME)
+    )
 
 
-def _deadline(
-    loading: int, spec: Mapping[str, Any], ready: LastReady | None, template: Mapping[str, Any]
-) -> int:
+def _deadline(loading: int, spec: Body, ready: LastReady | None, template: Body) -> int:
     """Seconds without a pod becoming ready after which a rollout has failed.
 
     A start that its probe still allows, for `loading` seconds, is still progress, unless this model was seen
@@ -106,16 +110,16 @@ def _deadline(
 
 
 def _template(
-    service: LLMService, settings: Settings, live: Mapping[str, Any] | None, inputs: str
-) -> tuple[str, dict[str, Any], str]:
+    service: LLMService, settings: Settings, live: Body | None, inputs: str
+) -> tuple[str, JsonObject, str]:
     """Sidecar image, template, and the hash of its rendering."""
     ready = last_ready(live)
     if ready is not None and ready.inputs == inputs:
         return ready.runtime, ready.template, ready.rendering
-    pinned = recorded(live, names.RUNTIME)
-    if live is not None and pinned and recorded(live, names.INPUTS_HASH) == inputs:
+    pinned = recorded_annotation(live, names.RUNTIME)
+    if live is not None and pinned and recorded_annotation(live, names.INPUTS_HASH) == inputs:
         template = pod_template(service, pinned, settings)
-        rendered = recorded(live, names.TEMPLATE_HASH)
+        rendered = recorded_annotation(live, names.TEMPLATE_HASH)
         if rendered and content_hash(template) != rendered:
             return pinned, live["spec"]["template"], rendered
         return pinned, template, content_hash(template)

@@ -7,11 +7,10 @@ takes from it gives nobody more than he has.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from headrace_operator import names
+from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.desired.manifest import content_hash
 
 # Characters. All annotations of an object may have 256 KiB; a template above this cannot be gone back to.
@@ -26,8 +25,8 @@ class LastReady:
     rendering: str  # hash of the template as it was rendered
     runtime: str  # sidecar image
     load_seconds: int  # the longest that one of its engines took from start to ready; 0: unknown
-    spec: dict[str, Any] = field(hash=False)  # the blocks that shape pods
-    template: dict[str, Any] = field(hash=False)
+    spec: JsonObject = field(hash=False)  # the blocks that shape pods
+    template: JsonObject = field(hash=False)
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -55,16 +54,16 @@ class Rollout:
 NOTHING_NEW = Rollout()
 
 
-def recorded(live: Mapping[str, Any] | None, annotation: str) -> str | None:
+def recorded_annotation(live: Body | None, annotation: str) -> str | None:
     """What the live Deployment says of itself."""
     return ((live or {}).get("metadata", {}).get("annotations") or {}).get(annotation)
 
 
-def running_inputs(live: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def running_inputs(live: Body | None) -> JsonObject | None:
     """The blocks of the spec that the live template was made from; None if they are not known."""
-    asked, ready = recorded(live, names.INPUTS_HASH), last_ready(live)
+    asked, ready = recorded_annotation(live, names.INPUTS_HASH), last_ready(live)
     try:
-        spec = json.loads(recorded(live, names.INPUTS) or "null")
+        spec = json.loads(recorded_annotation(live, names.INPUTS) or "null")
     except ValueError:
         spec = None
     if isinstance(spec, dict) and content_hash(spec) == asked:
@@ -72,36 +71,40 @@ def running_inputs(live: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return ready.spec if ready is not None and ready.inputs == asked else None
 
 
-def inputs_annotation(live: Mapping[str, Any] | None, inputs: str, spec: Mapping[str, Any]) -> dict[str, str]:
+def inputs_annotation(live: Body | None, inputs: str, spec: Body) -> dict[str, str]:
     """What the template is made from, as it is written.
 
     A Deployment that a release without this annotation made gets it with its next template: to add it alone
     would be a change.
     """
-    told = live is None or recorded(live, names.INPUTS_HASH) != inputs or recorded(live, names.INPUTS)
+    told = (
+        live is None
+        or recorded_annotation(live, names.INPUTS_HASH) != inputs
+        or recorded_annotation(live, names.INPUTS)
+    )
     text = json.dumps(spec, sort_keys=True)
     return {names.INPUTS: text} if told and len(text) <= _LONGEST else {}
 
 
-def last_ready(live: Mapping[str, Any] | None) -> LastReady | None:
+def last_ready(live: Body | None) -> LastReady | None:
     """The template that was ready last; None also when what is written cannot be read."""
-    text = recorded(live, names.LAST_READY)
+    text = recorded_annotation(live, names.LAST_READY)
     try:
         return LastReady(**json.loads(text)) if text else None
     except (ValueError, TypeError):
         return None
 
 
-def rolled_back(live: Mapping[str, Any] | None) -> RolledBack | None:
+def rolled_back(live: Body | None) -> RolledBack | None:
     """What was given up, if anything."""
-    text = recorded(live, names.ROLLED_BACK)
+    text = recorded_annotation(live, names.ROLLED_BACK)
     try:
         return RolledBack(**json.loads(text)) if text else None
     except (ValueError, TypeError):
         return None
 
 
-def as_annotations(ready: LastReady | None, given_up: RolledBack | None) -> dict[str, str]:
+def history_annotations(ready: LastReady | None, given_up: RolledBack | None) -> dict[str, str]:
     """Both, as they are written."""
     found = {names.LAST_READY: ready, names.ROLLED_BACK: given_up}
     texts = {name: json.dumps(asdict(entry), sort_keys=True) for name, entry in found.items() if entry}

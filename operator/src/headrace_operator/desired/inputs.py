@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from headrace_operator.api import LLMService
+from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.desired.manifest import content_hash
 
 _BLOCKS = {"model": "model", "engine": "engine", "accelerator": "accelerator", "podTemplate": "pod_template"}
 _DRAIN = "drainTimeout"
 
 
-def blocks(service: LLMService) -> dict[str, Any]:
+def input_blocks(service: LLMService) -> JsonObject:
     """The blocks as JSON. Defaults are left out, so that a field of a new release changes nothing."""
     content = {
         name: getattr(service.spec, field).model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -24,10 +23,10 @@ def blocks(service: LLMService) -> dict[str, Any]:
 
 def inputs_hash(service: LLMService) -> str:
     """Identifies them."""
-    return content_hash(blocks(service))
+    return content_hash(input_blocks(service))
 
 
-def with_blocks(service: LLMService, content: Mapping[str, Any]) -> LLMService:
+def with_blocks(service: LLMService, content: Body) -> LLMService:
     """The service with other blocks; raises ValueError or KeyError if this release does not know them."""
     spec = service.spec
     update = {
@@ -37,7 +36,7 @@ def with_blocks(service: LLMService, content: Mapping[str, Any]) -> LLMService:
     return dataclasses.replace(service, spec=spec.model_copy(update=update))
 
 
-def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed_fields(before: Body, after: Body) -> list[str]:
     """Fields of the spec whose blocks differ, as a user writes them."""
     fields = {name: f"spec.{name}" for name in _BLOCKS} | {_DRAIN: "spec.disruption.drainTimeout"}
     return [field for name, field in fields.items() if before.get(name) != after.get(name)]

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from headrace_operator import names
 from headrace_operator.api import API_VERSION, KIND, Key
+from headrace_operator.api.bodies import Body, JsonObject
 
-Manifest = dict[str, Any]
+Manifest = JsonObject
 
 
 class Owner(Protocol):
@@ -56,22 +57,22 @@ def manifest(
     }
 
 
-def owner(body: Mapping[str, Any]) -> str | None:
+def owner(body: Body) -> str | None:
     """Uid of the controlling owner of an object."""
     owners = body["metadata"].get("ownerReferences") or []
     return next((reference["uid"] for reference in owners if reference.get("controller")), None)
 
 
-def annotated(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
+def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
     """The manifest with more annotations."""
     metadata = manifest["metadata"]
     merged = {**metadata.get("annotations", {}), **annotations}
     return {**manifest, "metadata": {**metadata, "annotations": merged}}
 
 
-def sealed(manifest: Manifest, content: Manifest | None = None) -> Manifest:
+def with_content_hash(manifest: Manifest, content: Manifest | None = None) -> Manifest:
     """The manifest with the hash of its content as an annotation; `content` if another stands for it."""
-    return annotated(manifest, {names.APPLIED_HASH: content_hash(content or manifest)})
+    return with_annotations(manifest, {names.APPLIED_HASH: content_hash(content or manifest)})
 
 
 def content_hash(content: Any) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace_operator import names
 from headrace_operator.api import LLMService
+from headrace_operator.api.bodies import JsonObject
 from headrace_operator.desired.manifest import Manifest, manifest
 from headrace_operator.settings import Settings
 
@@ -37,5 +36,5 @@ def network_policy(service: LLMService, settings: Settings) -> Manifest:
     )
 
 
-def _tcp(port: int) -> dict[str, Any]:
+def _tcp(port: int) -> JsonObject:
     return {"port": port, "protocol": "TCP"}

@@ -6,17 +6,16 @@ ways.
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace_operator import names
 from headrace_operator.api import LLMService
-from headrace_operator.desired import engine, sidecar
+from headrace_operator.api.bodies import JsonObject
+from headrace_operator.desired import engine_container, sidecar_containers
 from headrace_operator.desired.inputs import inputs_hash
 from headrace_operator.desired.resource_claim_template import REQUEST
 from headrace_operator.settings import Settings
 
 
-def pod_template(service: LLMService, image: str, settings: Settings) -> dict[str, Any]:
+def pod_template(service: LLMService, image: str, settings: Settings) -> JsonObject:
     """The template, with the sidecar's `image`."""
     asked = service.spec.pod_template
     metadata = {
@@ -26,23 +25,26 @@ def pod_template(service: LLMService, image: str, settings: Settings) -> dict[st
     return {"metadata": metadata, "spec": {**_fixed(service, image, settings), **_placement(service)}}
 
 
-def _fixed(service: LLMService, image: str, settings: Settings) -> dict[str, Any]:
+def _fixed(service: LLMService, image: str, settings: Settings) -> JsonObject:
     """What every engine pod has. Service links are off: a Service named `vllm` would set VLLM_PORT."""
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         **({"readinessGates": [{"conditionType": names.ROUTED_GATE}]} if settings.routed_gate else {}),
-        "terminationGracePeriodSeconds": engine.LEAVE_SECONDS
-        + engine.drain_seconds(service)
-        + engine.EXIT_SECONDS,
+        "terminationGracePeriodSeconds": engine_container.LEAVE_SECONDS
+        + engine_container.drain_seconds(service)
+        + engine_container.EXIT_SECONDS,
         "securityContext": _security_context(service),
-        "initContainers": [sidecar.install(image, settings), sidecar.sidecar(image, settings)],
-        "containers": [engine.engine(service)],
+        "initContainers": [
+            sidecar_containers.install_container(image, settings),
+            sidecar_containers.sidecar_container(image, settings),
+        ],
+        "containers": [engine_container.engine_container(service)],
         "volumes": _volumes(service),
     }
 
 
-def _placement(service: LLMService) -> dict[str, Any]:
+def _placement(service: LLMService) -> JsonObject:
     """Where the pod may run, as the user asked; absent where nothing was asked."""
     asked = service.spec.pod_template
     placement = {
@@ -59,9 +61,9 @@ def _placement(service: LLMService) -> dict[str, Any]:
     return {name: value for name, value in placement.items() if value}
 
 
-def _security_context(service: LLMService) -> dict[str, Any]:
+def _security_context(service: LLMService) -> JsonObject:
     asked = service.spec.pod_template.security_context
-    context: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    context: JsonObject = {"seccompProfile": {"type": "RuntimeDefault"}}
     if asked.fs_group is not None:
         context["fsGroup"] = asked.fs_group
     if asked.supplemental_groups:
@@ -69,9 +71,9 @@ def _security_context(service: LLMService) -> dict[str, Any]:
     return context
 
 
-def _volumes(service: LLMService) -> list[dict[str, Any]]:
+def _volumes(service: LLMService) -> list[JsonObject]:
     model = service.spec.model
-    volumes: list[dict[str, Any]] = [
+    volumes: list[JsonObject] = [
         {"name": "headrace", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
         {"name": "policy", "configMap": {"name": names.policy_config_map(service.key)}},
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _shared_memory(service)}},
@@ -81,9 +83,9 @@ def _volumes(service: LLMService) -> list[dict[str, Any]]:
         },
     ]
     if model.source.startswith("pvc://"):
-        claim, _ = engine.claim_and_path(model.source)
+        claim, _ = engine_container.claim_and_path(model.source)
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
-    if engine.needs_home(service):
+    if engine_container.needs_home(service):
         volumes.append({"name": "headrace-home", **_EMPTY})
     return volumes + [
         v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.pod_template.volumes
@@ -95,4 +97,4 @@ def _shared_memory(service: LLMService) -> str:
     return f"{1 + service.spec.engine.tensor_parallel_size}Gi"
 
 
-_EMPTY: dict[str, Any] = {"emptyDir": {}}
+_EMPTY: JsonObject = {"emptyDir": {}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from headrace_operator.engine_arguments import Options
-from headrace_operator.simulate.errors import UsageError
+from headrace_operator.api.engine_arguments import Options
+from headrace_operator.simulate.usage_error import UsageError
 
 _MULTIPLIERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}  # vLLM: 1k is 1,000 and 1K is 1,024
 

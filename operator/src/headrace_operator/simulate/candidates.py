@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from headrace_engine.contracts import PolicyDocument, Prediction, StepBudget
 from headrace_engine.policies import parameters, registry
 from headrace_operator.api import LLMService, policy_document
+from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.api.serving import block_name
 
 SLO = "SLO"  # instead of a number of tokens
@@ -61,10 +60,10 @@ def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
     return found
 
 
-def patch(service: LLMService, candidate: Candidate) -> dict[str, Any]:
+def patch(service: LLMService, candidate: Candidate) -> JsonObject:
     """The merge patch that makes `candidate` the service's scheduling; stored settings of the policy go."""
     document = candidate.document
-    scheduling: dict[str, Any] = {
+    scheduling: JsonObject = {
         "policy": document.policy,
         "stepBudget": {"mode": document.step_budget.mode},
     }
@@ -77,7 +76,7 @@ def patch(service: LLMService, candidate: Candidate) -> dict[str, Any]:
     return {"spec": {"scheduling": scheduling}}
 
 
-def command(service: LLMService, change: Mapping[str, Any]) -> str:
+def command(service: LLMService, change: Body) -> str:
     """The patch as a command to paste."""
     return (
         f"kubectl patch llmservice {service.key.name} -n {service.key.namespace} --type merge "

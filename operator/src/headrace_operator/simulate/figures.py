@@ -9,7 +9,7 @@ from math import inf
 ENOUGH = 0.9  # share of requests that shall meet every target
 SAME_SHARE = 0.01  # shares closer than this are taken as equal
 WORTH = (
-    0.95  # a change that gains less than 5 % of the mean JCT is none: the simulator's own error is like that
+    0.95  # a change that gains less than 5 % of the mean E2E is none: the simulator's own error is like that
 )
 STARVES = 2.0  # times the longest wait of the current setting
 STARVES_FROM = 5.0  # seconds; shorter waits starve nobody
@@ -32,11 +32,11 @@ class Figures:
     requests: int  # measured: without warm-up and cool-down
     refused: int  # of all, by routing.maxQueue
     ttft: Spread | None  # None: no request came so far
-    tbt: Spread | None  # mean gap of each request; None also if every output is one token
-    jct: Spread | None
+    tpot: Spread | None  # mean gap of each request; None also if every output is one token
+    e2e: Spread | None
     longest_wait: float  # seconds until first scheduled
     preemptions: int  # of all requests
-    met: Mapping[str, float]  # share of requests by target: those of ttft, tbt, jct that are set, and `all`
+    met: Mapping[str, float]  # share of requests by target: those of ttft, tpot, e2e that are set, and `all`
 
 
 def better(new: Figures, old: Figures) -> bool:
@@ -44,7 +44,7 @@ def better(new: Figures, old: Figures) -> bool:
     gained = new.met["all"] - old.met["all"]
     if abs(gained) > SAME_SHARE:
         return gained > 0
-    return mean_jct(new) < WORTH * mean_jct(old)
+    return mean_e2e(new) < WORTH * mean_e2e(old)
 
 
 def holds(new: Figures, old: Figures) -> bool:
@@ -52,7 +52,7 @@ def holds(new: Figures, old: Figures) -> bool:
     gained = new.met["all"] - old.met["all"]
     if abs(gained) > SAME_SHARE:
         return gained > 0
-    return mean_jct(new) <= mean_jct(old)
+    return mean_e2e(new) <= mean_e2e(old)
 
 
 def starves(new: Figures, old: Figures) -> bool:
@@ -64,7 +64,7 @@ def best(figures: Sequence[Figures], current: int) -> int:
     """Index of the setting to recommend; `current` unless another is worth a change and starves nobody.
 
     Of those worth it whose share of met targets is within a point of the highest, the one with the lowest
-    mean JCT.
+    mean E2E.
     """
     old = figures[current]
     worth = [number for number, each in enumerate(figures) if better(each, old) and not starves(each, old)]
@@ -72,9 +72,9 @@ def best(figures: Sequence[Figures], current: int) -> int:
         return current
     highest = max(figures[number].met["all"] for number in worth)
     close = [number for number in worth if figures[number].met["all"] >= highest - SAME_SHARE]
-    return min(close, key=lambda number: mean_jct(figures[number]))
+    return min(close, key=lambda number: mean_e2e(figures[number]))
 
 
-def mean_jct(figures: Figures) -> float:
+def mean_e2e(figures: Figures) -> float:
     """Seconds; infinity if no request was finished."""
-    return figures.jct.mean if figures.jct else inf
+    return figures.e2e.mean if figures.e2e else inf

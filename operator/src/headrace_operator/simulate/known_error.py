@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from importlib import resources
-from typing import Any
+
+from headrace_operator.api.bodies import Body
 
 _RUNS = {"pro6000_8b": "Llama-3.1-8B on RTX PRO 6000", "qwen3_32b": "Qwen3-32B on 2 x RTX PRO 6000"}
 
 
-def known_error() -> Mapping[str, Any]:
+def known_error() -> Body:
     """`source` (one line), and `runs`: signed errors of the means in percent (`ttft`, `tpot`, `e2e`)."""
     text = resources.files("headrace_engine.cost").joinpath("known_error.json").read_text("utf-8")
-    document: Mapping[str, Any] = json.loads(text)
+    document: Body = json.loads(text)
     return document
 
 
-def in_words(document: Mapping[str, Any]) -> str:
+def in_words(document: Body) -> str:
     """One line for people."""
     runs = [
         f"{_RUNS.get(run, run)}: "
-        f"TTFT {errors['ttft']:+.1f} %, TBT {errors['tpot']:+.1f} %, JCT {errors['e2e']:+.1f} %"
+        f"TTFT {errors['ttft']:+.1f} %, TPOT {errors['tpot']:+.1f} %, E2E {errors['e2e']:+.1f} %"
         for run, errors in document["runs"].items()
     ]
     return f"{'; '.join(runs)} (means; {document['source']})"

@@ -9,7 +9,7 @@ from typing import Literal
 from headrace_engine.cost import catalog
 from headrace_engine.cost.model import CostModel
 from headrace_operator.api import LLMService
-from headrace_operator.simulate.errors import UsageError
+from headrace_operator.simulate.usage_error import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from multiprocessing import connection
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headrace_operator.simulate.errors import UsageError
 from headrace_operator.simulate.figures import Figures
 from headrace_operator.simulate.jobs import Job, Simulate, World
+from headrace_operator.simulate.usage_error import UsageError
 
 PRELOADED = ["headrace_operator.simulate.quiet", "headrace_operator.simulate.worker"]
 MOST = 8  # processes; each takes about 1 GiB

@@ -9,9 +9,10 @@ from typing import Any
 from headrace_engine.contracts import Slo
 from headrace_engine.cost.model import Profile
 from headrace_operator.api import LLMService
+from headrace_operator.api.bodies import JsonObject
 from headrace_operator.simulate import candidates, known_error, targets
-from headrace_operator.simulate.engine import Engine
 from headrace_operator.simulate.figures import ENOUGH, Figures
+from headrace_operator.simulate.simulated_engine import Engine
 from headrace_operator.simulate.study import Study
 from headrace_operator.simulate.trace import Stretch
 
@@ -32,7 +33,7 @@ class Report:
     study: Study
 
     @property
-    def change(self) -> dict[str, Any] | None:
+    def change(self) -> JsonObject | None:
         """The recommended patch; None if there is nothing to change."""
         study = self.study
         if study.recommended == study.current:
@@ -47,7 +48,7 @@ def _targets(slo: Slo) -> dict[str, int | None]:
     return found
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: Report) -> JsonObject:
     """Everything, in seconds and shares."""
     study, stretch = report.study, report.stretch
     return {
@@ -195,11 +196,11 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _rounded(figures: Figures) -> dict[str, Any]:
+def _rounded(figures: Figures) -> JsonObject:
     def shorter(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: shorter(inner) for key, inner in value.items()}
         return round(value, 4) if isinstance(value, float) else value
 
-    found: dict[str, Any] = shorter(dataclasses.asdict(figures))
+    found: JsonObject = shorter(dataclasses.asdict(figures))
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, fields
+
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +15,7 @@ from headrace_operator.simulate.report import Report
 
 WIDTH = 108  # the tables need it; narrower terminals wrap lines
 
-_FOUR = "mean   p50   p95   p99"
+_FOUR = "   ".join(field.name for field in fields(Spread))
 
 
 def show(report: Report, console: Console) -> None:
@@ -67,10 +69,10 @@ def met(report: Report) -> Table:
 def latencies(report: Report) -> Table:
     """Mean and percentiles."""
     table = _table(
-        "Latencies, simulated", f"TTFT (s)\n{_FOUR}", f"TBT, mean gap (ms)\n{_FOUR}", f"JCT (s)\n{_FOUR}"
+        "Latencies, simulated", f"TTFT (s)\n{_FOUR}", f"TPOT, mean gap (ms)\n{_FOUR}", f"E2E (s)\n{_FOUR}"
     )
     for number, figures in enumerate(report.study.figures):
-        cells = (_spread(figures.ttft, 1), _spread(figures.tbt, 1000), _spread(figures.jct, 1))
+        cells = (_spread(figures.ttft, 1), _spread(figures.tpot, 1000), _spread(figures.e2e, 1))
         _row(table, report, number, *cells)
     return table
 
@@ -94,8 +96,7 @@ def _row(table: Table, report: Report, number: int, *cells: str) -> None:
 def _spread(spread: Spread | None, factor: float) -> str:
     if spread is None:
         return "-"
-    values = (spread.mean, spread.p50, spread.p95, spread.p99)
-    return " ".join(f"{_short(value * factor):>5}" for value in values)
+    return " ".join(f"{_short(value * factor):>5}" for value in astuple(spread))
 
 
 def _short(value: float) -> str:

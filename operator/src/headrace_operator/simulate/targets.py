@@ -7,7 +7,7 @@ import dataclasses
 from headrace_engine.contracts import Slo
 from headrace_operator.api import LLMService, slo_document
 
-ASSUMED = Slo(ttft_ms=1000, tbt_ms=50)  # an interactive service: an answer soon, then faster than one reads
+ASSUMED = Slo(ttft_ms=1000, tpot_ms=50)  # an interactive service: an answer soon, then faster than one reads
 
 
 def targets(service: LLMService) -> tuple[Slo, bool]:
@@ -17,19 +17,19 @@ def targets(service: LLMService) -> tuple[Slo, bool]:
 
 
 def shown(slo: Slo) -> str:
-    """`TTFT 1 s, TBT 50 ms`."""
+    """`TTFT 1 s, TPOT 50 ms`."""
     return ", ".join(f"{name.upper()} {limit}" for name, limit in limits(slo).items())
 
 
 def limits(slo: Slo) -> dict[str, str]:
-    """Each target that there is, in words: `{"ttft": "1 s", "jct": "2 x alone"}`."""
+    """Each target that there is, in words: `{"ttft": "1 s", "e2e": "2 x alone"}`."""
     found = {
         name: duration(value)
-        for name, value in (("ttft", slo.ttft_ms), ("tbt", slo.tbt_ms), ("jct", slo.jct_ms))
+        for name, value in (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("e2e", slo.e2e_ms))
         if value is not None
     }
-    if slo.jct_scale_percent is not None:
-        found["jct"] = f"{slo.jct_scale_percent / 100:g} x alone"
+    if slo.e2e_scale_percent is not None:
+        found["e2e"] = f"{slo.e2e_scale_percent / 100:g} x alone"
     return found
 
 

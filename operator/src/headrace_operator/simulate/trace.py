@@ -9,7 +9,7 @@ from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_engine.sim.workloads.trace import TraceError, read
-from headrace_operator.simulate.errors import UsageError
+from headrace_operator.simulate.usage_error import UsageError
 
 FEWEST = 50  # requests; quantiles of fewer say nothing
 

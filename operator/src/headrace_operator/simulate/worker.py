@@ -11,12 +11,12 @@ from headrace_engine.cost.model import sensitivity, unloaded_seconds
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
 from headrace_engine.sim.memory import no_collector
-from headrace_engine.sim.metrics import Targets, summarise
+from headrace_engine.sim.metrics import SPREAD, Targets, summarise
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_gateway.simulated import SimulatedGateway
 from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.jobs import Job, World
-from headrace_sidecar.simulated import SimulatedGateway
 
 
 def run(world: World, job: Job) -> Figures:
@@ -46,12 +46,12 @@ def _targets(slo: Slo) -> dict[str, Targets]:
     """Each target alone, and all together."""
     seconds = {
         name: milliseconds / 1000
-        for name, milliseconds in (("ttft", slo.ttft_ms), ("tbt", slo.tbt_ms), ("jct", slo.jct_ms))
+        for name, milliseconds in (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("e2e", slo.e2e_ms))
         if milliseconds is not None
     }
     by_name = {name: {name: value} for name, value in seconds.items()}
-    if slo.jct_scale_percent is not None:
-        by_name["jct"] = {"jct_scale": slo.jct_scale_percent / 100}
+    if slo.e2e_scale_percent is not None:
+        by_name["e2e"] = {"e2e_scale": slo.e2e_scale_percent / 100}
     together = {key: value for each in by_name.values() for key, value in each.items()}
     return {**{name: Targets(**each) for name, each in by_name.items()}, "all": Targets(**together)}
 
@@ -61,15 +61,15 @@ def _figures(found: dict[str, float], refused: int) -> Figures:
         requests=int(found["requests"]),
         refused=refused,
         ttft=_spread(found, "ttft"),
-        tbt=_spread(found, "tbt"),
-        jct=_spread(found, "jct"),
+        tpot=_spread(found, "tpot"),
+        e2e=_spread(found, "e2e"),
         longest_wait=found.get("wait_max", 0.0),
         preemptions=int(found["preemptions"]),
-        met={name: found[f"met_{name}"] for name in ("ttft", "tbt", "jct", "all") if f"met_{name}" in found},
+        met={name: found[f"met_{name}"] for name in ("ttft", "tpot", "e2e", "all") if f"met_{name}" in found},
     )
 
 
 def _spread(found: dict[str, float], name: str) -> Spread | None:
     if f"{name}_mean" not in found:
         return None
-    return Spread(*(found[f"{name}_{which}"] for which in ("mean", "p50", "p95", "p99")))
+    return Spread(*(found[f"{name}_{which}"] for which in SPREAD))

@@ -2,7 +2,7 @@
 
 Waiting requests are ordered by the time that they can still wait (`order`); those that can no longer meet
 their target go behind those that can, and ageing bounds for how long. The step budget is mode SLO unless
-said otherwise (`slo_budget`), and one long prompt at a time takes what the others leave of it (`giving_way`)
+said otherwise (`slo_budget`), and one long prompt at a time takes what the others leave of it (`limiter`)
 [AccelGen, section 4].
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace_engine.policies import ageing
-from headrace_engine.policies.accelgen.giving_way import GivingWay
 from headrace_engine.policies.accelgen.order import UrgencyOrder
-from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.accelgen.running_limits import RunningLimiter
+from headrace_engine.policies.accelgen.step_estimate import StepEstimate
 from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.policies.parameters import choice, doc, flag
 from headrace_engine.policies.step_budget import StepBudget
-from headrace_engine.policies.view import EngineLimits
 
 STEP_BUDGET = "SLO"
 GAUGES = {
@@ -86,16 +86,16 @@ class Params:
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
-    """Order, admission, steps and giving way, which share what they know of the running requests."""
-    steps = Steps(step_budget, skipping=params.skipping)
+    """Compose order, admission, step budget and limiter, which share what they know of running requests."""
+    steps = StepEstimate(step_budget, skipping=params.skipping)
     order = UrgencyOrder(
         params.gamma / 1000, params.selection, params.patience, limits, steps, ordering=params.ordering
     )
-    giving_way = GivingWay(order, steps, exclusive=params.exclusive, preemption=params.preemption)
+    limiter = RunningLimiter(order, steps, exclusive=params.exclusive, preemption=params.preemption)
 
     def gauges() -> tuple[float, ...]:
         waiting, hopeless = order.counts()
-        limit = steps.pace.limit or 0.0
-        return waiting - hopeless, hopeless, limit * 1000, giving_way.preempted
+        limit = steps.deadlines.limit or 0.0
+        return waiting - hopeless, hopeless, limit * 1000, limiter.preempted
 
-    return Policy(order, order.admit, steps, giving_way, gauges=gauges)
+    return Policy(order, order.admit, steps, limiter, gauges=gauges)

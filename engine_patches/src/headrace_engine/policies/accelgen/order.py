@@ -1,7 +1,7 @@
 """Who is next: by how long a request can still wait, with hopeless ones last and nobody last for ever.
 
 A request's latest start is its deadline less the time that it takes to meet it: for TTFT its prefill, in
-chunks of a step as steps are; for JCT also its predicted output, a mean step for each token [section 4.3].
+chunks of a step as steps are; for E2E also its predicted output, a mean step for each token [section 4.3].
 Remaining time T_r is latest start less now, so it falls alike for all, and the order of latest starts stays.
 
 Requests within gamma of the most urgent are equally urgent, and `selection` picks among them [section 4.4].
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 from math import inf
 
-from headrace_engine.policies.accelgen.steps import Steps
+from headrace_engine.policies.accelgen.step_estimate import StepEstimate
 from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.ageing import Ageing
-from headrace_engine.policies.in_turn import PLACED, next_in_turn
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.rotation import PLACED_PER_STEP, rotate_waiting
 
 URGENT = 2  # steps; who can wait for no longer must start now, since a step may be under way
 TURN = 16  # steps, in one of which hopeless requests that are overdue go ahead of all
@@ -51,7 +51,7 @@ class UrgencyOrder:
         selection: str,
         patience: int,
         limits: EngineLimits,
-        steps: Steps,
+        steps: StepEstimate,
         *,
         ordering: bool,
     ) -> None:
@@ -74,16 +74,16 @@ class UrgencyOrder:
         self._resumed: dict[RequestView, None] = {}  # lost their KV with their next token due
 
     def add(self, request: RequestView) -> None:
-        """`request` joined the queue."""
+        """Take in `request`, which joined the queue."""
         blocks = self._limits.blocks(request.num_tokens)
         self._waiting[request] = Waiting(next(self._numbers), request.num_tokens, blocks)
         self._new[request] = None
-        self._ageing.joined(request, blocks)
+        self._ageing.record_join(request, blocks)
 
     def discard(self, request: RequestView) -> None:
-        """`request` left the queue."""
+        """Forget `request`, which left the queue."""
         entry = self._waiting.pop(request)
-        self._ageing.left(request, entry.blocks)
+        self._ageing.record_leave(request, entry.blocks)
         self._displace(request, entry)
         if entry.place == "hopeless" and request.num_computed_tokens:
             self._served = self._steps.count
@@ -151,10 +151,10 @@ class UrgencyOrder:
         latest = inf
         if targets.ttft is not None and not request.num_output_tokens:
             latest = request.arrival_time + targets.ttft - steps.prefill_seconds(tokens)
-        if targets.jct is not None:
+        if targets.e2e is not None:
             left = view.predicted_output(request) - request.num_output_tokens
-            needed = steps.prefill_seconds(tokens) + left * steps.pace.token
-            latest = min(latest, request.arrival_time + targets.jct - needed)
+            needed = steps.prefill_seconds(tokens) + left * steps.deadlines.token
+            latest = min(latest, request.arrival_time + targets.e2e - needed)
         return latest
 
     def urgent(self, view: EngineView) -> list[RequestView]:
@@ -167,17 +167,17 @@ class UrgencyOrder:
     def _settle(self, view: EngineView) -> None:
         """Put new requests in their place, and those whose time has come in the next."""
         now = view.now
-        for request in next_in_turn(self._waiting):
+        for request in rotate_waiting(self._waiting):
             entry = self._waiting[request]
             if entry.place != "new" and entry.tokens != request.num_tokens - view.cached_tokens(request):
                 self._displace(request, entry)
                 entry.place = "new"
                 self._new[request] = None
-        for request in list(islice(self._new, PLACED)):
+        for request in list(islice(self._new, PLACED_PER_STEP)):
             del self._new[request]
             entry = self._waiting[request]
             self._resize(request, entry, view)
-            if request.num_output_tokens and view.targets(request).tbt is not None:
+            if request.num_output_tokens and view.targets(request).tpot is not None:
                 entry.place = "resumed"
                 self._resumed[request] = None
                 continue
@@ -185,7 +185,7 @@ class UrgencyOrder:
             entry.place = "later"
             insort(self._later, (entry.latest, entry.tokens, entry.number, request))
         later = self._later
-        late = min(bisect_left(self._expiring, (now,)), PLACED)
+        late = min(bisect_left(self._expiring, (now,)), PLACED_PER_STEP)
         for _, number, request in self._expiring[:late]:
             entry = self._waiting[request]
             entry.place = "hopeless"
@@ -196,8 +196,8 @@ class UrgencyOrder:
             return
         bound = max((now if self._near else max(now, later[0][0])) + self._gamma, self._moving)
         come = bisect_right(later, (min(bound, 1e300), inf))
-        self._moving = bound if self._new or come > PLACED else -inf
-        come = min(come, PLACED)
+        self._moving = bound if self._new or come > PLACED_PER_STEP else -inf
+        come = min(come, PLACED_PER_STEP)
         for latest, tokens, number, request in later[:come]:
             entry = self._waiting[request]
             if latest < now:
@@ -212,7 +212,7 @@ class UrgencyOrder:
     def _resize(self, request: RequestView, entry: Waiting, view: EngineView) -> None:
         before, entry.tokens = entry.blocks, request.num_tokens - view.cached_tokens(request)
         entry.blocks = self._limits.blocks(entry.tokens)
-        self._ageing.resized(before, entry.blocks)
+        self._ageing.record_resize(before, entry.blocks)
 
     def _expire(self, entry: Waiting, request: RequestView) -> None:
         del self._expiring[bisect_left(self._expiring, (entry.latest, entry.number, request))]

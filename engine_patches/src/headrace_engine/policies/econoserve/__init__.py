@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from headrace_engine.policies import ageing
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.econoserve.ledger import Ledger
-from headrace_engine.policies.econoserve.lengths import Lengths
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
-from headrace_engine.policies.econoserve.queue import (
+from headrace_engine.policies.econoserve.task_queue import (
     Deadlines,
-    Pace,
     Ranking,
+    StepAverage,
     TaskQueue,
     by_arrival,
     by_footprint,
     by_three_keys,
 )
 from headrace_engine.policies.econoserve.tasks import Methods, Tasks
+from headrace_engine.policies.engine_view import EngineLimits, EngineView
 from headrace_engine.policies.parameters import choice, doc
-from headrace_engine.policies.plan import Yielding
+from headrace_engine.policies.plan import RunningLimits
 from headrace_engine.policies.step_budget import StepBudget
-from headrace_engine.policies.view import EngineLimits, EngineView
 
 GAUGES = {
     "padding_percent": "by how much predicted lengths are enlarged now",
@@ -111,9 +111,9 @@ class Params:
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
-    """EconoServe's order, admission and yielding, within `step_budget`."""
-    lengths, pace = Lengths(params.padding_percent, params.under_percent), Pace()
-    deadlines = Deadlines(pace)
+    """EconoServe's order, admission and running_limits, within `step_budget`."""
+    lengths, step_average = PaddedLengths(params.padding_percent, params.under_percent), StepAverage()
+    deadlines = Deadlines(step_average)
     queue = TaskQueue(_ranking(params, lengths), deadlines, params.patience, limits)
     if params.variant == "General":
         form: FuturePeak | Tasks = FuturePeak(limits, params.reserved_percent, lengths)
@@ -127,17 +127,17 @@ def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Po
         )
         form = Tasks(limits, methods, lengths, Ledger(limits, params.reserved_percent), queue, deadlines)
 
-    def give_way(view: EngineView) -> Yielding:
-        pace.step(view)
-        return form.give_way(view)
+    def limit_running(view: EngineView) -> RunningLimits:
+        step_average.observe_step(view)
+        return form.limit_running(view)
 
     def gauges() -> tuple[float, ...]:
         return lengths.percent, lengths.outgrown, *form.gauges()
 
-    return Policy(queue, form.admit, step_budget, give_way, lengths.finished, gauges)
+    return Policy(queue, form.admit, step_budget, limit_running, lengths.record_finished, gauges)
 
 
-def _ranking(params: Params, lengths: Lengths) -> Ranking:
+def _ranking(params: Params, lengths: PaddedLengths) -> Ranking:
     if params.variant in ("SD", "D"):
         return by_arrival(lengths)
     return by_three_keys(lengths) if params.order == "ThreeKeys" else by_footprint(lengths)

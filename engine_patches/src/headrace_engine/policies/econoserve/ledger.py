@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headrace_engine.policies.view import EngineLimits, RequestView
+from headrace_engine.policies.engine_view import EngineLimits, RequestView
 
 
 @dataclass(eq=False, slots=True)

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, count
 
 from headrace_engine.policies.admission import prefill_fits
-from headrace_engine.policies.econoserve.lengths import Lengths
-from headrace_engine.policies.pace import changes
-from headrace_engine.policies.plan import NOTHING, Yielding
-from headrace_engine.policies.view import LONGEST, EngineLimits, EngineView, RequestView
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
+from headrace_engine.policies.engine_view import LONGEST, EngineLimits, EngineView, RequestView
+from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
+from headrace_engine.policies.token_deadlines import changes
 
 LOOKED_AT = 32  # steps in which each running request is looked at once
 
@@ -40,7 +40,7 @@ tokens of the others.
 class FuturePeak:
     """Follows the running requests; answers whether one more fits."""
 
-    def __init__(self, limits: EngineLimits, reserved_percent: int, lengths: Lengths) -> None:
+    def __init__(self, limits: EngineLimits, reserved_percent: int, lengths: PaddedLengths) -> None:
         size = limits.block_size
         per_block = size / limits.kv_groups if limits.kv_groups else LONGEST
         self._limits, self._per_block = limits, per_block
@@ -69,10 +69,10 @@ class FuturePeak:
         self._joined_others = False  # someone started who shares more than anyone did
         self._turn = 0
 
-    def give_way(self, view: EngineView) -> Yielding:
-        """A step begins: take in who runs now. Nobody has to give way."""
+    def limit_running(self, view: EngineView) -> RunningLimits:
+        """Take in who runs now, as a step begins; nobody is limited."""
         self.follow(view)
-        return NOTHING
+        return NO_LIMITS
 
     def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
         """Start in order as long as each fits; what runs alone always does."""
@@ -80,7 +80,7 @@ class FuturePeak:
             if self._running:
                 if not prefill_fits(request, view):
                     return
-                tokens, left = request.num_tokens, self._lengths.left(request, view)
+                tokens, left = request.num_tokens, self._lengths.predict_left(request, view)
                 if not (
                     self.fits(tokens, left) or self.fits(tokens - self._shared_tokens(request, view), left)
                 ):
@@ -139,7 +139,7 @@ class FuturePeak:
 
     def enter(self, request: RequestView, view: EngineView) -> None:
         """`request` starts; if it does not after all, the next step finds out."""
-        end = self._step + self._lengths.left(request, view)
+        end = self._step + self._lengths.predict_left(request, view)
         shared = self._shared_tokens(request, view)
         if shared:
             self._joined_others |= shared > max(self._shared.values(), default=0)
@@ -178,14 +178,14 @@ class FuturePeak:
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
         shared = self._shared.get(request, 0)
-        as_foreseen = (
+        as_predicted = (
             entry[2] + self._step + shared == self._held_at(request, entry[0])
             and self._shared_tokens(request, view) == shared
         )
-        if as_foreseen and entry[0] > self._step and self._lengths.steady:
+        if as_predicted and entry[0] > self._step and self._lengths.steady:
             return
-        end = self._step + self._lengths.left(request, view)
-        if not as_foreseen or entry[0] != end:
+        end = self._step + self._lengths.predict_left(request, view)
+        if not as_predicted or entry[0] != end:
             self._strike(request)
             self.enter(request, view)
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.econoserve.ledger import Group, Ledger, Task
-from headrace_engine.policies.econoserve.lengths import Lengths
-from headrace_engine.policies.econoserve.queue import Deadlines, TaskQueue, time_range
-from headrace_engine.policies.plan import NOTHING, Yielding
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
+from headrace_engine.policies.econoserve.task_queue import Deadlines, TaskQueue, time_range
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 
 OCCUPIED_RANGE = 128  # tokens of KV held that count as the same, like the paper's ranges of lengths
 
@@ -38,19 +38,19 @@ class Methods:
 
 @dataclass(slots=True)
 class Tasks:
-    """The GT side (`give_way`) and the PT side (`admit`) of one step, over the same ledger."""
+    """The GT side (`limit_running`) and the PT side (`admit`) of one step, over the same ledger."""
 
     limits: EngineLimits
     methods: Methods
-    lengths: Lengths
+    lengths: PaddedLengths
     ledger: Ledger
     queue: TaskQueue
     deadlines: Deadlines
     _groups: dict[int, Group] = field(default_factory=dict)  # of this step, by allotted blocks
     _waiting: int = 0  # GTs, after this step's were let in
-    _holding: frozenset[RequestView] = frozenset()  # in this step; they can't be hidden, nor generate
+    _holding: frozenset[RequestView] = frozenset()  # in this step; they can't be skipped, nor generate
 
-    def give_way(self, view: EngineView) -> Yielding:
+    def limit_running(self, view: EngineView) -> RunningLimits:
         """A step begins: settle what happened, let waiting GTs in, hide the others."""
         self._groups.clear()
         self._holding = frozenset(view.holding)
@@ -64,9 +64,9 @@ class Tasks:
         self._waiting = len(waiting)
         short = view.free_blocks < len(view.running) * self.limits.kv_groups
         if not (waiting or preempted or short):
-            return NOTHING
-        hidden = {task.request for task in waiting}
-        return Yielding(self._by_worth(view) if short else None, hidden, preempted)
+            return NO_LIMITS
+        skipped = {task.request for task in waiting}
+        return RunningLimits(self._by_worth(view) if short else None, skipped, preempted)
 
     def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
         """Start PTs in order; if one does not fit, and the variant says so, the longest that do."""
@@ -95,7 +95,11 @@ class Tasks:
     def _start(self, request: RequestView, view: EngineView) -> bool:
         if view.running and not prefill_fits(request, view):
             return False
-        ledger, left, shared = self.ledger, self.lengths.left(request, view), view.shared_blocks(request)
+        ledger, left, shared = (
+            self.ledger,
+            self.lengths.predict_left(request, view),
+            view.shared_blocks(request),
+        )
         blocks = self.limits.blocks(request.num_tokens) - shared
         if not self._waiting and ledger.free >= self.limits.blocks(request.num_tokens + left) - shared:
             ledger.allot(ledger.start_prompt(request, shared), left, self._group(left))
@@ -117,7 +121,7 @@ class Tasks:
         for request in (*view.running, *self._holding):
             if request not in tasks:
                 task = self.ledger.start_prompt(request, view.shared_blocks(request))
-                self.ledger.allot(task, self.lengths.left(request, view), None)
+                self.ledger.allot(task, self.lengths.predict_left(request, view), None)
 
     def _share(self, view: EngineView) -> None:
         """Who held a beginning alone holds it with those who have started on it."""
@@ -148,7 +152,7 @@ class Tasks:
             waiting.sort(key=lambda task: self._three_keys(task, view))
         stay = []
         for place, task in enumerate(waiting):
-            tokens, left = task.request.num_tokens, self.lengths.left(task.request, view)
+            tokens, left = task.request.num_tokens, self.lengths.predict_left(task.request, view)
             if self.ledger.missing(task, tokens + left) <= self.ledger.free:
                 self.ledger.allot(task, left, self._group(left))
             elif self.ledger.missing(task, tokens) <= self.ledger.free and (room := self._room(left)):
@@ -161,13 +165,13 @@ class Tasks:
         tasks = self.ledger.tasks.values()
         if stay and not any(task.generates and task.request not in self._holding for task in tasks):
             first = stay.pop(0)
-            self.ledger.allot(first, self.lengths.left(first.request, view), None)
+            self.ledger.allot(first, self.lengths.predict_left(first.request, view), None)
         return stay
 
     def _three_keys(self, task: Task, view: EngineView) -> tuple[int, int, int]:
         latest = self.deadlines.latest_start(task.request, view)
         held = task.request.num_tokens // OCCUPIED_RANGE
-        return time_range(task.request, view, latest), -held, -self.lengths.left(task.request, view)
+        return time_range(task.request, view, latest), -held, -self.lengths.predict_left(task.request, view)
 
     def _room(self, left: int) -> tuple[Task, int] | None:
         """The shortest room of a host that `left` tokens fit into, with its length."""

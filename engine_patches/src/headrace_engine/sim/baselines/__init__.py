@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace_engine.sim.baselines.lengths import no_preempt, shortest_prompt_first, srpt, trail
+from headrace_engine.sim.baselines.by_length import no_preempt, shortest_prompt_first, srpt, trail
 from headrace_engine.sim.baselines.parts import DECODE_WORK, SortedOrder
 from headrace_engine.sim.baselines.reserving import fast_serve, multi_res, orca, srtf
 from headrace_engine.sim.baselines.sarathi import sarathi

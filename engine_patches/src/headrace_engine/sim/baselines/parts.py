@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from headrace_engine.policies.composition import Admission
+from headrace_engine.policies.engine_view import EngineView, RequestView
 from headrace_engine.policies.step_budget import StepBudget, engine_budget, fixed_budget
-from headrace_engine.policies.view import EngineView, RequestView
 
 DECODE_WORK = 4  # an output token's engine time in prompt tokens; about that of Llama-3-8B on H100
 
@@ -28,21 +28,21 @@ class SortedOrder:
         self._sorted: list[tuple[Any, int, RequestView]] = []
 
     def add(self, request: RequestView) -> None:
-        """`request` joined the queue."""
+        """Take in `request`, which joined the queue."""
         entry = self._entries[request] = (self._key(request), next(self._joined), request)
         insort(self._sorted, entry)
 
     def discard(self, request: RequestView) -> None:
-        """`request` left the queue."""
+        """Forget `request`, which left the queue."""
         entry = self._entries.pop(request)
         del self._sorted[bisect_left(self._sorted, entry)]
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:  # noqa: ARG002
-        """Lowest key first."""
+        """Return the waiting requests, lowest key first."""
         return (request for _, _, request in self._sorted)
 
     def best(self) -> RequestView | None:
-        """The next."""
+        """Return the waiting request with the lowest key; None if nobody waits."""
         return self._sorted[0][2] if self._sorted else None
 
     def up_to(self, key: Any) -> Iterator[RequestView]:

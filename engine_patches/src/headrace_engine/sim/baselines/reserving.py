@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headrace_engine.policies.composition import Policy, Yielder
-from headrace_engine.policies.plan import NOTHING, Yielding
-from headrace_engine.policies.view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.composition import Limiter, Policy
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 from headrace_engine.sim.baselines.parts import (
     DECODE_WORK,
     Key,
@@ -121,7 +121,7 @@ def multi_res(step_budget: int = 0) -> Compose:
 
 
 def _exchanging(rank: Key, batch: int | None, step_budget: int) -> Compose:
-    """Lowest rank first, max allocation, and who runs gives way to a lower one that waits."""
+    """Lowest rank first, max allocation, and who runs is preempted for a lower one that waits."""
 
     def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
         order = SortedOrder(rank)
@@ -129,20 +129,20 @@ def _exchanging(rank: Key, batch: int | None, step_budget: int) -> Compose:
             order,
             reserving(most_blocks, batch),
             budget_of(step_budget),
-            yielder=_exchange(order, rank, batch),
+            limiter=_exchange(order, rank, batch),
         )
 
     return compose
 
 
-def _exchange(order: SortedOrder, rank: Key, batch: int | None) -> Yielder:
+def _exchange(order: SortedOrder, rank: Key, batch: int | None) -> Limiter:
     """The running one of the highest rank goes back if the queue's first has a lower one and no room."""
 
-    def yielder(view: EngineView) -> Yielding:
+    def limiter(view: EngineView) -> RunningLimits:
         first = order.best()
         if first is None or not view.running or has_room(first, view, most_blocks, batch):
-            return NOTHING
+            return NO_LIMITS
         last = max(view.running, key=rank)
-        return Yielding(preempted=(last,)) if rank(last) > rank(first) else NOTHING
+        return RunningLimits(preempted=(last,)) if rank(last) > rank(first) else NO_LIMITS
 
-    return yielder
+    return limiter

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.plan import NOTHING, Yielding
+from headrace_engine.policies.engine_view import EngineLimits, EngineView
+from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 from headrace_engine.policies.step_budget import fixed_budget
-from headrace_engine.policies.view import EngineLimits, EngineView
 from headrace_engine.sim.baselines.parts import in_prefill
 from headrace_engine.sim.clock import Compose
 
-CHUNK_BUDGET = 512  # tokens; Sarathi-Serve's for a strict TBT target
+CHUNK_BUDGET = 512  # tokens; Sarathi-Serve's for a strict TPOT target
 
 
 def sarathi(step_budget: int = 0) -> Compose:
@@ -19,14 +19,14 @@ def sarathi(step_budget: int = 0) -> Compose:
     before a decode.
     """
 
-    def yielder(view: EngineView) -> Yielding:
+    def limiter(view: EngineView) -> RunningLimits:
         prompts = [each for each in view.running if in_prefill(each)]
         if not prompts or len(prompts) == len(view.running):
-            return NOTHING
+            return NO_LIMITS
         decodes = [each for each in view.running if not in_prefill(each)]
-        return Yielding(running=[*decodes, *prompts])
+        return RunningLimits(running=[*decodes, *prompts])
 
     def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
-        return Policy(step_budget=fixed_budget(step_budget or CHUNK_BUDGET), yielder=yielder)
+        return Policy(step_budget=fixed_budget(step_budget or CHUNK_BUDGET), limiter=limiter)
 
     return compose

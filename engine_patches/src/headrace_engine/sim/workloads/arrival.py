@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_engine.policies.view import NO_TARGETS, Targets
+from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ ANSWER_TOKENS_PER_SECOND = 20.0  # what the user waits for before thinking
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How people chat."""
+    """How often and how long people chat."""
 
     mean_turns: float = 5.0  # each turn is the last with probability 1 / mean_turns
     think_seconds: float = 30.0  # mean of an exponential time between an answer and the next prompt

@@ -26,7 +26,7 @@ class Spread:
     most: int
 
     def draw(self, chance: random.Random) -> int:
-        """One length."""
+        """Draw one length at random."""
         if self.mean - self.least > (self.most - self.least) / 2:
             peak = 3 * self.mean - self.least - self.most
             return round(chance.triangular(self.least, self.most, min(max(peak, self.least), self.most)))

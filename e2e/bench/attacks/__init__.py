@@ -1,0 +1,1 @@
+"""What a hostile client can do to the gateway."""

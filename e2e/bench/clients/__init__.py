@@ -1,0 +1,1 @@
+"""What clients may ask: requests over the whole space of their fields, sent to the real engine."""

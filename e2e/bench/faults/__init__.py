@@ -1,0 +1,1 @@
+"""Every part of the local cluster killed at random moments under load."""

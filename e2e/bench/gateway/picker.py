@@ -1,0 +1,63 @@
+"""The real picker on a file, for the benchmark: `python -m e2e.bench.gateway.picker FILE ADS PICKS HTTP`.
+
+All is as in a cluster but the source of the catalog: a JSON list of {"config": GatewayConfig, "addresses":
+[IP], "since": time, optional}, read again whenever it changes. The last three are ports.
+"""
+
+import argparse
+import asyncio
+import logging
+from pathlib import Path
+
+import orjson
+import uvloop
+
+from headrace_engine.contracts import GatewayConfig, decode
+from headrace_gateway.catalog import Catalog, Publish, Service
+from headrace_gateway.server import Source, serve
+from headrace_gateway.settings import Settings
+
+LOOK_SECONDS = 0.02
+
+
+def main() -> None:
+    """Serve as the picker until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("catalog", type=Path)
+    parser.add_argument("ports", type=int, nargs=3)
+    chosen = parser.parse_args()
+    ads, picks, http = chosen.ports
+    logging.basicConfig(level=logging.WARNING)
+    settings = Settings(address="127.0.0.1", ads_port=ads, picks_port=picks, http_port=http)
+    uvloop.run(serve(settings, file_source(chosen.catalog)))
+
+
+def file_source(path: Path) -> Source:
+    """Publishes the file's catalog, and again when the file was replaced."""
+
+    def changed_since(seen: int) -> int:
+        """When the file was written, if not at `seen`; 0 otherwise."""
+        written = path.stat().st_mtime_ns
+        return written if written != seen else 0
+
+    async def run(publish: Publish) -> None:
+        seen = 0
+        while True:
+            if written := changed_since(seen):
+                seen = written
+                publish(read_catalog(path))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    return run
+
+
+def read_catalog(path: Path) -> Catalog:
+    """Read the catalog from a file."""
+    return Catalog.of(
+        Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]), each.get("since", ""))
+        for each in orjson.loads(path.read_bytes())
+    )
+
+
+if __name__ == "__main__":
+    main()

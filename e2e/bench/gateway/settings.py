@@ -1,0 +1,49 @@
+"""What the gateway's benchmark fixes: the stand-in engines, their services, the workload."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from e2e.bench.gateway.stand_in import Limits
+from e2e.bench.runs import workloads
+from headrace_engine.contracts import GatewayConfig
+from headrace_engine.contracts.gateway_config import Balancer
+from headrace_engine.cost import catalog
+from headrace_engine.sim.workloads.arrival import Arrival
+
+MODEL, GPU = "llama-3-8b", "H100"
+COST = catalog.find(MODEL, GPU)
+LIMITS = Limits()
+ENGINES = 4  # per service
+BALANCERS: tuple[Balancer, ...] = ("SAL", "LeastRequest", "PowerOfTwo", "RoundRobin")
+NAMESPACE = "bench"
+WORKLOAD = "code-poisson"
+LONGEST = 8192  # tokens of prompt and answer
+
+_WORDS = 50_000
+
+
+def service(name: str, balancer: Balancer, port: int, sidecar_port: int) -> GatewayConfig:
+    """A service as the operator would tell the picker."""
+    return GatewayConfig(
+        namespace=NAMESPACE,
+        name=name,
+        models=(name, f"{NAMESPACE}/{name}"),
+        served_name=name,
+        balancer=balancer,
+        port=port,
+        sidecar_port=sidecar_port,
+    )
+
+
+def arrivals(rate: float, seconds: float, seed: int) -> list[Arrival]:
+    """Requests for about `seconds` at `rate` per second."""
+    return workloads.make(WORKLOAD, round(rate * seconds), rate, seed, LONGEST)
+
+
+def texts(requests: Sequence[Arrival], seed: int) -> Iterator[str]:
+    """A text for each request: as many words as it has prompt tokens, no two with the same beginning."""
+    random = Random(seed)
+    words = ["x" * random.randint(2, 8) for _ in range(_WORDS)]
+    for number, request in enumerate(requests):
+        start = random.randrange(_WORDS - LONGEST)
+        yield " ".join([f"{seed}.{number}", *words[start : start + request.prompt_tokens - 1]])

@@ -1,0 +1,1 @@
+"""An operator on a real API server, with stand-ins for controllers, nodes and sidecars."""

@@ -1,0 +1,1 @@
+"""How benchmarks tell what they found: result files, pages, pictures and intervals."""

@@ -1,0 +1,106 @@
+"""Result pages: Markdown with tables and pictures, beside the JSON in `e2e/bench/results`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from e2e.bench.report.intervals import Estimate
+from e2e.bench.report.results import RESULTS
+from headrace_engine.cost import catalog
+
+Cell = str | float | int | Estimate | None
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A Markdown table, all columns but the first right-aligned; ValueError for a row of another length."""
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError(f"each row needs {len(header)} cells")
+    cells = [list(header), *[[text(cell) for cell in row] for row in rows]]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
+    lines = [
+        "| "
+        + " | ".join(_padded(cell, width, place) for place, (cell, width) in _columns(row, widths))
+        + " |"
+        for row in cells
+    ]
+    rule = "|" + "|".join(
+        ":" + "-" * (widths[0] + 1) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)
+    )
+    return "\n".join([lines[0], rule + "|", *lines[1:]])
+
+
+def text(cell: Cell) -> str:
+    """A cell as it is printed: three significant digits, `-` for nothing."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, str | Estimate):
+        return str(cell)
+    if isinstance(cell, int) or abs(cell) >= 1000:
+        return f"{cell:,.0f}"
+    return f"{cell:.3g}"
+
+
+def compare_findings(
+    told: Mapping[str, tuple[str, str]],
+    paper: Mapping[str, tuple[float, float]],
+    got: Mapping[str, float],
+) -> str:
+    """Tabulate a paper's findings beside what comes out here: `told` has each in words, and why it differs.
+
+    `paper` has their lowest and highest figures; `got` has NAME, or NAME_least and NAME_most.
+    """
+    rows = []
+    for name, (finding, why) in told.items():
+        ours = [got[name]] if name in got else [got[f"{name}_least"], got[f"{name}_most"]]
+        rows.append((finding, _range(paper[name], "g"), _range(ours, ".2f"), why))
+    return table(("claim", "paper", "simulated here", "why it differs"), rows)
+
+
+def _range(ends: Sequence[float], form: str) -> str:
+    return " to ".join(dict.fromkeys(f"{end:{form}}" for end in ends))
+
+
+def picture(path: Path, caption: str) -> str:
+    """Markdown that shows a picture beside the page."""
+    return f"![{caption}]({path.name})\n\n*{caption}*"
+
+
+def page(name: str, title: str, *parts: str, simulated: bool = True, folder: Path = RESULTS) -> Path:
+    """Write `folder/name.md`; a simulated one begins by saying so, with the simulator's known error."""
+    note = [f"Simulated: no GPU ran. {known_error()}"] if simulated else []
+    path = folder / f"{name}.md"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join([f"# {title}", *note, *(part.strip() for part in parts)]) + "\n")
+    return path
+
+
+def known_error(folder: Path = RESULTS) -> str:
+    """How far the simulator was from a measured run, as `validation.json` says, and what that leaves open."""
+    try:
+        figures = json.loads((folder / "validation.json").read_text())["figures"]
+        ttft, tpot, e2e = (figures[f"pro6000_8b_{key}_error_percent"] for key in ("ttft", "tpot", "e2e"))
+    except (OSError, ValueError, KeyError):
+        return "`python -m e2e.bench.validation` measures the simulator's error, which is not known here."
+    return (
+        "Against a measured vLLM run (8B model, RTX PRO 6000) the simulator's mean TTFT is off by "
+        f"{ttft:+.1f} %, TPOT by {tpot:+.1f} %, end to end by {e2e:+.1f} %. {_other_gpus()}"
+    )
+
+
+def _other_gpus(gpus: Sequence[str] = ("A100", "H100")) -> str:
+    """What is known of the step times of the GPUs that the studies use, and were not measured."""
+    profiles = [profile for profile in catalog.profiles() if profile.gpu in gpus]
+    errors = [profile.error_percent for profile in profiles if profile.error_percent is not None]
+    return (
+        f"Step times of {' and '.join(gpus)} come from other cost models: fits to operator tables, "
+        f"{min(errors)} to {max(errors)} % from those tables on average, and for OPT-13B a published fit. "
+        "They were not validated against a run on such a GPU."
+    )
+
+
+def _columns(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(zip(row, widths, strict=True)))
+
+
+def _padded(cell: str, width: int, place: int) -> str:
+    return cell.ljust(width) if place == 0 else cell.rjust(width)

@@ -1,0 +1,1 @@
+"""SAL against other balancers on simulated fleets: cases, page, study."""

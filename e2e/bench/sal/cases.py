@@ -1,0 +1,148 @@
+"""What the study of SAL simulates: rows of cases on fleets that differ in load, workload, size and failures.
+
+Three seeds where a figure is kept by name, one elsewhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from e2e.bench.report import intervals
+from e2e.bench.report.intervals import Estimate
+from e2e.bench.runs.engine import GRID
+from e2e.bench.runs.fleet import FleetCase
+from e2e.bench.runs.pool import Figures
+
+LOADS = (0.7, 0.9)
+SEEDS, ONE = (0, 1, 2), (0,)
+REQUIRED = ("random", "round_robin", "power_of_two", "least_request", "token_kv")
+ALONE = ("token_load", "littles_law")  # beside them, with the first seed only
+OTHERS = (*REQUIRED, *ALONE)
+TWO = ("round_robin", "least_request")
+STALE = (0.05, 0.5, 2.5)  # seconds between reports; the gateway drops what is older than 3 s
+GRIDDED = {"conversation": TWO, "code-poisson": ("least_request", "littles_law")}  # the nearest rivals
+LATENCIES = ("ttft_mean", "ttft_p95")
+NAMES = {
+    "sal": "SAL",
+    "random": "Random",
+    "round_robin": "RoundRobin",
+    "power_of_two": "PowerOfTwo",
+    "least_request": "LeastRequest",
+    "token_kv": "token load + KV",
+    "token_load": "token load",
+    "littles_law": "Little's law",
+}
+Found = Mapping[FleetCase, Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A row of cases that differ in balancer and seed only."""
+
+    case: FleetCase
+    others: Sequence[str] = TWO
+    seeds: Sequence[int] = ONE
+
+    def cases(self) -> list[FleetCase]:
+        """All of them."""
+        ours = [self.of("sal", seed) for seed in self.seeds]
+        return ours + [self.of(other, seed) for other in self.others for seed in self.seeds_of(other)]
+
+    def of(self, balancer: str, seed: int) -> FleetCase:
+        """One of them."""
+        return replace(self.case, balancer=balancer, seed=seed)
+
+    def seeds_of(self, other: str) -> Sequence[int]:
+        """Those that the other balancer is run with."""
+        return self.seeds[:1] if other in ALONE else self.seeds
+
+    def ratio(self, found: Found, other: str, figure: str = "ttft_mean") -> Estimate:
+        """Estimate the figure's ratio of SAL to another balancer."""
+        seeds = self.seeds_of(other)
+        ours, theirs = ([float(found[self.of(b, seed)][figure]) for seed in seeds] for b in ("sal", other))
+        return intervals.ratio(ours, theirs)
+
+    def mean(self, found: Found, balancer: str, figure: str) -> float:
+        """Return the figure's mean over the seeds."""
+        values = [float(found[self.of(balancer, seed)][figure]) for seed in self.seeds_of(balancer)]
+        return sum(values) / len(values)
+
+
+def base(workload: str, load: float, **changes: object) -> FleetCase:
+    """SAL on a fleet of 16, several times as long as a request takes."""
+    case = FleetCase(workload, "sal", load, requests=300 if workload == "conversation" else 150)
+    return replace(case, **changes)  # type: ignore[arg-type]
+
+
+def settings(*, quick: bool) -> dict[str, list[Setting]]:
+    """What is simulated, by section."""
+    if quick:
+        small = [
+            Setting(base("conversation", 0.9, engines=2, requests=40, slow=slow), OTHERS) for slow in (0, 1)
+        ]
+        return {"even": small[:1], "slow": small[1:]}
+    conversation, code = (
+        [(workload, load) for load in LOADS] for workload in ("conversation", "code-poisson")
+    )
+    both = {
+        section: [
+            *(Setting(base(*each, slow=slow), OTHERS, SEEDS) for each in conversation),
+            *(Setting(base(*each, slow=slow), OTHERS) for each in code),
+        ]
+        for section, slow in (("even", 0), ("slow", 1))
+    }
+    kv = {"engines": 4, "engine": "llama-2-13b-a100", "requests": 300}
+    return {
+        "even": [*both["even"], Setting(base("mixed", 0.9, requests=100))],
+        "slow": both["slow"],
+        "bursts": [Setting(base("code", 0.9))],
+        "sizes": [Setting(base("conversation", 0.9, engines=n)) for n in (2, 4, 64)],
+        "larry": [Setting(base("code-poisson", 0.9, policy="LARRY"))],
+        "kv": [Setting(base("sharegpt-poisson", 0.9, **kv))],
+        "stale": [
+            Setting(base("conversation", 0.9, looks=looks), ("least_request", "token_load"))
+            for looks in STALE
+        ],
+        "lost": [Setting(base("conversation", 0.7, lost_at=12.0))],
+    }
+
+
+def variants(*, quick: bool) -> dict[str, Setting]:
+    """List SAL itself with one part changed each."""
+    if quick:
+        return {}
+    kv = base("sharegpt-poisson", 0.9, engines=4, engine="llama-2-13b-a100", requests=300, release="Gross")
+    return {
+        "without bookkeeping": Setting(base("conversation", 0.9, bookkeeping=False), ()),
+        "KV release gross": Setting(kv, ()),
+    }
+
+
+def unchanged(variant: Setting) -> Setting:
+    """SAL as it is on the same requests."""
+    return replace(variant, case=replace(variant.case, bookkeeping=True, release="Net"))
+
+
+def grid(*, quick: bool) -> list[Setting]:
+    """SAL and its nearest rivals at the nine points of the cost model's doubt; all but the first shorter."""
+    if quick:
+        return []
+    shorter = {"conversation": 150, "code-poisson": 100}
+    points: list[Setting] = []
+    for workload, others in GRIDDED.items():
+        points.append(Setting(base(workload, 0.9), others))
+        for mixed, overhead in GRID[1:]:
+            point = base(workload, 0.9, requests=shorter[workload], mixed=mixed, overhead_ms=overhead)
+            points.append(Setting(point, others))
+    return points
+
+
+def all_cases(
+    sections: Mapping[str, Sequence[Setting]], changed: Mapping[str, Setting], points: Sequence[Setting]
+) -> list[FleetCase]:
+    """List every run of the study, each once."""
+    every = [
+        *(each for section in sections.values() for each in section),
+        *(each for variant in changed.values() for each in (variant, unchanged(variant))),
+        *points,
+    ]
+    return list(dict.fromkeys(case for setting in every for case in setting.cases()))

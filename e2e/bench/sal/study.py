@@ -1,0 +1,63 @@
+"""SAL against other balancers on simulated fleets: `python -m e2e.bench.sal`."""
+
+from collections.abc import Mapping, Sequence
+
+from e2e.bench.report import intervals, results
+from e2e.bench.runs.command_line import Options, parse_options
+from e2e.bench.runs.fleet import measure
+from e2e.bench.sal import page
+from e2e.bench.sal.cases import LATENCIES, Found, Setting, all_cases, grid, settings, variants
+
+COMMAND = "python -m e2e.bench.sal"
+DIGITS = 4  # of the figures that are written
+
+
+def main() -> None:
+    """Run the study by its command line."""
+    run(parse_options(__doc__))
+
+
+def run(chosen: Options) -> None:
+    """Simulate all of it, and write figures, tables and pictures."""
+    sections, changed, points = (
+        settings(quick=chosen.quick),
+        variants(quick=chosen.quick),
+        grid(quick=chosen.quick),
+    )
+    found = measure(all_cases(sections, changed, points), "SAL", chosen.workers)
+    figures = headline(sections, found) | worst_points(points, found)
+    rounded = {name: float(f"{value:.{DIGITS}g}") for name, value in figures.items()}
+    results.write("sal", COMMAND, rounded, simulated=True, folder=chosen.folder)
+    page.draw(sections, found, chosen)
+    page.write(sections, changed, points, found, chosen)
+
+
+def headline(sections: Mapping[str, Sequence[Setting]], found: Found) -> dict[str, float]:
+    """The figures by name: conversation without a suffix, the others with theirs."""
+    figures: dict[str, float] = {}
+    for section, suffix in (("even", ""), ("slow", "_slow")):
+        for setting in sections[section]:
+            workload = suffix_of(setting)
+            load = f"{round(setting.case.load * 10):02d}"
+            for other in setting.others:
+                for figure in ("ttft_mean", "ttft_p95", "e2e_mean"):
+                    key = f"{figure}_ratio_{other}{workload}_{load}{suffix}"
+                    figures |= intervals.keyed(key, setting.ratio(found, other, figure))
+    return figures
+
+
+def suffix_of(setting: Setting) -> str:
+    """The workload in a figure's name; conversation goes without."""
+    name = setting.case.workload.partition("-")[0]
+    return "" if name == "conversation" else f"_{name}"
+
+
+def worst_points(points: Sequence[Setting], found: Found) -> dict[str, float]:
+    """The highest ratio on the grid, by workload, rival and latency."""
+    figures: dict[str, float] = {}
+    for point in points:
+        for other in point.others:
+            for figure in LATENCIES:
+                key = f"grid_worst_{figure}_ratio_{other}{suffix_of(point)}_09"
+                figures[key] = max(figures.get(key, 0.0), point.ratio(found, other, figure).value)
+    return figures

@@ -1,0 +1,1 @@
+"""The simulator against measured vLLM runs, request by request."""

@@ -1,0 +1,87 @@
+"""A case is a value: what it runs, at which rate, with which policy."""
+
+from dataclasses import replace
+
+import pytest
+
+from e2e.bench.runs import engine as cases
+from e2e.bench.runs import workloads
+from e2e.bench.runs.engine import Case
+from headrace_engine.contracts import PolicyDocument, StepBudget
+
+CASE = Case("code", "llama-3-8b-h100", 0.5, seed=1, requests=50)
+
+
+def test_a_load_is_a_fraction_of_what_stock_sustains(monkeypatch):
+    ran = []
+
+    def run_all(jobs, function, title, **_):
+        ran.extend(jobs)
+        return {job: {"rate": 20.0} if function is cases.run_overload else {"x": job.rate} for job in jobs}
+
+    monkeypatch.setattr(cases, "run_all", run_all)
+    larry = replace(CASE, policy="LARRY", load=0.9, budget=1024, watermark=0.05)
+    assert cases.measure([CASE, larry], "t") == {CASE: {"x": 10.0}, larry: {"x": 18.0}}
+    assert len(ran) == 3, "both loads are of the same saturation"
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 2}, {"mixed": 1.4}, {"overhead_ms": 1.0}, {"requests": 60}, {"sync": True}]
+)
+def test_what_changes_stock_changes_its_saturation(change):
+    assert cases.overload(replace(CASE, **change)) != cases.overload(CASE)
+    for same in ({"policy": "LARRY"}, {"load": 0.9}, {"budget": 1024}, {"step_budget": 512}):
+        assert cases.overload(replace(CASE, **same)) == cases.overload(CASE)
+
+
+def test_modern_engines_plan_ahead_unless_told_not_to():
+    assert cases.settings_of("llama-3-8b-h100", sync=False).async_scheduling
+    assert not cases.settings_of("llama-3-8b-h100", sync=True).async_scheduling
+    assert not cases.settings_of("opt-13b-a100", sync=False).async_scheduling
+
+
+def test_policies_become_what_the_simulator_takes():
+    assert cases.policy_of(CASE) is None
+    fixed = replace(CASE, policy="LARRY", parameters=(("alpha", 5.0),), step_budget=1024)
+    assert cases.policy_of(fixed) == PolicyDocument(
+        "LARRY", {"alpha": 5.0}, StepBudget("Fixed", 1024), cases.SLOS[""]
+    )
+    assert cases.policy_of(replace(CASE, policy="FCFS")) == PolicyDocument(
+        "FCFS", {}, StepBudget(), cases.SLOS[""]
+    )
+
+
+def test_every_engine_has_a_cost_model():
+    for name in cases.ENGINES:
+        plain = cases.cost_of(name)
+        dear = cases.cost_of(name, 1.8, 3.0)
+        assert plain.profile.model == cases.ENGINES[name].model
+        assert "mixed attention x1.8" in dear.profile.source
+
+
+@pytest.mark.parametrize("name", [name for name in workloads.names() if "servegen" not in name])
+def test_every_workload_fits_its_model_and_has_its_rate(name):
+    longest = 4096 + max(workloads.BEGINNINGS) if "beginning" in name else 4096
+    made = workloads.make(name, 300, 5.0, seed=2, longest=longest)
+    assert len(made) == 300
+    assert len(made) / made[-1].at == pytest.approx(5.0)
+    assert max(arrival.tokens for arrival in made) <= longest
+    assert [arrival.at for arrival in made] == sorted(arrival.at for arrival in made)
+    assert made == workloads.make(name, 300, 5.0, seed=2, longest=longest)
+    assert made != workloads.make(name, 300, 5.0, seed=3, longest=longest)
+
+
+def test_a_model_that_no_prompt_fits_is_told_of():
+    with pytest.raises(ValueError, match="no requests to draw"):
+        workloads.make("beginning-4096", 300, 5.0, seed=2, longest=4096)
+
+
+def test_servegen_clients_of_a_production_service():
+    made = workloads.make("servegen-deepseek-r1", 300, 5.0, seed=2, longest=8192)
+    assert len({arrival.client for arrival in made}) > 5
+    assert len(made) / made[-1].at == pytest.approx(5.0)
+
+
+def test_unknown_workload():
+    with pytest.raises(ValueError, match="there is no workload 'codes', only code, conversation"):
+        workloads.make("codes", 1, 1.0, 0, 8192)

@@ -1,0 +1,27 @@
+"""Calls our own code such that an exception costs what was asked for, never the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("vllm.headrace")
+
+
+class HookGuard:
+    """Calls for one engine; what fails is logged the first time, since it may fail in every step."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def __call__(self, call: Callable[..., Any], *details: Any, failed: Any = None) -> Any:
+        """The answer of `call(*details)`, or `failed` if it raises. Never raises."""
+        try:
+            return call(*details)
+        except Exception:
+            name = getattr(call, "__qualname__", repr(call))
+            if name not in self._logged:
+                self._logged.add(name)
+                log.exception("headrace: %s failed; the engine goes on without", name)
+            return failed

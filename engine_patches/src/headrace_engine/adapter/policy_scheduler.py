@@ -1,0 +1,182 @@
+"""vLLM's schedulers with a policy: hooks around vLLM's own methods, none of which is replaced.
+
+No exception of ours leaves a hook, since it would end the engine: what is called besides vLLM's own method
+is `HookGuard`. A step that could not be planned is vLLM's own. If telling fails it ends, its heartbeat too,
+while the engine and its policy go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from headrace_engine.adapter.control_link import ControlLink, Staged
+from headrace_engine.adapter.encoder import encoded
+from headrace_engine.adapter.hook_guard import HookGuard
+from headrace_engine.adapter.plan_queue import PlanQueue
+from headrace_engine.adapter.policy_guard import PolicyGuard
+from headrace_engine.adapter.request_tracker import RequestTracker, ran_to_its_end
+from headrace_engine.adapter.scheduler_view import SchedulerView, limits_of
+from headrace_engine.adapter.step_planner import StepPlanner
+from headrace_engine.adapter.step_timer import StepTimer
+from headrace_engine.adapter.telemetry import Telemetry
+from headrace_engine.adapter.vllm_types import (
+    EngineCoreOutputs,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    VllmRequest,
+    VllmScheduler,
+)
+from headrace_engine.policies.composition import Policy
+
+log = logging.getLogger("vllm.headrace")
+
+
+class PolicyScheduler:
+    """Mixed in before one of vLLM's schedulers; `link` is set by `scheduler_class`."""
+
+    link: ClassVar[ControlLink]
+    requests: dict[str, VllmRequest]  # vLLM's
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._take_part()
+
+    def _take_part(self) -> None:
+        """Set up what the hooks need; the scheduler itself is ready."""
+        vllm = cast("VllmScheduler", self)
+        limits = limits_of(vllm)
+        queue = PlanQueue(limits, self._joined, self._left)
+        link = self.link
+        self._call_safely = HookGuard()
+        self._step_timer = StepTimer(link.known_cost, always=link.listens)
+        self._tracker = RequestTracker(
+            self._step_timer, limits, link.make_predictor, link.stopwatch, link.most_output
+        )
+        view = SchedulerView(vllm, limits, queue, self._step_timer, self._tracker)
+        self._prefix_cache = view.prefix_cache
+        self._guard = PolicyGuard(view, Policy, self.link.stopwatch)
+        self._step = StepPlanner(vllm, view, queue, self._guard)
+        self._in_force: Staged | None = None
+        self._telemetry: Telemetry | None = None
+        if self.link.listens:
+            self._telemetry = Telemetry(vllm, view, queue, self._guard, self._tracker, self.link)
+        self.waiting = queue
+        self.link.start(limits)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        """Plan, let vLLM schedule, tell."""
+        now = self._call_safely(self._begin, failed=0.0)
+        tokens = 0
+        try:
+            output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]
+            tokens = output.total_num_scheduled_tokens
+        finally:
+            self._call_safely(self._step.end, tokens)
+        self._call_safely(self._planned, output, now)
+        self._tell(Telemetry.record_schedule, output)
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        """Let vLLM take in a step's tokens, then tell."""
+        results: dict[int, EngineCoreOutputs] = super().update_from_output(  # type: ignore[misc]
+            scheduler_output, model_runner_output
+        )
+        now = self._call_safely(self.link.clock, failed=0.0)
+        sample = self._call_safely(self._step_timer.record_delivery, scheduler_output, now)
+        if scheduler_output.scheduled_spec_decode_tokens:
+            self._call_safely(self._step_timer.record_drafts, scheduler_output, model_runner_output)
+        self._call_safely(self._tracker.note_first_tokens, scheduler_output.num_scheduled_tokens.keys(), now)
+        self._tell(Telemetry.record_tokens, sample, results, now)
+        return results
+
+    def add_request(self, request: VllmRequest) -> None:
+        """Let vLLM enqueue a request, then tell; of a streamed input only the first part is a request."""
+        super().add_request(request)  # type: ignore[misc]
+        if self.requests.get(request.request_id) is request:
+            self._call_safely(self._tracker.find_request, request)
+            self._tell(Telemetry.record_arrival, request)
+
+    def _free_request(self, request: VllmRequest, *args: Any, **kwargs: Any) -> Any:
+        if self._call_safely(ran_to_its_end, request):
+            self._call_safely(self._learn, request)
+        self._call_safely(self._tracker.forget_request, request)
+        self._tell(Telemetry.record_departure, request)
+        return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def shutdown(self) -> None:
+        """Stop the predictor and our thread, then vLLM's scheduler."""
+        self._call_safely(self._tracker.close)
+        self._call_safely(self.link.close)
+        super().shutdown()  # type: ignore[misc]
+
+    def _begin(self) -> float:
+        """Put a new document in force and plan the step; gives the time."""
+        now = self.link.clock()
+        try:
+            staged = self.link.staged
+            if staged is not self._in_force and staged is not None:
+                self._put_in_force(staged)
+            self._step.begin(now)
+        except Exception as error:
+            self._guard.abandon_step(error)
+        return now
+
+    def _planned(self, output: SchedulerOutput, now: float) -> None:
+        self._step_timer.record_plan(output, now, encoded(output, self.requests))
+
+    def _put_in_force(self, staged: Staged) -> None:
+        self._in_force = staged
+        self._guard.install_policy(staged.make)
+        self._call_safely(self._tracker.install_document, staged.document)
+        self._tell(Telemetry.record_document, staged.document)
+        log.info("headrace: policy %s (%s) in force", staged.document.policy, staged.document.hash)
+
+    def _learn(self, request: VllmRequest) -> None:
+        self._guard.report_finished(request, self._tracker.find_request(request).first_prediction)
+        self._tracker.learn_from_request(request)
+
+    def _joined(self, request: VllmRequest) -> None:
+        self._call_safely(self._guard.add, request)
+
+    def _left(self, request: VllmRequest) -> None:
+        self._call_safely(self._prefix_cache.forget, request)
+        self._call_safely(self._guard.discard, request)
+
+    def _tell(self, event: Callable[..., None], *details: Any) -> None:
+        telemetry = self._telemetry
+        if telemetry is not None and not self._call_safely(_told, event, telemetry, *details):
+            self._telemetry = None
+            self._call_safely(self.link.mute)
+
+
+def _told(event: Callable[..., None], *details: Any) -> bool:
+    event(*details)
+    return True
+
+
+def scheduler_class(stock: type, link: ControlLink) -> type:
+    """`stock`, one of vLLM's two schedulers, with policies from `link`; raises TypeError for any other."""
+    if stock is AsyncScheduler:
+        return type("HeadraceAsyncScheduler", (PolicyScheduler, AsyncScheduler), {"link": link})
+    if stock is Scheduler:
+        return type("HeadraceScheduler", (PolicyScheduler, Scheduler), {"link": link})
+    raise TypeError(f"{stock.__name__} is not a scheduler that policies can run on")
+
+
+def with_policies(scheduler: Any, link: ControlLink) -> Any:
+    """`scheduler`, which vLLM has made, as one with policies from `link`; what raises leaves it as it is.
+
+    Its state moves over, since it can be made only once: a second one would find the ports of its event
+    publisher and of its KV connector taken.
+    """
+    ours: Any = object.__new__(scheduler_class(type(scheduler), link))
+    vars(ours).update(vars(scheduler))
+    ours._take_part()
+    return ours

@@ -1,0 +1,282 @@
+"""Follows each request from arrival to end: its predicted output, and the targets that it shall meet.
+
+Predictions are made as requests arrive and learned from as they finish. A predictor that raises, or predicts
+what can't be, costs only that prediction: the mean of recent outputs stands in, and the failure is counted.
+If it fails many times in a row it is not asked any more until a document asks for another predictor.
+
+Nothing here imports vLLM.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, KeysView
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from headrace_engine.adapter.step_timer import StepTimer
+from headrace_engine.adapter.targets import RequestOverrides, impossible, read_overrides, resolve
+from headrace_engine.adapter.vllm_types import VllmRequest
+from headrace_engine.contracts import PolicyDocument, Prediction, Slo
+from headrace_engine.control.records import PredictorCode, Target
+from headrace_engine.cost.model import unloaded_seconds
+from headrace_engine.policies.engine_view import NO_TARGETS, EngineLimits, Targets
+from headrace_engine.prediction import Features, Predictor, RunningMean
+
+FAILURES_IN_A_ROW = 20  # before a predictor is given up
+CALL_SECONDS = 0.05  # of CPU time in one call; a prediction takes about a thousandth of it
+PREFIX_TOKENS = 16  # that stand for a prompt's beginning where vLLM hashes no blocks
+CODES = {"None": PredictorCode.MEAN, "Quantile": PredictorCode.QUANTILE, "Learned": PredictorCode.LEARNED}
+
+log = logging.getLogger("vllm.headrace")
+
+
+class PredictionError(Exception):
+    """The predictor answered what can't be, or too late."""
+
+
+@dataclass(slots=True)
+class TrackedRequest:
+    """One request in the engine. `first_prediction` is of its arrival, `prediction` of now."""
+
+    request: VllmRequest
+    features: Features
+    overrides: RequestOverrides
+    first_prediction: float = 1.0
+    prediction: float = 1.0
+    targets: Targets = NO_TARGETS
+    first_token: tuple[float, int] | None = None  # when, and how many tokens came then
+
+
+class RequestTracker:
+    """All requests of one engine; vLLM's own are the keys, by identity."""
+
+    def __init__(
+        self,
+        step_timer: StepTimer,
+        limits: EngineLimits,
+        build: Callable[[Prediction], Predictor],
+        stopwatch: Callable[[], float],
+        most_output: Callable[[VllmRequest], int],
+    ) -> None:
+        self._step_timer = step_timer
+        self._limits = limits
+        self._build = build
+        self._stopwatch = stopwatch
+        self.most_output = most_output  # tokens that a request may produce
+        self._slo = Slo()
+        self._prediction: Prediction | None = None
+        self._predictor: Predictor | None = None
+        self._mean = RunningMean()
+        self._failed_in_a_row = 0
+        self._live: dict[VllmRequest, TrackedRequest] = {}
+        self._silent: dict[str, TrackedRequest] = {}  # those without output, by their id
+        self.failures = 0  # predictions for which the mean of recent outputs stood in
+        self.ignored_overrides = 0
+        self.learned = 0  # requests
+
+    @property
+    def given_up(self) -> bool:
+        """The predictor failed so often that it is not asked any more."""
+        return self._failed_in_a_row >= FAILURES_IN_A_ROW
+
+    @property
+    def predictor_code(self) -> PredictorCode:
+        """Which predictor answers now."""
+        if self.given_up:
+            return PredictorCode.GIVEN_UP
+        if self._prediction is None or self._predictor is None:
+            return PredictorCode.MEAN
+        return CODES[self._prediction.predictor]
+
+    def install_document(self, document: PolicyDocument) -> None:
+        """`document` is in force from now on; a predictor that it asks for already keeps what it learned."""
+        if document.prediction != self._prediction:
+            self._prediction = document.prediction
+            self._failed_in_a_row = 0
+            self.close()
+            try:
+                self._predictor = self._build(document.prediction)
+            except Exception as error:
+                self._fail(error)
+        if document.slo != self._slo:
+            self._slo = document.slo
+            for tracked in self._live.values():
+                tracked.overrides = _overrides(tracked.request, self._slo)
+                tracked.targets = self._resolve(tracked)
+
+    def close(self) -> None:
+        """Stop whatever the predictor runs."""
+        predictor, self._predictor = self._predictor, None
+        if predictor is not None:
+            try:
+                predictor.close()
+            except Exception as error:
+                self._fail(error)
+
+    def track_request(self, request: VllmRequest) -> TrackedRequest:
+        """A request was handed to the scheduler."""
+        overrides = _overrides(request, self._slo)
+        self.ignored_overrides += overrides.ignored
+        features = _features(request, self.most_output(request), overrides.output_tokens)
+        tracked = TrackedRequest(request, features, overrides)
+        tracked.first_prediction = tracked.prediction = self._predict(tracked)
+        tracked.targets = self._resolve(tracked)
+        self._live[request] = tracked
+        self._silent[request.request_id] = tracked
+        return tracked
+
+    def note_first_tokens(self, names: KeysView[str], now: float) -> None:
+        """A step's tokens are there; it computed for requests of these names."""
+        for name in self._silent.keys() & names:
+            tokens = self._silent[name].request.num_output_tokens
+            if tokens:
+                self._silent.pop(name).first_token = (now, tokens)
+
+    def forget_request(self, request: VllmRequest) -> None:
+        """A request is about to be freed."""
+        self._live.pop(request, None)
+        self._silent.pop(request.request_id, None)
+
+    def learn_from_request(self, request: VllmRequest) -> None:
+        """A request ran to its end: learn from it."""
+        tracked, tokens = self.find_request(request), request.num_output_tokens
+        if tokens < 1:
+            return
+        self._mean.learn(tracked.features, tokens)
+        self.learned += 1
+        if self._predictor is not None and not self.given_up:
+            try:
+                self._timed(self._predictor.learn, tracked.features, tokens)
+            except Exception as error:
+                self._fail(error)
+
+    def find_request(self, request: VllmRequest) -> TrackedRequest:
+        """Return what is known of a request in the engine; one that is not followed yet is from now on."""
+        tracked = self._live.get(request)
+        return self.track_request(request) if tracked is None else tracked
+
+    def targets(self, request: VllmRequest) -> Targets:
+        """Return the targets that `request` shall meet."""
+        return self.find_request(request).targets
+
+    def first_token(self, request: VllmRequest) -> tuple[float, int] | None:
+        """When its first output came, and how many tokens that was."""
+        return self.find_request(request).first_token
+
+    def predicted_output(self, request: VllmRequest) -> float:
+        """Output tokens that `request` is expected to produce in all."""
+        tracked = self._live.get(request) or self.track_request(request)
+        expected = tracked.prediction
+        if request.num_output_tokens < expected:
+            return expected
+        tracked.prediction = expected = self._predict(tracked)
+        return expected
+
+    def judge_request(self, tracked: TrackedRequest, output_tokens: int) -> tuple[Targets, Target]:
+        """The targets by which a finished request is judged, and those that no engine could have met.
+
+        A target that is a scale of the unloaded time is here that of the output that it really had.
+        """
+        cost, slo, prompt = self._step_timer.cost, self._slo, tracked.request.num_prompt_tokens
+        targets = tracked.targets
+        if cost is None:
+            return targets, Target(0)
+        if slo.e2e_scale_percent is not None:
+            alone = unloaded_seconds(
+                cost, prompt, output_tokens, self._limits.max_step_tokens, self._step_timer.tokens_per_step
+            )
+            targets = resolve(slo, tracked.overrides.targets, alone)
+        if targets == NO_TARGETS:
+            return targets, Target(0)
+        step_tokens, gain = self._limits.max_step_tokens, self._step_timer.tokens_per_step
+        return targets, impossible(targets, cost, prompt, output_tokens, step_tokens, gain)
+
+    def _resolve(self, tracked: TrackedRequest) -> Targets:
+        alone = None
+        if self._slo.e2e_scale_percent is not None and (cost := self._step_timer.cost) is not None:
+            alone = unloaded_seconds(
+                cost,
+                tracked.request.num_prompt_tokens,
+                round(tracked.prediction),
+                self._limits.max_step_tokens,
+                self._step_timer.tokens_per_step,
+            )
+        return resolve(self._slo, tracked.overrides.targets, alone)
+
+    def _predict(self, tracked: TrackedRequest) -> float:
+        """A prediction beyond the output so far, but within what the request may produce."""
+        so_far: int = tracked.request.num_output_tokens
+        most = self.most_output(tracked.request)
+        if most <= so_far + 1:
+            return float(most)
+        value = None
+        if self._predictor is not None and not self.given_up:
+            try:
+                value = self._asked(self._predictor, tracked.features, so_far)
+                self._failed_in_a_row = 0
+            except Exception as error:
+                self._fail(error)
+        if value is None:
+            features = tracked.features
+            value = self._mean.repredict(features, so_far) if so_far else self._mean.predict(features)
+        return min(max(value, so_far + 1.0), most)
+
+    def _asked(self, predictor: Predictor, features: Features, so_far: int) -> float:
+        if so_far:
+            value = float(self._timed(predictor.repredict, features, so_far))
+        else:
+            value = float(self._timed(predictor.predict, features))
+        if not isfinite(value) or value < 0 or (so_far and value <= so_far):
+            raise PredictionError(f"predicted {value} tokens after {so_far}")
+        return value
+
+    def _timed(self, call: Callable[..., Any], *details: Any) -> Any:
+        started = self._stopwatch()
+        answer = call(*details)
+        seconds = self._stopwatch() - started
+        if seconds > CALL_SECONDS:
+            raise PredictionError(f"took {seconds:.3f} s of CPU time, more than {CALL_SECONDS} s")
+        return answer
+
+    def _fail(self, error: Exception) -> None:
+        self.failures += 1
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row == 1:
+            log.warning("headrace: the mean of recent outputs stands in, the predictor failed: %r", error)
+        if self.given_up:
+            log.error("headrace: the predictor failed %d times in a row and is given up", FAILURES_IN_A_ROW)
+
+
+def ran_to_its_end(request: VllmRequest) -> bool:
+    """Whether the output of a finished request is what it was meant to be.
+
+    A `stop` string is found by vLLM's front end, which then aborts the request in the engine. So an abort
+    after the first token of a request with such strings counts, though its client may have left.
+    """
+    reason = request.get_finished_reason().name
+    if reason == "ABORT":
+        sampling = request.sampling_params
+        return bool(sampling is not None and sampling.stop and request.num_output_tokens)
+    return bool(reason != "ERROR")
+
+
+def _overrides(request: VllmRequest, slo: Slo) -> RequestOverrides:
+    sampling = request.sampling_params
+    return read_overrides(request.request_id, None if sampling is None else sampling.extra_args, slo)
+
+
+def _features(request: VllmRequest, most_output: int, hint: int | None) -> Features:
+    token_ids = request.prompt_token_ids
+    if request.block_hashes:
+        prefix = int.from_bytes(request.block_hashes[0][:8], "little")
+    else:
+        prefix = hash(tuple(token_ids[:PREFIX_TOKENS])) if token_ids else 0
+    return Features(
+        prompt_tokens=request.num_prompt_tokens,
+        max_tokens=most_output,
+        prefix=prefix,
+        hint=hint,
+        token_ids=token_ids,
+    )

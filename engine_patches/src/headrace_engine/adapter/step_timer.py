@@ -1,0 +1,100 @@
+"""How long steps take, and the cost model that this teaches; nothing here imports vLLM."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace_engine.adapter.encoder import EncoderTime
+from headrace_engine.adapter.step_features import step_sample
+from headrace_engine.adapter.vllm_types import ModelRunnerOutput, SchedulerOutput
+from headrace_engine.control.records import StepSample
+from headrace_engine.cost.fit import DecayedMean, StepFit, plausible
+from headrace_engine.cost.model import Batch, CostModel
+
+GAIN_HALF_LIFE = 50  # steps with drafts
+STEPS_IN_FLIGHT = 16  # at most; vLLM plans one or, with pipeline stages, a few steps ahead
+
+
+class StepTimer:
+    """The steps of one engine.
+
+    `known`: its cost, if that is known without learning, as in a simulation. `always`: learn from the first
+    step on; otherwise from when the cost is asked for first.
+    """
+
+    def __init__(self, known: CostModel | None = None, *, always: bool = True) -> None:
+        self._known = known
+        self._fit = StepFit()
+        self._telling = always
+        self._learning = always and known is None
+        # Each step's output, its start, and the tokens that encoders yield in it.
+        self._in_flight: deque[tuple[SchedulerOutput, float, int]] = deque(maxlen=STEPS_IN_FLIGHT)
+        self._delivered = 0.0  # when the last step's output came
+        self._accepted = DecayedMean(GAIN_HALF_LIFE)
+        self._encoder = EncoderTime()
+        self.tokens_per_step = 1.0  # that a request that generates gets, its accepted drafts included
+
+    @property
+    def cost(self) -> CostModel | None:
+        """What is known; the same object until it is renewed."""
+        if self._known is not None:
+            return self._known
+        self._learning = True
+        return self._fit.latest
+
+    @property
+    def token_at_most(self) -> float | None:
+        """Seconds of a prompt token in steps larger than any so far, at most, before the cost is known."""
+        return self._fit.token_at_most
+
+    @property
+    def encoder_token(self) -> float:
+        """Seconds of a token that encoders yield; 0 until a step with some was timed."""
+        return self._encoder.per_token
+
+    def record_plan(self, output: SchedulerOutput, now: float, encoded: int = 0) -> None:
+        """A step was planned: its `SchedulerOutput`, and the tokens that encoders yield in it."""
+        if (self._learning or self._telling) and output.total_num_scheduled_tokens:
+            self._in_flight.append((output, now, encoded))
+
+    def record_delivery(self, output: SchedulerOutput, now: float) -> StepSample | None:
+        """A step's tokens are there; the step's sample, None if it can't be told how long they took.
+
+        So it is where an encoder ran besides, on pictures: its time is in the step, but in no sample's terms.
+        """
+        told = None
+        if any(planned is output for planned, *_ in self._in_flight):  # empty steps are not in it
+            started, encoded = self._started(output)
+            seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
+            sample = step_sample(output, max(seconds, 0.0))
+            if output.scheduled_encoder_inputs:
+                self._learn_encoder(sample, encoded)
+            else:
+                told = sample
+                if self._learning and plausible(sample):
+                    self._fit.add(sample)
+        self._delivered = now
+        return told
+
+    def _learn_encoder(self, sample: StepSample, encoded: int) -> None:
+        """A step whose encoders yielded so many tokens."""
+        cost = self._known or self._fit.latest
+        if cost is not None and plausible(sample):
+            without = Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
+            self._encoder.add(encoded, sample.seconds - cost.step_seconds(without))
+
+    def record_drafts(self, output: SchedulerOutput, result: ModelRunnerOutput) -> None:
+        """What a step that came with drafts gave its requests: the `ModelRunnerOutput` of `output`."""
+        drafted, tokens = output.scheduled_spec_decode_tokens, result.sampled_token_ids
+        if not drafted or not tokens:
+            return
+        given = [len(tokens[result.req_id_to_index[name]]) for name in drafted]
+        self._accepted.add(sum(given) / len(given))
+        self.tokens_per_step = max(self._accepted.value, 1.0)
+
+    def _started(self, output: SchedulerOutput) -> tuple[float, int]:
+        """When this step was planned, and what it encodes; it and those before it are no longer in flight."""
+        while True:
+            planned, started, encoded = self._in_flight.popleft()
+            if planned is output:
+                return started, encoded

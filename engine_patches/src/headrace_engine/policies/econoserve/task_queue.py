@@ -1,0 +1,221 @@
+"""The order of the waiting requests: by class, and within a class by rank.
+
+A class is how a request stands to its deadline, so it changes as time passes. Each entry therefore says when
+it has to be looked at again, and only entries whose time has come are. Requests that the ageing finds passed
+over for too long go ahead of all, in order of joining.
+
+Placing a request takes a prediction and a few binary searches. One step places so many and no more, so that
+thousands that arrive at once, or miss their deadline at once, do not hold up a step: those that joined last
+wait at the end, in order of joining, until their turn comes.
+
+Two rankings. `by_three_keys` is the paper's [section 3.4]: nearest range of time to the deadline, then most
+KV held, then longest; who can no longer meet its deadline goes behind (our reading). `by_footprint` (ours):
+least predicted KV x time first, since that is what a request takes from the others; who can no longer meet
+its deadline counts for many times its own, so a small one of them does not wait for the largest. In both a
+request has the KV that it would take: what running requests hold of its beginning is theirs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from math import inf
+
+from headrace_engine.policies.ageing import Ageing
+from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
+from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.rotation import PLACED_PER_STEP, rotate_waiting
+
+RANGES = (0.2, 0.5, 2.0)  # seconds to the deadline: section 3.4's example
+LENGTH_RANGE = 128  # tokens, likewise
+LOST = len(RANGES) + 1  # class of those that can't meet their deadline any more
+LOST_WEIGHT = 16
+STEPS = 64  # over which the step_average is averaged
+FORGOTTEN_LATE = 256  # looks at requests that left
+
+Ranking = Callable[[RequestView, EngineView, float, int], tuple[int, float, float]]
+"""Class, when to look again, and rank of a request, from its latest start and the tokens that need KV."""
+
+Entry = tuple[int, float, int, RequestView]
+"""(class, rank, number in order of joining, request)."""
+
+
+class StepAverage:
+    """Seconds that a step takes while requests run, a moving average; 0 until one was seen."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._before: float | None = None
+        self._seen = 0
+
+    def observe_step(self, view: EngineView) -> None:
+        """Measure the time since the last step, as the next one begins."""
+        before, self._before = self._before, view.now if view.running else None
+        if before is not None and self._before is not None and view.now > before:
+            self._seen = min(self._seen + 1, STEPS)
+            self.seconds += (view.now - before - self.seconds) / self._seen
+
+
+class Deadlines:
+    """By when a waiting request must start if it is to meet its targets at the step_average of now."""
+
+    def __init__(self, step_average: StepAverage) -> None:
+        self._step_average = step_average
+
+    def latest_start(self, request: RequestView, view: EngineView) -> float:
+        """Unix seconds; inf without targets."""
+        targets, latest = view.targets(request), inf
+        if targets.e2e is not None:
+            tokens = view.predicted_output(request) - request.num_output_tokens
+            seconds = self._step_average.seconds / view.tokens_per_step
+            latest = request.arrival_time + targets.e2e - tokens * seconds
+        if targets.ttft is not None and not request.num_output_tokens:
+            latest = min(latest, request.arrival_time + targets.ttft - self._step_average.seconds)
+        return latest
+
+
+def by_footprint(lengths: PaddedLengths) -> Ranking:
+    """Least predicted KV x time first."""
+
+    def ranking(
+        request: RequestView, view: EngineView, latest: float, tokens: int
+    ) -> tuple[int, float, float]:
+        left = lengths.predict_left(request, view)
+        footprint = (tokens + left / 2) * left
+        return (0, latest, footprint) if view.now <= latest else (0, inf, footprint * LOST_WEIGHT)
+
+    return ranking
+
+
+def by_three_keys(lengths: PaddedLengths) -> Ranking:  # noqa: ARG001
+    """The paper's order for prompts: deadline range, KV held (waiting requests hold none), longest first."""
+
+    def ranking(
+        request: RequestView, view: EngineView, latest: float, tokens: int
+    ) -> tuple[int, float, float]:
+        place, rank = time_range(request, view, latest), -float(tokens)
+        e2e = view.targets(request).e2e
+        if place == LOST:
+            return place, inf, rank
+        if e2e is None or not place:
+            return place, latest, rank
+        return place, min(latest, request.arrival_time + e2e - RANGES[place - 1]), rank
+
+    return ranking
+
+
+def by_arrival(lengths: PaddedLengths) -> Ranking:  # noqa: ARG001
+    """Rank requests by the order in which they joined the queue."""
+    return lambda request, view, latest, tokens: (0, inf, 0.0)  # noqa: ARG005
+
+
+def time_range(request: RequestView, view: EngineView, latest: float) -> int:
+    """Range of the time to the deadline, 0 the nearest; LOST once `latest`, its last start, is past."""
+    if view.now > latest:
+        return LOST
+    e2e = view.targets(request).e2e
+    return len(RANGES) if e2e is None else bisect_left(RANGES, request.arrival_time + e2e - view.now)
+
+
+class TaskQueue:
+    """Hears of who joins and leaves; predictions are asked for when a step first looks at a request."""
+
+    def __init__(self, ranking: Ranking, deadlines: Deadlines, patience: int, limits: EngineLimits) -> None:
+        self._ranking = ranking
+        self._deadlines = deadlines
+        self._limits = limits
+        self._ageing = Ageing(patience, limits)
+        self._joined = count()
+        self._fresh: dict[RequestView, int] = {}  # blocks
+        self._entries: OrderedDict[RequestView, tuple[Entry, int]] = OrderedDict()  # with its blocks
+        self._sorted: list[Entry] = []
+        self._look_again: list[tuple[float, int]] = []  # when, and the number of whom
+        self._numbered: dict[int, RequestView] = {}
+        self.overdue: set[RequestView] = set()  # at the step under way, as far as they were asked for
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._entries)
+
+    def add(self, request: RequestView) -> None:
+        """Take in `request`, which joined the queue."""
+        blocks = self._limits.blocks(request.num_tokens)
+        self._fresh[request] = blocks
+        self._ageing.record_join(request, blocks)
+
+    def discard(self, request: RequestView) -> None:
+        """Forget `request`, which left the queue."""
+        blocks = self._fresh.pop(request, None)
+        if blocks is None:
+            entry, blocks = self._entries.pop(request)
+            del self._sorted[bisect_left(self._sorted, entry)]
+            del self._numbered[entry[2]]
+            self._forget_looks()
+        self._ageing.record_leave(request, blocks)
+
+    def _forget_looks(self) -> None:
+        """Those at who left, once they are most: targets may be a day away."""
+        if len(self._look_again) > 2 * len(self._numbered) + FORGOTTEN_LATE:
+            self._look_again = [entry for entry in self._look_again if entry[1] in self._numbered]
+            heapify(self._look_again)
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield the overdue, then the others by class and rank, equals in order of joining."""
+        self._sort_in(view)
+        overdue = self.overdue
+        overdue.clear()
+        for request in self._ageing.overdue(view):
+            overdue.add(request)
+            yield request
+        for entry in self._sorted:
+            if entry[3] not in overdue:
+                yield entry[3]
+        for request in self._fresh:
+            if request not in overdue:
+                yield request
+
+    def longest_within(self, tokens: int) -> Iterator[RequestView]:
+        """Those that need KV for at most `tokens`, by class and rank, by bisection; for `by_three_keys`."""
+        for place in range(LOST + 1):
+            for entry in islice(self._sorted, bisect_left(self._sorted, (place, -float(tokens))), None):
+                if entry[0] != place:
+                    break
+                yield entry[3]
+
+    def _sort_in(self, view: EngineView) -> None:
+        for request in rotate_waiting(self._entries):
+            entry, blocks = self._entries[request]
+            if blocks != self._blocks(request, view):
+                del self._sorted[bisect_left(self._sorted, entry)]
+                self._enter(request, blocks, entry[2], view)
+        first, again = list(islice(self._fresh, PLACED_PER_STEP)), self._look_again
+        for request in first:
+            self._enter(request, self._fresh.pop(request), next(self._joined), view)
+        room = PLACED_PER_STEP - len(first)
+        while room and again and again[0][0] < view.now:
+            room -= 1
+            _, number = heappop(again)
+            if number in self._numbered:  # else it left
+                request = self._numbered[number]
+                entry, blocks = self._entries[request]
+                del self._sorted[bisect_left(self._sorted, entry)]
+                self._enter(request, blocks, number, view)
+
+    def _blocks(self, request: RequestView, view: EngineView) -> int:
+        """KV blocks that it takes to start."""
+        return max(self._limits.blocks(request.num_tokens) - view.shared_blocks(request), 0)
+
+    def _enter(self, request: RequestView, before: int, number: int, view: EngineView) -> None:
+        blocks = self._blocks(request, view)
+        self._ageing.record_resize(before, blocks)
+        shared = self._limits.shared_tokens(self._limits.blocks(request.num_tokens) - blocks)
+        latest = self._deadlines.latest_start(request, view)
+        place, look_again, rank = self._ranking(request, view, latest, request.num_tokens - shared)
+        entry = (place, rank, number, request)
+        self._entries[request] = entry, blocks
+        self._numbered[number] = request
+        insort(self._sorted, entry)
+        if look_again < inf:
+            heappush(self._look_again, (max(look_again, view.now), number))

@@ -1,0 +1,192 @@
+"""Render the CustomResourceDefinitions of LLMService and LLMRoute from the typed API.
+
+`python -m headrace_operator.api.crd [FOLDER]` writes FOLDER/PLURAL.headrace.dev.yaml of each (default:
+crds/ of the working directory). Each policy's settings become a block of `spec.scheduling`, from the
+policy's own `Params`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from headrace_engine.policies import registry
+from headrace_operator.api import (
+    GROUP,
+    KIND,
+    PLURAL,
+    ROUTE_KIND,
+    ROUTE_PLURAL,
+    VERSION,
+    RouteSpec,
+    RouteStatus,
+    ServiceStatus,
+    Spec,
+)
+from headrace_operator.api.base import rule
+from headrace_operator.api.bodies import Body, JsonObject
+from headrace_operator.api.serving import block_name
+from headrace_operator.api.structural_schema import structural
+
+_NAME_RULE = rule(
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$')",
+    "metadata.name must be a DNS label of at most 50 characters that starts with a letter: Services "
+    "are named after it",
+)
+# (name, type, priority, path)
+_COLUMNS = (
+    ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
+    ("Ready", "string", 0, '.status.conditions[?(@.type=="Ready")].status'),
+    ("Reason", "string", 0, '.status.conditions[?(@.type=="Ready")].reason'),
+    ("Desired", "integer", 0, ".status.desiredReplicas"),
+    ("Serving", "integer", 0, ".status.readyReplicas"),
+    ("Policy", "string", 0, ".status.policy.inForce"),
+    ("Applied", "string", 0, '.status.conditions[?(@.type=="PolicyApplied")].status'),
+    ("Degraded", "string", 0, '.status.conditions[?(@.type=="Degraded")].status'),
+    ("Model", "string", 1, ".spec.model.source"),
+    ("URL", "string", 1, ".status.url"),
+    ("Age", "date", 0, ".metadata.creationTimestamp"),
+)
+
+
+_ROUTE_COLUMNS = (
+    ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
+    ("Programmed", "string", 0, '.status.conditions[?(@.type=="Programmed")].status'),
+    ("Envoys", "integer", 0, ".status.envoys"),
+    ("Models", "string", 1, ".spec.models"),
+    ("Age", "date", 0, ".metadata.creationTimestamp"),
+)
+_SCALE = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".status.selector",
+}
+
+
+def definition() -> JsonObject:
+    """The CustomResourceDefinition of LLMService."""
+    return _definition(KIND, PLURAL, _schema(), _COLUMNS, short_names=["llms"], scale=_SCALE)
+
+
+def route_definition() -> JsonObject:
+    """The CustomResourceDefinition of LLMRoute."""
+    schema = _object_schema(
+        "How requests reach one LLMService. The operator writes it, the gateway's picker reports on it: "
+        "change the LLMService of the same name instead.",
+        structural(RouteSpec),
+        structural(RouteStatus),
+    )
+    return _definition(ROUTE_KIND, ROUTE_PLURAL, schema, _ROUTE_COLUMNS)
+
+
+def _definition(
+    kind: str,
+    plural: str,
+    schema: JsonObject,
+    columns: Iterable[tuple[str, str, int, str]],
+    *,
+    short_names: Sequence[str] = (),
+    scale: Mapping[str, str] | None = None,
+) -> JsonObject:
+    singular = {"plural": plural, "singular": kind.lower()}
+    short = {"shortNames": list(short_names)} if short_names else {}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                **singular,
+                **short,
+                "categories": ["headrace"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": type_, "priority": priority, "jsonPath": path}
+                        for name, type_, priority, path in columns
+                    ],
+                    "subresources": {"status": {}, **({"scale": dict(scale)} if scale else {})},
+                }
+            ],
+        },
+    }
+
+
+def _schema() -> JsonObject:
+    spec = structural(Spec)
+    scheduling = spec["properties"]["scheduling"]["properties"]
+    scheduling.update(_policy_blocks())
+    text = "One model, served by any number of vLLM replicas behind one name."
+    return _object_schema(text, spec, structural(ServiceStatus))
+
+
+def _object_schema(text: str, spec: JsonObject, status: JsonObject) -> JsonObject:
+    return {
+        "type": "object",
+        "description": text,
+        "required": ["spec"],
+        "x-kubernetes-validations": [_NAME_RULE],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+    }
+
+
+def _policy_blocks() -> JsonObject:
+    """Settings of each policy that has any, under the policy's block name."""
+    blocks: JsonObject = {}
+    for name in registry.names():
+        schema = registry.parameter_schema(name)
+        if schema.get("properties"):
+            blocks[block_name(name)] = {
+                "type": "object",
+                "description": f"Settings of {name}; kept but unused with other policies. A change is live.",
+                "properties": {key: _setting(value) for key, value in schema["properties"].items()},
+            }
+    return blocks
+
+
+def _setting(schema: JsonObject) -> JsonObject:
+    return {
+        **schema,
+        "description": f"{schema['description']} A change is live. Default: {schema['default']}.",
+    }
+
+
+def render(definition: Body) -> str:
+    """A definition as YAML."""
+    header = "# Generated by `make generate` from operator/src/headrace_operator/api; edit that instead.\n"
+    return header + yaml.safe_dump(definition, sort_keys=False, width=110)
+
+
+def files() -> dict[str, str]:
+    """All definitions as YAML, by the names of their files."""
+    return {f"{each['metadata']['name']}.yaml": render(each) for each in (definition(), route_definition())}
+
+
+def main() -> None:
+    """Write the files."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "crds")
+    folder.mkdir(exist_ok=True)
+    for name, text in files().items():
+        (folder / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

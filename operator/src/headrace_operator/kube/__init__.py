@@ -1,0 +1,1 @@
+"""The API server: the client, the cache that watches fill, the Lease and Events. Decides nothing."""

@@ -1,0 +1,227 @@
+"""What the watches have brought so far: the operator reads from here, not from the API server.
+
+Writers put their answers in, too, so that a reconcile sees what the one before it wrote although the watch is
+behind. An older version never replaces a newer one (resource versions of etcd are comparable numbers), nor
+does one bring back what was deleted after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from headrace_operator.api import KIND, Key, key_of
+from headrace_operator.api.bodies import JsonObject
+from headrace_operator.decide.model_names import model_names_in
+from headrace_operator.names import service_key_of
+
+Name = tuple[str, str]  # kind, name
+
+_SHARED_LENGTH = 100  # characters of names, types and paths; longer texts differ
+_DELETIONS = 4096  # remembered; a late event is late by seconds
+
+
+class Cache:
+    """Services, and per service its owned objects and pods. For one event loop; nothing here awaits."""
+
+    def __init__(self) -> None:
+        self._services: dict[Key, JsonObject] = {}
+        self._named: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in requests
+        self._routed: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in a route
+        self._belongings: defaultdict[Key, dict[Name, JsonObject]] = defaultdict(dict)
+        self._holders: dict[str, Key] = {}  # uid of a belonging → under which service it is remembered
+        self._deleted: dict[str, int] = {}  # uid → version, the latest last
+
+    def put(self, body: JsonObject) -> list[Key]:
+        """Remember an object; the keys of the services that it concerns: whose it is, and whose it was."""
+        key, keys = service_key_of(body), self._leave(body)
+        if key is None:
+            return keys
+        if version(body) > self._deleted.get(body["metadata"]["uid"], -1):
+            self._remember(key, body)
+        return [key, *keys]
+
+    def _remember(self, key: Key, body: JsonObject) -> None:
+        if body["kind"] == KIND:
+            if _newer(body, self._services.get(key)):
+                self._forget_name(key)
+                self._services[key] = _compact(body)
+                _enter(self._named, model_names_in(body), key)
+        elif _newer(body, self._belongings[key].get(_name(body))):
+            self._forget(key, _name(body))
+            self._belongings[key][_name(body)] = _compact(body)
+            _enter(self._routed, model_names_in(body), key)
+            self._holders[body["metadata"]["uid"]] = key
+
+    def _leave(self, body: JsonObject) -> list[Key]:
+        """Whose the object was until somebody changed its label; it is not remembered there any more."""
+        uid = body["metadata"]["uid"]
+        former = self._holders.get(uid)
+        if former is None or former == service_key_of(body):
+            return []
+        if not _newer(body, self._belongings[former][_name(body)]):
+            return []
+        self._forget(former, _name(body))
+        self._bury(uid, version(body) - 1)
+        return [former]
+
+    def _forget(self, key: Key, name: Name) -> None:
+        known = self._belongings[key].pop(name, None)
+        if known is not None:
+            del self._holders[known["metadata"]["uid"]]
+            _remove(self._routed, model_names_in(known), key)
+        if not self._belongings[key]:
+            del self._belongings[key]
+
+    def put_status(self, body: JsonObject) -> None:
+        """Remember the answer to a write of the status, unless it shows something else that is new.
+
+        That is somebody's change of the spec, say, which this pass has not seen: its event must not be known.
+        """
+        known = self._services.get(key_of(body))
+        if known is not None and _but_status(known) == _but_status(body):
+            self.put(body)
+
+    def has_seen(self, service: JsonObject) -> bool:
+        """Whether a service is remembered as it is here, or as it was later."""
+        known = self._services.get(key_of(service))
+        if known is None or known["metadata"]["uid"] != service["metadata"]["uid"]:
+            return False
+        return 0 < version(service) <= version(known)
+
+    def drop(self, body: JsonObject) -> list[Key]:
+        """Forget an object that was deleted, unless a newer one has taken its name; whom that concerns."""
+        key = service_key_of(body)
+        if key is None:
+            return []
+        uid = body["metadata"]["uid"]
+        if body["kind"] != KIND:
+            if self._holders.get(uid) == key:
+                self._forget(key, _name(body))
+        elif key in self._services and self._services[key]["metadata"]["uid"] == uid:
+            self._forget_name(key)
+            del self._services[key]
+        self._bury(uid, version(body))
+        return [key]
+
+    def replace_by_older(self, known: JsonObject, live: JsonObject) -> None:
+        """The API server itself has an older version than is `known`: its etcd was restored from a backup."""
+        key = service_key_of(known)
+        if key is None:
+            return
+        place: Mapping[Any, JsonObject] = self._services if known["kind"] == KIND else self._belongings[key]
+        if place.get(key if known["kind"] == KIND else _name(known)) is known:
+            self.drop(known)
+            del self._deleted[known["metadata"]["uid"]]
+            self.put(live)
+
+    def _forget_name(self, key: Key) -> None:
+        known = self._services.get(key)
+        if known is not None:
+            _remove(self._named, model_names_in(known), key)
+
+    def _bury(self, uid: str, number: int) -> None:
+        """An event or an answer that comes late must not bring it back; one newer than its end may."""
+        self._deleted[uid] = max(number, self._deleted.pop(uid, -1))
+        if len(self._deleted) > _DELETIONS:
+            del self._deleted[next(iter(self._deleted))]
+
+    def discard_owned(self, key: Key, kind: str, name: str) -> None:
+        """Forget an owned object that we deleted ourselves; the watch will say so later."""
+        self._forget(key, (kind, name))
+
+    def service(self, key: Key) -> JsonObject | None:
+        """The LLMService."""
+        return self._services.get(key)
+
+    def services(self) -> Iterable[JsonObject]:
+        """All LLMServices."""
+        return self._services.values()
+
+    def services_asking_for(self, name: str) -> Iterator[JsonObject]:
+        """LLMServices that may have a claim to a model name: they ask for it, had it, or are called so."""
+        keys = dict(self._named.get(name, {}))
+        namespace, _, service = name.partition("/")
+        keys[Key(namespace, service)] = None
+        return (self._services[key] for key in keys if key in self._services)
+
+    def services_routing(self, name: str) -> list[Key]:
+        """The services in whose routes a model name is."""
+        return list(self._routed.get(name, ()))
+
+    def owned(self, key: Key) -> list[JsonObject]:
+        """Owned objects of a service, pods not included."""
+        return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind != "Pod"]
+
+    def owned_object(self, key: Key, kind: str, name: str) -> JsonObject | None:
+        """One owned object of a service."""
+        return self._belongings.get(key, {}).get((kind, name))
+
+    def pods(self, key: Key) -> list[JsonObject]:
+        """Pods of a service."""
+        return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind == "Pod"]
+
+    def objects_of_kind(self, kind: str) -> list[JsonObject]:
+        """All that is remembered of a kind, for comparison with what exists."""
+        if kind == KIND:
+            return list(self._services.values())
+        return [
+            body for group in self._belongings.values() for (each, _), body in group.items() if each == kind
+        ]
+
+
+def _enter(index: dict[str, dict[Key, None]], names_: Iterable[str], key: Key) -> None:
+    for name in names_:
+        index[name][key] = None
+
+
+def _remove(index: dict[str, dict[Key, None]], names_: Iterable[str], key: Key) -> None:
+    for name in names_:
+        index[name].pop(key, None)
+        if not index[name]:
+            del index[name]
+
+
+def _name(body: JsonObject) -> Name:
+    return body["kind"], body["metadata"]["name"]
+
+
+def _newer(body: JsonObject, known: JsonObject | None) -> bool:
+    """Also true without a version, which says nothing."""
+    return known is None or version(body) > version(known) or not version(body)
+
+
+def _but_status(body: JsonObject) -> JsonObject:
+    told = {"resourceVersion", "managedFields"}  # of every write
+    metadata = {name: value for name, value in body["metadata"].items() if name not in told}
+    return {**body, "metadata": metadata, "status": None}
+
+
+def version(body: JsonObject) -> int:
+    """Its resource version."""
+    return int(body["metadata"].get("resourceVersion") or 0)
+
+
+def _compact(body: JsonObject) -> JsonObject:
+    """What is read of an object, with texts that occur in many held once."""
+    kept = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "managedFields"}}
+    if body["kind"] == "Pod":
+        spec = body.get("spec", {})
+        containers = [
+            {key: c[key] for key in ("name", "env") if key in c} for c in spec.get("containers", ())
+        ]
+        kept["spec"] = {"volumes": spec.get("volumes", []), "containers": containers}
+        kept["spec"] |= {key: spec[key] for key in ("hostNetwork", "readinessGates") if spec.get(key)}
+    return dict(_interned(kept))
+
+
+def _interned(value: Any) -> Any:
+    if isinstance(value, str):
+        return sys.intern(str(value)) if len(value) <= _SHARED_LENGTH else value
+    if isinstance(value, Mapping):
+        return {_interned(key): _interned(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_interned(each) for each in value]
+    return value

@@ -1,0 +1,1 @@
+"""The loop: settings in hand, it reads, asks `decide`, writes through `kube`, and serves probes."""

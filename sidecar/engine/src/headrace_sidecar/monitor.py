@@ -1,0 +1,114 @@
+"""Looks at everything the engine left in the shared folder, and keeps what it means.
+
+One look costs some tens of microseconds: a read of the board, and a `stat` each of the policy document, the
+boot and phase files and the rings. The HTTP side answers from what the last look kept, and reads no file
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace_engine.control.board import BoardReader
+from headrace_engine.control.boot import read_boot
+from headrace_engine.control.files import identity
+from headrace_engine.control.paths import StatsPaths
+from headrace_engine.control.phase import read_phase
+from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest
+from headrace_engine.control.ring import RingReader
+from headrace_sidecar.estimates import Estimates, Rates
+from headrace_sidecar.reports import NOTHING, load_report
+from headrace_sidecar.state import History, Observation, classify, remember
+from headrace_sidecar.stock import StockLoad
+from headrace_sidecar.totals import Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Ring records that were overwritten before they were read."""
+
+    steps: int
+    finished: int
+
+
+class Monitor:
+    """Everything known of one engine; `look` brings it up to date.
+
+    `finished` receives each request that the engine finished, once, oldest first. What there is at the first
+    look, until which `looked` is False, was there before this process: a predecessor has told of it.
+    """
+
+    def __init__(self, paths: StatsPaths, finished: Callable[[Sequence[FinishedRequest]], None]) -> None:
+        self._paths = paths
+        self._finished = finished
+        self._board = BoardReader(paths.board)
+        self._steps = RingReader(paths.steps, STEPS)
+        self._requests = RingReader(paths.finished, FINISHED)
+        self._booted: tuple[int, ...] = ()
+        self._phased: tuple[int, ...] = ()
+        self._observation = Observation()
+        self._history = History()
+        self._estimates = Estimates()
+        self.totals = Totals()
+        self.looked = False
+        self.answering = False  # set by whoever asks the engine's own HTTP server, as is `stock`
+        self.stock: StockLoad | None = None
+        self.record = NOTHING
+        self.engine = classify(self._history, self._observation, 0.0)
+        self.load = load_report(self.engine, NOTHING, Rates(), serving=False)
+
+    @property
+    def lost(self) -> Lost:
+        """What the rings overwrote before it was read."""
+        return Lost(self._steps.lost, self._requests.lost)
+
+    def look(self, now: float) -> None:
+        """Read what is new; `now` is a monotonic clock in seconds."""
+        self._drain()
+        self._observation = self._read()
+        self._history = remember(self._history, self._observation, now)
+        self.engine = classify(self._history, self._observation, now)
+        if self._observation.record is not None:
+            self.totals.add(self._observation.boot, self._observation.record, earlier=not self.looked)
+        record, rates = self._numbers()
+        self.record = NOTHING if self.engine.state == "Gone" else record  # it holds no requests any more
+        self.load = load_report(self.engine, record, rates, serving=self._serving())
+        self.looked = True
+
+    def close(self) -> None:
+        """Let go of the engine's files."""
+        self._steps.close()
+        self._requests.close()
+
+    def _read(self) -> Observation:
+        info = self._observation.info
+        found = identity(self._paths.boot)
+        if found != self._booted:
+            self._booted, info = found, read_boot(self._paths.boot)
+        phase, found = self._observation.phase, identity(self._paths.phase)
+        if found != self._phased:
+            self._phased, phase = found, read_phase(self._paths.phase)
+        record = self._board.read() or self._observation.record
+        return Observation(info, self._board.boot, record, self.answering, phase)
+
+    def _drain(self) -> None:
+        self._estimates.add_steps(self._steps.drain())
+        requests = self._requests.drain()
+        if requests:
+            self._estimates.add_finished(requests)
+            self._finished(requests)
+
+    def _numbers(self) -> tuple[BoardRecord, Rates]:
+        """The engine's present board, or what stands in for it."""
+        if self.engine.state == "Stock":
+            return (self.stock.record, self.stock.rates) if self.stock else (NOTHING, Rates())
+        record = self._observation.record
+        if record is None or self.engine.state == "Starting":  # the board is that of an earlier boot
+            record = NOTHING
+        return record, self._estimates.rates(record.max_step_tokens)
+
+    def _serving(self) -> bool:
+        if self.engine.state == "Stock":
+            return self.stock is not None
+        return self.engine.state in ("Idle", "Running")

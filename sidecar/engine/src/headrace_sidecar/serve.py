@@ -1,0 +1,124 @@
+"""Runs the sidecar until it is told to stop.
+
+As a native sidecar it starts before the engine and ends after it: an engine that comes, goes and comes again
+is normal life. On SIGTERM the streams end and the process is gone within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.control.records import FinishedRequest
+from headrace_engine.policies import registry as policies
+from headrace_sidecar.handover import Handover
+from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
+from headrace_sidecar.monitor import Monitor
+from headrace_sidecar.probe import keep_asking
+from headrace_sidecar.request_log import RequestLog
+from headrace_sidecar.server import Sidecar, application
+from headrace_sidecar.settings import Settings
+from headrace_sidecar.stream import Broadcast
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.05  # seconds between looks, and so the shortest time between two lines of a load stream
+AT_REST = 0.1  # the same while the engine has nothing to do; halves what this process costs then
+STALLED_AFTER = 10.0  # seconds without a successful look before the liveness probe fails
+CLOSING = 0.5  # seconds that open connections get at the end
+
+
+class Looking:
+    """The loop that looks at the engine; `looked_at` is when it last succeeded."""
+
+    def __init__(self, monitor: Monitor, handover: Handover, broadcast: Broadcast) -> None:
+        self._monitor = monitor
+        self._handover = handover
+        self._broadcast = broadcast
+        self._failing = False
+        self.looked_at = float("-inf")
+
+    def alive(self) -> bool:
+        """Tell whether the loop succeeded lately."""
+        return time.monotonic() - self.looked_at < STALLED_AFTER
+
+    def look(self) -> None:
+        """One look; a failure is logged when it begins and shows in the liveness probe if it lasts."""
+        now = time.monotonic()
+        try:
+            self._handover.look(now)
+            self._monitor.look(now)
+            self._broadcast.offer(self._monitor.load, now)
+        except Exception:
+            if not self._failing:
+                log.exception("looking at the engine failed")
+            self._failing = True
+        else:
+            self._failing = False
+            self.looked_at = now
+
+    async def keep_looking(self) -> NoReturn:
+        """Look at the engine again and again, for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(INTERVAL if self._monitor.engine.state == "Running" else AT_REST)
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises OSError if the port can't be had."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopping = asyncio.create_task(stop.wait())
+    async with running(settings) as background:
+        done, _ = await asyncio.wait({stopping, *background}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
+    """A sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
+    registry = CollectorRegistry()
+    requests = RequestMetrics(registry)
+    request_log = RequestLog()
+
+    def finished(batch: Sequence[FinishedRequest]) -> None:
+        if monitor.looked:
+            requests.add(batch)
+        request_log.add(batch)
+
+    handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
+    monitor = Monitor(stats_paths(settings.root), finished)
+    registry.register(EngineMetrics(monitor, handover))
+    broadcast = Broadcast()
+    looking = Looking(monitor, handover, broadcast)
+    looking.look()
+
+    app = application(Sidecar(monitor, handover, broadcast, request_log, registry, looking.alive))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
+    await runner.setup()
+    background = [
+        asyncio.create_task(looking.keep_looking()),
+        asyncio.create_task(keep_asking(monitor, settings.engine_url)),
+    ]
+    try:
+        await web.TCPSite(runner, port=settings.port).start()
+        log.info("serving on port %d, engine files in %s", settings.port, settings.root)
+        yield background
+    finally:
+        for task in background:
+            task.cancel()
+        await asyncio.wait(background)
+        broadcast.close()
+        await runner.cleanup()
+        monitor.close()

@@ -1,0 +1,195 @@
+"""What the picker knows of one engine: its newest report, and what was sent to it since.
+
+A report describes the engine at the moment it was taken. Requests that the picker sent but that had not
+reached the scheduler by then are missing from it, so each choice is booked, and a booking is struck off
+only when the report's cumulative `arrivals` says that the request has landed. A report taken too early thus
+changes nothing, and requests do not herd to an engine that merely looks idle. Bookings that never land
+(refused by vLLM, client gone, retried elsewhere) expire: soon, since each that stays biases every choice.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace_engine.contracts import LoadReport
+
+# A prompt is checked and tokenized, and then joins between two steps. After this it was lost.
+BOOKING_SECONDS = 2.0
+TOKENIZED_PER_SECOND = 50_000  # slow for a tokenizer; long prompts get that much longer
+
+# The stream has a line a second at least: three silent seconds mean that the sidecar or the path is broken.
+STALE_SECONDS = 3.0
+
+SHARE_MEMORY = 0.95  # weight that a request keeps per later one in `Endpoint.uncached_share`
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one client request will put into an engine's queue.
+
+    `requests`: engine requests (prompts x choices). `tokens`: prompt tokens over all of them, estimated.
+    `text_bytes`: the part of the prompt that came as text; `counted_tokens`: the part that came as token ids.
+    What balancers have to ask for: `cached`, by address the part of `tokens` that an engine need not compute
+    since it did so before; `headers`, the request's by name.
+    """
+
+    requests: int = 1
+    tokens: float = 0.0
+    text_bytes: int = 0
+    counted_tokens: int = 0
+    cached: Mapping[str, float] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def uncached(self, address: str) -> float:
+        """Prompt tokens that the engine at `address` would have to compute."""
+        return self.tokens - self.cached.get(address, 0.0)
+
+
+@dataclass(slots=True)
+class Booking:
+    """Work that was sent and is not known to have landed; lost if it has not by `deadline` (seconds)."""
+
+    deadline: float
+    requests: int
+    tokens: float
+    uncached: float  # tokens to compute
+    text_bytes: float
+    counted_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Work that a report confirms: what was booked for it, and the prompt tokens that the engine counted."""
+
+    text_bytes: float
+    counted_tokens: float
+    arrived_tokens: int
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One engine. Mutable, owned by its service's `Fleet`.
+
+    The fields below `reported_at` are sums over the report that every choice needs, made once per report.
+    """
+
+    address: str  # IP
+    report: LoadReport | None = None
+    reported_at: float = float("-inf")  # the picker's clock, seconds
+    serving: bool = False
+    queued_tokens: float = 0.0  # prompt tokens that must still be computed
+    missing_blocks: int = 0  # KV blocks that waiting prompts need beyond the free ones; negative = to spare
+    requests: int = 0  # running and waiting
+
+    bookings: deque[Booking] = field(default_factory=deque)
+    booked_requests: int = 0
+    booked_tokens: float = 0.0
+    booked_uncached: float = 0.0  # those of them that must be computed
+    busy_until: float = float("-inf")  # when the prefills sent so far should be done; the picker's clock
+    sent_tokens: float = 0.0  # prompt tokens lately, older ones fading
+    sent_uncached: float = 0.0
+    last_turn: int = 0  # number of the service's pick that last chose this engine
+
+    def fresh(self, now: float) -> bool:
+        """Tell whether the engine reports and makes progress."""
+        return self.serving and now - self.reported_at <= STALE_SECONDS
+
+    def held(self) -> int:
+        """Requests that the engine runs, queues, or is about to get."""
+        return self.booked_requests + self.requests
+
+    def book(self, work: Work, now: float) -> None:
+        """Remember that `work` is on its way; vLLM refuses what its model or cache can't hold."""
+        tokens, step = work.tokens, 0.0
+        if self.report is not None:
+            step = self.report.step_seconds
+            room = self.report.total_kv_blocks * self.report.block_size
+            known = [most for most in (room, self.report.max_model_len) if most]
+            tokens = min([tokens, *(most * work.requests for most in known)])
+        uncached = min(work.uncached(self.address), tokens)
+        deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
+        self.bookings.append(
+            Booking(deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens)
+        )
+        self.booked_requests += work.requests
+        self.booked_tokens += tokens
+        self.booked_uncached += uncached
+        self.sent_tokens = self.sent_tokens * SHARE_MEMORY + tokens
+        self.sent_uncached = self.sent_uncached * SHARE_MEMORY + uncached
+
+    def pending(self) -> float:
+        """Prompt tokens to compute that no step has taken up, as far as is known."""
+        return self.queued_tokens + self.booked_uncached
+
+    def uncached_share(self) -> float:
+        """Of the prompt tokens sent lately, the share to compute: reports count cached ones too."""
+        return self.sent_uncached / self.sent_tokens if self.sent_tokens > 0 else 1.0
+
+    def forget(self, now: float) -> None:
+        """Drop a report that is too old to say anything, and the work that should have landed long ago."""
+        self.expire(now)
+        if self.report is not None and now - self.reported_at > STALE_SECONDS:
+            self.report = None
+            self.busy_until = float("-inf")
+            self.queued_tokens, self.missing_blocks, self.requests = 0.0, 0, 0
+
+    def expire(self, now: float) -> None:
+        """Forget work that should have landed long ago."""
+        while self.bookings and now > self.bookings[0].deadline:
+            self._take(self.bookings[0].requests)
+
+    def observe(self, report: LoadReport, now: float) -> Landed | None:
+        """Take in a report; returns what landed since the one before, if all of it was booked here."""
+        before, self.report, self.reported_at = self.report, report, now
+        self.serving = report.serving
+        waiting = report.waiting_prefill_tokens * self.uncached_share()
+        self.queued_tokens = waiting + report.unfinished_prefill_tokens
+        self.missing_blocks = report.waiting_kv_blocks - report.free_kv_blocks
+        self.requests = report.running + report.waiting
+        if before is None or before.boot != report.boot:
+            self.bookings.clear()
+            self._unbook()
+            return None
+        self.expire(now)
+        arrivals = report.arrivals - before.arrivals
+        known = arrivals <= self.booked_requests
+        text_bytes, counted_tokens = self._take(arrivals)
+        if arrivals <= 0 or not known:
+            return None
+        return Landed(text_bytes, counted_tokens, report.arrived_tokens - before.arrived_tokens)
+
+    def _take(self, requests: int) -> tuple[float, float]:
+        """Strike off the oldest `requests`; returns their text bytes and counted tokens."""
+        text_bytes = counted_tokens = 0.0
+        while requests > 0 and self.bookings:
+            head = self.bookings[0]
+            taken = min(requests, head.requests)
+            share = taken / head.requests
+            part = Booking(
+                head.deadline,
+                taken,
+                head.tokens * share,
+                head.uncached * share,
+                head.text_bytes * share,
+                head.counted_tokens * share,
+            )
+            requests -= taken
+            self.booked_requests -= taken
+            self.booked_tokens -= part.tokens
+            self.booked_uncached -= part.uncached
+            text_bytes += part.text_bytes
+            counted_tokens += part.counted_tokens
+            if taken == head.requests:
+                self.bookings.popleft()
+            else:
+                head.requests -= taken
+                head.tokens -= part.tokens
+                head.uncached -= part.uncached
+                head.text_bytes -= part.text_bytes
+                head.counted_tokens -= part.counted_tokens
+        if not self.bookings:
+            self._unbook()  # no rounding residue
+        return text_bytes, counted_tokens
+
+    def _unbook(self) -> None:
+        self.booked_requests, self.booked_tokens, self.booked_uncached = 0, 0.0, 0.0

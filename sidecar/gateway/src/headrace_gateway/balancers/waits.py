@@ -1,0 +1,62 @@
+"""How long a request would wait on an engine, in seconds: SAL's load [paper 4.2, Eq. 2; our reading].
+
+SAL chooses by it, and for every balancer the fleet tells by it whether a service is overloaded. It counts
+what the picker sent since the last report. KV is in blocks. A running request frees its prompt and output,
+i + o tokens, once in o steps, so a step releases running * (i + o) / o tokens (Gross), and running * i / o
+when what the decodes consume meanwhile is taken off (Net).
+
+Ours:
+- A report counts the prompt tokens that no step has taken up. Those in the step under way, most of a short
+  queue, it leaves out. So the picker notes for each engine when the prefills that it sent should be done
+  (`Endpoint.busy_until`), and lets each report correct that.
+- Where reports stay away, the engine is taken to go on at its rate. Otherwise all requests herd to the engine
+  whose report came last.
+"""
+
+from math import ceil
+
+from headrace_engine.contracts import LoadReport
+from headrace_gateway.balancers.context import Context, Rates
+from headrace_gateway.balancers.endpoint import Endpoint, Work
+
+REPORT_SECONDS = 0.1  # reports of a busy engine come closer than this; what it does meanwhile they will tell
+DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's, until a report says otherwise
+
+
+def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
+    """Estimate how long `work` would wait on `endpoint`, its own prefill included; finite, 0 or more."""
+    wait = prefill_seconds(endpoint, work, context)
+    report = endpoint.report
+    if report is None or not report.total_kv_blocks:
+        return wait
+    tokens = endpoint.booked_tokens + work.tokens
+    missing = endpoint.missing_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
+    if missing <= 0:
+        return wait
+    return max(wait, missing / released_blocks_per_second(report, context))
+
+
+def prefill_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
+    """Estimate when `work`'s prefill is done: after all that the engine computes, has or is about to get."""
+    rate = prefill_rate(endpoint, context)
+    unreported = max(context.now - endpoint.reported_at - REPORT_SECONDS, 0.0)
+    pending = endpoint.pending() / rate - unreported
+    own = work.uncached(endpoint.address) / rate
+    return max(pending, endpoint.busy_until - context.now, 0.0) + own
+
+
+def prefill_rate(endpoint: Endpoint, context: Context) -> float:
+    """Return the prompt tokens that the engine computes per second, over 0."""
+    known = endpoint.report.prefill_tokens_per_second if endpoint.report is not None else 0.0
+    return known or context.typical.prefill
+
+
+def released_blocks_per_second(report: LoadReport, context: Context) -> float:
+    """Estimate the KV blocks that become free per second on a reporting engine, over 0.
+
+    An engine that runs nothing now will run what waits, so at least one request is taken as running.
+    """
+    rates = Rates.of(report).or_else(context.typical)
+    tokens = rates.prompt + (rates.output if context.config.sal.kv_release == "Gross" else 0.0)
+    per_step = max(report.running, 1) * tokens / rates.output
+    return per_step / rates.step / (report.block_size or DEFAULT_BLOCK_SIZE)

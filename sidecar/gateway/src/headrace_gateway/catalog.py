@@ -1,0 +1,81 @@
+"""What the gateway serves: the services that the operator declared and the engines that are ready for each.
+
+Built from whole lists by the source (Kubernetes), read by xDS and by the picker. Values only, so that two
+catalogs can be compared and a change seen.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from headrace_engine.contracts import GatewayConfig
+
+
+class ServiceKey(NamedTuple):
+    """Names a service; printed `namespace/name`, which is also its Envoy cluster and route name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+Publish = Callable[["Catalog"], None]
+Engine = tuple[str, str]  # IP address, and UID of the pod; empty if that is not known
+
+
+def authority(address: str, port: int) -> str:
+    """An IP address and a port as URLs and Envoy write them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service and the IP addresses of its ready engine pods, sorted.
+
+    `since` is when the service was made known (RFC 3339, so that text order is time order). `unready` are the
+    addresses of pods that are not ready, and that nobody has ended. `pods` are the UIDs of all of them: an
+    address may pass from one pod to the next.
+    """
+
+    config: GatewayConfig
+    addresses: tuple[str, ...] = ()
+    since: str = ""
+    unready: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> ServiceKey:
+        """The key that names this service."""
+        return ServiceKey(self.config.namespace, self.config.name)
+
+    def with_engines(self, ready: Set[Engine], unready: Set[Engine] = frozenset()) -> "Service":
+        """This service with these engines."""
+        addresses, others = (tuple(sorted({address for address, _ in each})) for each in (ready, unready))
+        pods = tuple(sorted({uid for _, uid in ready | unready if uid}))
+        return replace(self, addresses=addresses, unready=others, pods=pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All services by key, in key order."""
+
+    services: Mapping[ServiceKey, Service] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, services: Iterable[Service]) -> "Catalog":
+        """Make a catalog of these services, sorted by key."""
+        return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
+
+    def model_owners(self) -> dict[str, ServiceKey]:
+        """Which service answers to each model name.
+
+        `namespace/name` always is its service's own. The operator lets only one service claim any other name;
+        if two do all the same, the older keeps it.
+        """
+        owners = {str(key): key for key in self.services}
+        for service in sorted(self.services.values(), key=lambda service: (service.since, service.key)):
+            for model in service.config.models:
+                owners.setdefault(model, service.key)
+        return owners

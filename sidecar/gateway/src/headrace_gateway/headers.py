@@ -1,0 +1,22 @@
+"""Names of the HTTP headers that the gateway reads, sets or removes.
+
+Those by which a client overrides options of one request are contracts'
+(`headrace_engine.contracts.request_overrides`): the engine reads the same overrides from a request's body.
+"""
+
+SERVICE_HEADER = "x-headrace-service"  # by which a client names a service, `namespace/name`
+CLIENT_HEADER = "x-headrace-client"  # whose API key a request bears; set by Envoy
+ROUTE_HEADER = "x-headrace-route"  # tells the picker which service Envoy's route chose
+DESTINATION_HEADER = "x-gateway-destination-endpoint"  # of the picker's answer: the engine
+
+# What only the gateway's own parts may set, or what changes what vLLM or Envoy does with a request.
+STRIPPED_PREFIXES = (
+    DESTINATION_HEADER,
+    "x-envoy-",
+    "x-vllm-",
+    "x-data-parallel-",
+    "x-headrace-priority",
+    "x-headrace-token",
+    ROUTE_HEADER,
+    CLIENT_HEADER,
+)

@@ -1,0 +1,25 @@
+"""Words that Envoy's static bootstrap, its dynamic configuration and the picker must agree on."""
+
+ROUTES = "headrace"  # the RouteConfiguration that the listener asks for
+PICKER_FILTER = "envoy.filters.http.ext_authz"
+PICKER_CLUSTER = "picker"
+XDS_CLUSTER = "xds"
+ADMIN_CLUSTER = "admin"  # this Envoy itself
+METRICS_PATH = "/stats/prometheus"  # the only path of it that anyone else reaches
+HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whether there is a picker
+PICK_PATH = "/pick"  # goes before the request's own path
+
+REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read from the body
+MODEL = "model"
+CHOICES = "choices"
+PROBLEM = "problem"
+MALFORMED = "malformed"
+NAMELESS = "nameless"
+RETRY_AFTER = "retry_after"  # a route's metadata: seconds that who goes over its limits is told to wait
+
+PICK_METADATA = PICKER_FILTER  # dynamic metadata namespace of the picker's choice
+
+IDLE_SECONDS = 3600  # longest silence on a stream: an answer that is not streamed, behind a long queue
+ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+ENGINE_HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too
+MODELS_PATH = "/v1/models"

@@ -1,0 +1,5 @@
+"""The endpoint picker: answers Envoy's question, one per request, which engine the request goes to.
+
+pick_server ──► picker ──► fleet (one per service) ──► its balancer
+└─ tokens: how long the prompt is       └─ prefix_index: which engine holds its beginning
+"""

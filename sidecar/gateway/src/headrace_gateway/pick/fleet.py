@@ -1,0 +1,148 @@
+"""The engines of one service, as its balancer sees them.
+
+Reports and picks come in one at a time (one event loop, no await inside). The fleet decides who is a
+candidate, whether the service is overloaded, asks the balancer, and keeps the books.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil
+from random import Random
+from types import MappingProxyType
+
+from headrace_engine.contracts import GatewayConfig, LoadReport
+from headrace_gateway.balancers import BALANCERS
+from headrace_gateway.balancers.context import Context, Rates
+from headrace_gateway.balancers.endpoint import Endpoint, Work
+from headrace_gateway.balancers.protocol import Balancer
+from headrace_gateway.balancers.waits import prefill_rate, prefill_seconds, wait_seconds
+from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex, chunks_of
+from headrace_gateway.pick.tokens import Prompt, TokenRate
+
+NOTHING = Work(requests=0)
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class NoEngineError(LookupError):
+    """The service has no ready engine."""
+
+
+class OverloadedError(Exception):
+    """Every engine's queue is longer than the service allows; both in seconds, `retry_after` 1 to 60."""
+
+    def __init__(self, wait: float, limit: float) -> None:
+        super().__init__(f"the shortest queue takes about {wait:.0f} s, the service allows {limit:g} s")
+        self.retry_after = min(60, max(1, ceil(wait - limit)))
+
+
+@dataclass(slots=True)
+class Fleet:
+    """One service's engines, balancer and learned numbers."""
+
+    context: Context
+    balancer: Balancer
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)  # by IP
+    token_rate: TokenRate = field(default_factory=TokenRate)
+    prefixes: PrefixIndex = field(default_factory=PrefixIndex)
+    turn: int = 0
+
+    @classmethod
+    def of(cls, config: GatewayConfig, random: Random) -> "Fleet":
+        """Make a fleet that has no engines yet."""
+        return cls(Context(random, config), BALANCERS[config.balancer])
+
+    @property
+    def config(self) -> GatewayConfig:
+        """The configuration of this service, as its route gives it."""
+        return self.context.config
+
+    def configure(self, config: GatewayConfig) -> None:
+        """Take a changed configuration; what is known of the engines stays."""
+        self.context.config = config
+        self.balancer = BALANCERS[config.balancer]
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Make these the service's engines; those that stay keep their reports and bookings."""
+        self.endpoints = {address: self.endpoints.get(address) or Endpoint(address) for address in addresses}
+        self.prefixes.keep(self.endpoints)
+
+    def observe(self, address: str, report: LoadReport, now: float) -> None:
+        """Take in an engine's report at `now` (seconds); an address that is no longer ours is ignored."""
+        endpoint = self.endpoints.get(address)
+        if endpoint is None:
+            return
+        before = endpoint.pending()
+        landed = endpoint.observe(report, now)
+        self._correct_busy(endpoint, before, now)
+        if landed is not None:
+            self.token_rate.learn(landed)
+        self.context.typical = Rates.of(report).or_else(self.context.typical)
+        kv_tokens = report.total_kv_blocks * report.block_size
+        self.prefixes.resize(address, report.boot, kv_tokens / self.token_rate.value())
+
+    def _correct_busy(self, endpoint: Endpoint, before: float, now: float) -> None:
+        """Let a report correct when the engine should be done, so that errors of its rate do not add up.
+
+        What is pending is still to be done. What was pending before and is not any more may be in the step
+        under way; nothing else is.
+        """
+        rate = prefill_rate(endpoint, self.context)
+        pending = endpoint.pending()
+        most = max(before, pending) if endpoint.requests else pending
+        endpoint.busy_until = min(max(endpoint.busy_until, now + pending / rate), now + most / rate)
+
+    def choose(self, prompt: Prompt, now: float, headers: Mapping[str, str] = NO_HEADERS) -> Endpoint:
+        """Choose the engine of a request that is sent at `now`; raises NoEngineError or OverloadedError."""
+        candidates = self.candidates(now)
+        if not candidates:
+            raise NoEngineError
+        self.context.now = now
+        work, chunks = self._describe_work(prompt, headers)
+        chosen = self.balancer.pick(candidates, work, self.context)
+        self._refuse_overload(chosen, candidates)
+        self.turn += 1
+        chosen.last_turn = self.turn
+        chosen.busy_until = now + prefill_seconds(chosen, work, self.context)
+        chosen.book(work, now)
+        if chunks:
+            self.prefixes.record(chosen.address, chunks)
+        return chosen
+
+    def _describe_work(self, prompt: Prompt, headers: Mapping[str, str]) -> tuple[Work, Chunks]:
+        """Describe the request as far as the balancer needs it, and the beginning that engines may hold."""
+        needs, work = self.balancer.needs, self.token_rate.work(prompt)
+        if needs.headers:
+            work = replace(work, headers={name: headers[name] for name in needs.headers if name in headers})
+        if not (needs.prefixes and self.config.prefix_caching and prompt.text):
+            return work, []
+        chunks = chunks_of(prompt.text)
+        cached = self.prefixes.cached(chunks)
+        if cached:
+            per_byte = work.tokens / len(prompt.text)
+            work = replace(work, cached={address: held * per_byte for address, held in cached.items()})
+        return work, chunks
+
+    def candidates(self, now: float) -> list[Endpoint]:
+        """Engines that report and make progress; if none does, all: an engine serves without its sidecar."""
+        endpoints = self.endpoints.values()
+        fresh = [endpoint for endpoint in endpoints if endpoint.fresh(now)]
+        if fresh:
+            return fresh
+        for endpoint in endpoints:
+            endpoint.forget(now)  # an old queue must not refuse requests for ever
+        return list(endpoints)
+
+    def _refuse_overload(self, chosen: Endpoint, candidates: list[Endpoint]) -> None:
+        """Raise OverloadedError if every candidate's queue is too long; mostly a look at `chosen` is enough.
+
+        The queue ahead counts, without the request itself: a long prompt alone is no overload.
+        """
+        allowed = self.config.max_queue_ms
+        if allowed is None:
+            return
+        limit = allowed / 1000
+        if wait_seconds(chosen, NOTHING, self.context) <= limit:
+            return
+        least = min(wait_seconds(endpoint, NOTHING, self.context) for endpoint in candidates)
+        if least > limit:
+            raise OverloadedError(least, limit)

@@ -1,0 +1,92 @@
+"""The picker's state and its one decision: from (service, body) to an engine or a refusal.
+
+Everything happens on one event loop without awaiting, so no locks: the catalog changes, reports arrive,
+requests are decided, one at a time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from headrace_engine.contracts import LoadReport
+from headrace_gateway.catalog import Catalog, ServiceKey, authority
+from headrace_gateway.pick.fleet import NO_HEADERS, Fleet, NoEngineError, OverloadedError
+from headrace_gateway.pick.prefix_index import MOST_CHUNKS
+from headrace_gateway.pick.tokens import BadRequestError, read_prompt
+from headrace_gateway.replies import Reply
+
+PREFIX_CHUNKS = 524_288  # of all services together; some 300 bytes each
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a request goes: `host` is `ip:port`."""
+
+    host: str
+    balancer: str
+
+
+@dataclass(slots=True)
+class Picker:
+    """All services' fleets; `clock` gives seconds that never go back."""
+
+    clock: Callable[[], float]
+    random: Random
+    fleets: dict[str, Fleet] = field(default_factory=dict)  # by `namespace/name`
+    owners: dict[str, str] = field(default_factory=dict)  # services, so named, by the names of their models
+
+    def set_catalog(self, catalog: Catalog) -> None:
+        """Follow the catalog; fleets of services that stay keep what they know."""
+        fleets: dict[str, Fleet] = {}
+        share = PREFIX_CHUNKS // max(len(catalog.services), 1)
+        for key, service in catalog.services.items():
+            fleet = self.fleets.get(str(key)) or Fleet.of(service.config, self.random)
+            fleet.configure(service.config)
+            fleet.prefixes.most = min(share, MOST_CHUNKS)
+            fleet.set_addresses(service.addresses)
+            fleets[str(key)] = fleet
+        self.fleets = fleets
+        self.owners = {model: str(key) for model, key in catalog.model_owners().items()}
+
+    def observe(self, key: ServiceKey, address: str, report: LoadReport) -> None:
+        """Take in the report of one engine."""
+        fleet = self.fleets.get(str(key))
+        if fleet is not None:
+            fleet.observe(address, report, self.clock())
+
+    def decide(
+        self, service: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Choice | Reply | None:
+        """Choose the engine for a request to `service` (`namespace/name`), or say why there is none.
+
+        `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
+        picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
+        of the others, finds out by itself which of them serve, and has the one answer where none does.
+        """
+        fleet = self.fleets.get(service)
+        if fleet is None:
+            return None
+        try:
+            prompt = read_prompt(body)
+            if self.owners.get(prompt.model, service) != service:
+                return _another_services_model(prompt.model, service, fleet)
+            endpoint = fleet.choose(prompt, self.clock(), headers)
+        except BadRequestError as error:
+            return Reply(400, "invalid_body", str(error), error.param)
+        except NoEngineError:
+            return None
+        except OverloadedError as error:
+            return Reply(
+                429,
+                "overloaded",
+                f"the service {service} is overloaded: {error}",
+                retry_after=error.retry_after,
+            )
+        return Choice(authority(endpoint.address, fleet.config.port), fleet.config.balancer)
+
+
+def _another_services_model(model: str, service: str, fleet: Fleet) -> Reply:
+    """Path or header name a service, and the body a model that is not its own."""
+    own = ", ".join(f"`{name}`" for name in fleet.config.models)
+    text = f"`{model}` is a model of another service than {service}, which the request names: it has {own}"
+    return Reply(404, "model_not_found", text, "model")

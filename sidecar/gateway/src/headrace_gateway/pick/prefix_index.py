@@ -1,0 +1,139 @@
+"""Which engine probably holds the beginning of a prompt in its prefix cache, from what was sent where.
+
+vLLM keeps the KV blocks of finished requests until it needs the room, least recently used first. This index
+remembers, for each engine, the prompts that it was sent, as hashes of their text's chunks: a chunk's hash
+includes all text before it, so equal hashes mean equal beginnings. An engine's chunks are forgotten, the
+longest unused first and a prompt's end before its beginning, when they are more than its cache holds.
+
+Chunks grow with their distance from the start, so that short prompts are told apart finely and long ones cost
+little. Python's own hash is 64 bits, keyed per process, and the fastest that the standard library has.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+SIZES = ((256, 4096), (1024, 32_768), (4096, 1 << 40))  # bytes of a chunk, and up to which offset
+MOST_CHUNKS = 131_072  # of all engines of one service together, unless told less; some 300 bytes each
+
+Chunks = list[tuple[int, int]]
+"""A text's whole chunks from its start: (hash of the text up to the chunk's end, bytes of the chunk)."""
+
+
+def chunks_of(text: bytes) -> Chunks:
+    """Cut and hash `text`; an unfinished last chunk is left out."""
+    chunks: Chunks = []
+    chain = start = 0
+    for size, end in SIZES:
+        last = min(len(text), end) - size
+        while start <= last:
+            chain = hash((chain, text[start : start + size]))
+            chunks.append((chain, size))
+            start += size
+    return chunks
+
+
+@dataclass(slots=True)
+class _Cache:
+    """One engine's chunks, the longest unused first."""
+
+    bit: int
+    boot: str = ""
+    capacity: float = 0.0  # bytes of text
+    chunks: OrderedDict[int, int] = field(default_factory=OrderedDict)  # hash → bytes
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class PrefixIndex:
+    """What the engines of one service hold, by address; `most` chunks of all of them together."""
+
+    most: int = MOST_CHUNKS
+    _caches: dict[str, _Cache] = field(default_factory=dict)
+    _holders: dict[int, int] = field(default_factory=dict)  # hash → set of engines, a bit each
+
+    def keep(self, addresses: Iterable[str]) -> None:
+        """Make these the engines; what the others held is forgotten."""
+        wanted = list(addresses)
+        for address in self._caches.keys() - set(wanted):
+            self._clear(self._caches.pop(address))
+        used = {cache.bit for cache in self._caches.values()}
+        free = (1 << place for place in range(len(wanted)) if 1 << place not in used)
+        for address in wanted:
+            if address not in self._caches:
+                self._caches[address] = _Cache(next(free))
+
+    def resize(self, address: str, boot: str, capacity: float) -> None:
+        """An engine of life `boot` holds `capacity` bytes of text; another life begins empty."""
+        cache = self._caches.get(address)
+        if cache is None:
+            return
+        if cache.boot != boot:
+            cache.boot = boot
+            self._clear(cache)
+        cache.capacity = capacity
+        self._trim(cache)
+
+    def cached(self, chunks: Chunks) -> Mapping[str, int]:
+        """Bytes from the text's start that each engine holds; engines that hold nothing are left out."""
+        depths: dict[int, int] = {}  # set of engines → bytes
+        alive, depth = -1, 0
+        for chain, size in chunks:
+            held = self._holders.get(chain, 0) & alive
+            if held != alive:
+                depths[alive & ~held] = depth
+                if not held:
+                    break
+                alive = held
+            depth += size
+        else:
+            depths[alive] = depth
+        if len(depths) == 1:
+            return {}
+        found = {}
+        for address, cache in self._caches.items():
+            for engines, length in depths.items():
+                if engines & cache.bit:
+                    if length:
+                        found[address] = length
+                    break
+        return found
+
+    def record(self, address: str, chunks: Chunks) -> None:
+        """Note that a prompt was sent to the engine at `address`."""
+        cache = self._caches.get(address)
+        if cache is None or cache.capacity <= 0:
+            return
+        held, bit = cache.chunks, cache.bit
+        for chain, size in reversed(chunks):  # the end first, so that it is the first to be forgotten
+            if chain in held:
+                held.move_to_end(chain)
+            else:
+                held[chain] = size
+                cache.bytes += size
+                self._holders[chain] = self._holders.get(chain, 0) | bit
+        self._trim(cache)
+
+    def __len__(self) -> int:
+        """Chunks remembered, over all engines."""
+        return sum(len(cache.chunks) for cache in self._caches.values())
+
+    def _trim(self, cache: _Cache) -> None:
+        most = self.most // len(self._caches)
+        while cache.chunks and (cache.bytes > cache.capacity or len(cache.chunks) > most):
+            chain, size = cache.chunks.popitem(last=False)
+            cache.bytes -= size
+            self._release(chain, cache.bit)
+
+    def _clear(self, cache: _Cache) -> None:
+        for chain in cache.chunks:
+            self._release(chain, cache.bit)
+        cache.chunks.clear()
+        cache.bytes = 0
+
+    def _release(self, chain: int, bit: int) -> None:
+        left = self._holders[chain] & ~bit
+        if left:
+            self._holders[chain] = left
+        else:
+            del self._holders[chain]

@@ -1,0 +1,224 @@
+"""How many prompt tokens a request will have, without a tokenizer.
+
+The prompt's bytes (all text of `messages`, `prompt` or `input`) times tokens per byte. That ratio is
+learned per service: engines report the prompt tokens that arrived, the picker knows the bytes it sent for
+them. It so takes in the tokenizer, the language and the chat template. Prompts given as token ids are
+counted.
+"""
+
+from array import array
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from headrace_gateway.balancers.endpoint import Landed, Work
+
+INNER = "kv_transfer_params"  # engines say it to each other: where to fetch KV from
+EMBEDDED = "prompt_embeds"  # prompts as vectors, whose lengths cannot be seen
+FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
+MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
+FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
+TEMPLATE_TOKENS = 1024  # of a chat template, or of a picture, come on top
+MOST_PROMPTS = 2048  # of one request, times choices; OpenAI's own limit for embeddings
+_SPOKEN = ("content", "name", "arguments", "output")  # of a message, a tool's call, and its result
+
+
+class BadRequestError(ValueError):
+    """The request cannot be served by any engine; the message tells why, and `param` the field to blame."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The size of a request: bytes of text, and tokens where they came as ids; over all its `requests`.
+
+    `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
+    one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
+    request has several prompts. vLLM shares no KV between requests of different `cache_salt`: that is first.
+    `model` is the one that the body names; empty if it names none.
+    """
+
+    requests: int
+    text_bytes: int
+    counted_tokens: int
+    text: bytes = field(default=b"", compare=False, repr=False)
+    model: str = field(default="", compare=False)
+
+
+@dataclass(slots=True)
+class TokenRate:
+    """Learned tokens per byte: sums over landed requests, older ones fading."""
+
+    tokens: float = 0.0
+    text_bytes: float = 0.0
+
+    def value(self) -> float:
+        """Return the learned tokens per byte of prompt text."""
+        return self.tokens / self.text_bytes if self.text_bytes > 0 else FIRST_GUESS
+
+    def learn(self, landed: Landed) -> None:
+        """Take in requests whose bytes and tokens are both known.
+
+        A booking that never landed makes the next arrivals look like other requests than they are; what no
+        tokenizer gives is such a mix-up, and says nothing.
+        """
+        tokens = landed.arrived_tokens - landed.counted_tokens
+        likely = FEWEST * landed.text_bytes <= tokens <= MOST * landed.text_bytes + TEMPLATE_TOKENS
+        if landed.text_bytes <= 0 or tokens <= 0 or not likely:
+            return
+        self.tokens = self.tokens * MEMORY + tokens
+        self.text_bytes = self.text_bytes * MEMORY + landed.text_bytes
+
+    def work(self, prompt: Prompt) -> Work:
+        """Turn the prompt into work for an engine."""
+        tokens = prompt.counted_tokens + prompt.text_bytes * self.value()
+        return Work(prompt.requests, max(tokens, 1.0), prompt.text_bytes, prompt.counted_tokens)
+
+
+def read_prompt(body: bytes) -> Prompt:
+    """Measure an OpenAI request body; raises BadRequestError."""
+    try:
+        request = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(f"the request body is not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise BadRequestError("the request body is not a JSON object")
+    if request.get(INNER) is not None:
+        raise BadRequestError(f"`{INNER}` is not for clients", INNER)
+    _refuse_many(request)
+    prompt, model = _measure(request), request.get("model")
+    return replace(prompt, model=model) if isinstance(model, str) else prompt
+
+
+def _measure(request: dict[str, Any]) -> Prompt:
+    given = request.get
+    if given("messages") is not None:
+        return _chat(request, "messages")
+    if given("prompt") is not None:
+        return _prompts(request, "prompt")
+    if isinstance(given("input"), list) and _are(dict, request["input"]):
+        return _chat(request, "input")
+    if given("input") is not None:
+        return _prompts(request, "input")
+    if given(EMBEDDED) is not None:
+        prompts = len(request[EMBEDDED]) if isinstance(request[EMBEDDED], list) else 1
+        return Prompt(max(prompts, 1) * _choices(request), 0, 0)
+    raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
+
+
+def _refuse_many(request: dict[str, Any]) -> None:
+    """Of all that an engine could take for its list of prompts: which one it does depends on the path."""
+    choices = _choices(request)
+    for key in ("prompt", "input", EMBEDDED):
+        given = request.get(key)
+        if (
+            isinstance(given, list)
+            and len(given) * choices > MOST_PROMPTS
+            and not (_are(int, given) or _are(dict, given))  # one prompt
+        ):
+            raise BadRequestError(
+                f"`{key}` asks for over {MOST_PROMPTS} answers: send fewer prompts at once", key
+            )
+
+
+def _chat(request: dict[str, Any], key: str) -> Prompt:
+    messages = request[key]
+    if not isinstance(messages, list) or not messages or not _are(dict, messages):
+        raise BadRequestError(f"`{key}` is not a list of messages", key)
+    tools, texts = _tools(request.get("tools")), [_text(request.get("instructions"))]
+    text = [_salt(request), tools, texts[0]]
+    known = True  # what came before is text, all of it in `text`
+    for message in messages:
+        texts.append(_said(message))
+        known = known and all(_only_text(message.get(key)) for key in _SPOKEN)
+        if known:
+            text += (_bytes(message.get("role")), texts[-1])
+    size = len(tools) + sum(map(len, texts))
+    choices = _choices(request)
+    return Prompt(choices, size * choices, 0, b"\0".join(text))
+
+
+def _said(message: dict[str, Any]) -> bytes:
+    """Its texts, and the tools that it calls."""
+    parts, calls = [message], message.get("tool_calls")
+    if isinstance(calls, list):
+        called = [call.get("function") for call in calls if isinstance(call, dict)]
+        parts += [function for function in called if isinstance(function, dict)]
+    return b"".join(_text(part.get(key)) for part in parts for key in _SPOKEN)
+
+
+def _text(content: Any) -> bytes:
+    """A text, or the texts among a message's parts."""
+    if isinstance(content, list):
+        content = "".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
+    return _bytes(content)
+
+
+def _only_text(content: Any) -> bool:
+    """Whether a message has no pictures, sounds or files."""
+    return not isinstance(content, list) or all(
+        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
+    )
+
+
+def _salt(request: dict[str, Any]) -> bytes:
+    return _bytes(request.get("cache_salt"))
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
+
+
+def _tools(tools: Any) -> bytes:
+    """Chat templates write the tools into the prompt, about as they came, and mostly before the messages."""
+    try:
+        return orjson.dumps(tools) if tools else b""
+    except orjson.JSONEncodeError:
+        raise BadRequestError("`tools` is nested too deeply", "tools") from None
+
+
+def _prompts(request: dict[str, Any], key: str) -> Prompt:
+    """A text, a list of token ids, or a list of either."""
+    given = request[key]
+    if isinstance(given, str) or (isinstance(given, list) and given and _are(int, given)):
+        given = [given]
+    if not isinstance(given, list) or not given:
+        raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those", key)
+    choices = _choices(request)
+    text_bytes = counted = 0
+    text = b""
+    for prompt in given:
+        if isinstance(prompt, str):
+            text = _bytes(prompt)
+            text_bytes += len(text)
+        elif isinstance(prompt, list) and _are(int, prompt):
+            counted += len(prompt)
+            text = _ids(prompt) if len(given) == 1 else b""
+        else:
+            raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those", key)
+    beginning = b"\0".join((_salt(request), text)) if len(given) == 1 and text else b""
+    return Prompt(len(given) * choices, text_bytes * choices, counted * choices, beginning)
+
+
+def _ids(prompt: list[int]) -> bytes:
+    try:
+        return array("I", prompt).tobytes()
+    except OverflowError:  # no vocabulary has such ids; vLLM will say so
+        return b""
+
+
+def _choices(request: dict[str, Any]) -> int:
+    choices = request.get("n")  # vLLM takes 2.0 for 2, and "2"
+    if isinstance(choices, str):
+        raise BadRequestError("`n` is a text: give a number", "n")
+    return int(min(choices, MOST_PROMPTS)) if isinstance(choices, int | float) and choices >= 1 else 1
+
+
+def _are(kind: type, items: list[Any]) -> bool:
+    return all(isinstance(item, kind) for item in items)

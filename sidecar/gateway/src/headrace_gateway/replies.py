@@ -1,0 +1,43 @@
+"""Every error the gateway gives, in the shape that OpenAI's clients parse.
+
+Three places answer for it and share these bodies: Envoy's direct responses (routes), Envoy's own failures
+(local replies) and the picker (its refusals).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An error for the client; `param` is the field of the body that it is about, if it is about one.
+
+    `retry_after` in whole seconds, and `allow`, become the headers of these names.
+    """
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    retry_after: int | None = None
+    allow: str = ""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON body; its `type` follows from the status, as in OpenAI's API."""
+        return error_body(self.status, self.code, self.message, self.param)
+
+
+def error_body(status: int, code: str | None, message: str, param: str | None = None) -> dict[str, Any]:
+    """Make an error object in the shape of OpenAI's API."""
+    return {"error": {"message": message, "type": _type(status), "param": param, "code": code}}
+
+
+def _type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+# Envoy alone says it, and names the service by its route.
+NO_ENGINE = Reply(503, "no_ready_engine", "the service %ROUTE_NAME% has no ready engine", retry_after=5)

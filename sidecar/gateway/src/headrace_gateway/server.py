@@ -1,0 +1,195 @@
+"""The picker process: picks and configuration for Envoy, probes and figures, and the loops that feed them.
+
+`Source` is where the catalog comes from (Kubernetes in a cluster, anything in a test). Each catalog that it
+gives is made effective here, in one step: fleets, load streams, Envoy's configuration, readiness.
+"""
+
+import asyncio
+import gc
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import grpc
+from aiohttp import web
+from envoy.service.discovery.v3 import ads_pb2_grpc
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from headrace_gateway import metrics
+from headrace_gateway.catalog import Catalog, Publish, ServiceKey
+from headrace_gateway.kube.lease import Lead
+from headrace_gateway.pick import pick_server
+from headrace_gateway.pick.picker import Picker
+from headrace_gateway.reports import load_client
+from headrace_gateway.reports.status_reporter import Reporter, nowhere
+from headrace_gateway.settings import Settings
+from headrace_gateway.xds.acknowledged import Progress, progress
+from headrace_gateway.xds.ads import DiscoveryServer, Snapshots
+from headrace_gateway.xds.generation_cache import GenerationCache
+from headrace_gateway.xds.snapshot import build_snapshot
+
+log = logging.getLogger(__name__)
+
+Source = Callable[[Publish], Coroutine[Any, Any, None]]  # runs for ever; publishes every whole catalog
+Elect = Callable[[Lead], Coroutine[Any, Any, None]]  # tells whether this picker leads
+
+DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
+
+
+async def alone(lead: Lead) -> None:
+    """Elect this picker, which is the only one."""
+    lead(True)
+
+
+async def serve(
+    settings: Settings,
+    source: Source,
+    elect: Elect = alone,
+    stale_after: float = math.inf,
+    reporter: Reporter | None = None,
+) -> None:
+    """Run until SIGTERM or SIGINT; raises what the source or the election raises.
+
+    A source that published nothing for `stale_after` seconds, not even the same again, is out of date.
+
+    Every picker follows engines and configures Envoy; only the one that leads is healthy to Envoy's check of
+    who answers picks, and Envoys with another are sent to it. It stands for election once it has a whole
+    catalog.
+    """
+    picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
+    snapshots, cache = Snapshots(), GenerationCache()
+    leaving = asyncio.Event()
+    synced = asyncio.Event()
+    leads: bool | None = None
+    reporter = reporter or Reporter(dict, nowhere)
+    discovery = DiscoveryServer(snapshots, stale_after, lambda: leads is False, reporter.changed)
+    server = _ads_server(settings, discovery)
+    async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
+        published: Catalog | None = None
+
+        def publish(catalog: Catalog) -> None:
+            nonlocal published
+            if catalog == published:
+                snapshots.confirm()
+                return  # most events change nothing that counts here
+            snapshot = build_snapshot(
+                catalog, cache
+            )  # first: if it can't be built, the last catalog stays whole
+            picker.set_catalog(catalog)
+            loads.set_catalog(catalog)
+            snapshots.publish(snapshot)
+            _tell(catalog, published)
+            published = catalog
+            synced.set()
+            reporter.changed()
+
+        def lead(now: bool | None) -> None:
+            nonlocal leads
+            leads = now
+            metrics.LEADS.set(bool(now))
+            reporter.lead(bool(now))
+
+        def healthy() -> bool:
+            return bool(leads) and not leaving.is_set()
+
+        def far(key: ServiceKey) -> Progress:
+            return progress(str(key), snapshots.current or {}, discovery.envoys, time.monotonic())
+
+        async def stand() -> None:
+            await synced.wait()
+            await elect(lead)
+
+        await server.start()
+        picking = await _start_picks(
+            settings, pick_server.server(picker, healthy, lambda: bool(leads), settings.max_body_bytes)
+        )
+        probes = await _start_http(settings, picker, synced.is_set)
+        feeding = group.create_task(source(publish))
+        others = [group.create_task(stand()), group.create_task(reporter.run(far))]
+        gc.collect()
+        gc.freeze()  # what is there now stays; looking through it again would hold up picks
+        log.info("picker listens on %s:%d", settings.address, settings.picks_port)
+        await _stop_signal(feeding)
+        leaving.set()
+        for task in others:
+            task.cancel()  # gives the Lease back; picks under way are still answered here
+        await asyncio.sleep(DRAIN_SECONDS)
+        feeding.cancel()
+        await server.stop(grace=DRAIN_SECONDS)
+        await picking.cleanup()
+        await probes.cleanup()
+
+
+def _tell(catalog: Catalog, before: Catalog | None) -> None:
+    metrics.SERVICES.set(len(catalog.services))
+    metrics.SYNCED.set(1)
+    if before is not None:
+        pick_server.forget(map(str, before.services.keys() - catalog.services.keys()))
+
+
+async def _stop_signal(feeding: asyncio.Task[None]) -> None:
+    """Return on the first SIGTERM or SIGINT, or when the source has ended."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    feeding.add_done_callback(lambda _task: stop.set())
+    await stop.wait()
+
+
+def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Server:
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+            # Envoy pings to notice a dead picker; gRPC's default is to hang up on who pings that often.
+            ("grpc.http2.min_ping_interval_without_data_ms", 0),
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+    )
+    ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(discovery, server)
+    server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
+    return server
+
+
+async def _start_picks(settings: Settings, server: web.Server) -> web.ServerRunner:
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    await web.TCPSite(runner, settings.address, settings.picks_port, backlog=1024).start()
+    return runner
+
+
+async def _start_http(settings: Settings, picker: Picker, synced: Callable[[], bool]) -> web.AppRunner:
+    async def exposition(_request: web.Request) -> web.Response:
+        _count_engines(picker)
+        return web.Response(body=generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def alive(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def ready(_request: web.Request) -> web.Response:
+        if synced():
+            return web.Response(text="ok")
+        return web.Response(status=503, text="waiting for the first whole list of services and engines")
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", exposition), web.get("/healthz", alive), web.get("/readyz", ready)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, settings.address, settings.http_port).start()
+    return runner
+
+
+def _count_engines(picker: Picker) -> None:
+    """Bring the gauge of engines up to date; services that are gone leave it."""
+    metrics.ENGINES.clear()
+    for service, fleet in picker.fleets.items():
+        reporting = sum(endpoint.fresh(picker.clock()) for endpoint in fleet.endpoints.values())
+        labels = metrics.labels(service)
+        metrics.ENGINES.labels(*labels, "reporting").set(reporting)
+        metrics.ENGINES.labels(*labels, "silent").set(len(fleet.endpoints) - reporting)

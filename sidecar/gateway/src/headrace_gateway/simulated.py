@@ -1,0 +1,133 @@
+"""The gateway and the engines' sidecars on a simulation's virtual clock: the product's own code, no network.
+
+An engine's sidecar learns from the simulated engine's steps and finished requests and tells the gateway what
+its board says, whenever that changed and at least once a second. The gateway books, learns and balances as
+the picker does. Times are seconds from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from headrace_engine.contracts import EngineInfo, GatewayConfig, LoadReport
+from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
+from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_gateway.balancers.endpoint import Endpoint, Work
+from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
+from headrace_gateway.pick.tokens import Prompt
+from headrace_sidecar.estimates import Estimates
+from headrace_sidecar.reports import load_report
+from headrace_sidecar.stream import News
+
+BYTES_PER_TOKEN = 4.0  # of a prompt's text in the mean; English with common tokenizers
+SPREAD = 0.15  # standard deviation of its logarithm from request to request (assumed)
+
+
+class Board(Protocol):
+    """Where a simulated engine leaves what it tells its sidecar."""
+
+    board: BoardRecord | None
+    steps: list[StepSample]
+    requests: list[FinishedRequest]
+
+
+@dataclass(slots=True)
+class SimulatedSidecar:
+    """The sidecar of one simulated engine."""
+
+    name: str
+    source: Board
+    estimates: Estimates = field(default_factory=Estimates)
+    news: News = field(default_factory=News)
+
+    def look(self, now: float) -> LoadReport | None:
+        """Take in what the engine did since the last look; a report if the gateway should hear of it."""
+        self.estimates.add_steps(self.source.steps)
+        self.estimates.add_finished(self.source.requests)
+        self.source.steps.clear()
+        self.source.requests.clear()
+        record = self.source.board
+        if record is None:
+            return None
+        state = EngineInfo("Running" if record.running + record.waiting else "Idle", boot=self.name)
+        rates = self.estimates.rates(record.max_step_tokens)
+        report = load_report(state, record, rates, serving=True)
+        return report if self.news.worth(report, now) else None
+
+
+class Forgetful(Endpoint):
+    """An engine that no request is booked for: what was sent shows only in its next report."""
+
+    __slots__ = ()
+
+    def book(self, work: Work, now: float) -> None:
+        """Leave the work that is sent unbooked."""
+
+
+class SimulatedGateway:
+    """The gateway's fleet for engines 0, 1, …; a `sim.fleet.Gateway`."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        boards: Sequence[Board],
+        seed: int,
+        *,
+        bookkeeping: bool = True,
+    ) -> None:
+        self.fleet = Fleet.of(config, Random(seed))  # noqa: S311  (no secret)
+        self.refused = 0
+        self._texts = 0
+        self._lengths = Random(seed)  # noqa: S311
+        self._addresses = [str(number) for number in range(len(boards))]
+        self._sidecars = [
+            SimulatedSidecar(name, board) for name, board in zip(self._addresses, boards, strict=True)
+        ]
+        kind = Endpoint if bookkeeping else Forgetful
+        self.fleet.endpoints = {address: kind(address) for address in self._addresses}
+        self.fleet.set_addresses(self._addresses)
+
+    def choose(self, arrival: Arrival, now: float) -> int | None:
+        """The engine for a request, as the picker chooses it from the size of its text."""
+        try:
+            return int(self.fleet.choose(self.prompt(arrival), now).address)
+        except (NoEngineError, OverloadedError):
+            self.refused += 1
+            return None
+
+    def prompt(self, arrival: Arrival) -> Prompt:
+        """What the picker would read from the request's body."""
+        if arrival.prefix:
+            self._texts += 1
+            text = text_of(arrival, self._texts)
+            return Prompt(1, len(text), 0, text)
+        ratio = BYTES_PER_TOKEN * self._lengths.lognormvariate(0.0, SPREAD)
+        return Prompt(1, round(arrival.prompt_tokens * ratio), 0)
+
+    def look(self, engine: int, now: float) -> LoadReport | None:
+        """An engine's sidecar looks at it."""
+        return self._sidecars[engine].look(now)
+
+    def receive(self, engine: int, report: LoadReport, now: float) -> None:
+        """Take in a load report that arrives at the gateway."""
+        self.fleet.observe(self._addresses[engine], report, now)
+
+    def finished(self, engine: int, outcome: Outcome, now: float) -> None:
+        """Nothing: the picker does not see answers."""
+
+    def gone(self, engine: int, _now: float) -> None:
+        """The engine's pod is no longer ready."""
+        left = self.fleet.endpoints.keys() - {self._addresses[engine]}
+        self.fleet.set_addresses(sorted(left, key=int))
+
+
+def text_of(arrival: Arrival, number: int) -> bytes:
+    """A text that is equal where prefix ids are; past them there is no other like number `number`."""
+    span = int(arrival.prefix_block * BYTES_PER_TOKEN)
+    size = int(arrival.prompt_tokens * BYTES_PER_TOKEN)
+    text = b"".join(b"%016x" % prefix_id * (span // 16) for prefix_id in arrival.prefix)[:size]
+    return text + b"%-16d" % number * ((size - len(text)) // 16)

@@ -1,0 +1,238 @@
+"""Envoy's static configuration: listeners, filters and where the picker is.
+
+A request passes: header hygiene → API key → `model` read from the body into metadata → request limits →
+picker chooses the engine → router; an engine's error is rewritten on its way back. Everything that changes
+(routes, clusters, endpoints) comes from the picker over ADS, and stays in force while the picker is away.
+Listeners open only when the first configuration has come, so an Envoy that never met a picker is not ready
+rather than wrong.
+
+`chart_files` makes the chart's copies.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace_gateway import names
+from headrace_gateway.balancers import needed_headers
+from headrace_gateway.headers import CLIENT_HEADER
+from headrace_gateway.xds import credentials, filters
+from headrace_gateway.xds.engine_errors import engine_errors
+from headrace_gateway.xds.filters import typed
+from headrace_gateway.xds.overload import overload_manager
+from headrace_gateway.xds.request_limits import limiter
+
+ACCESS_LOG = {
+    "time": "%START_TIME%",  # when the request came
+    "request_id": "%REQ(x-request-id)%",
+    "traceparent": "%REQ(traceparent)%",
+    "client": f"%REQ({CLIENT_HEADER})%",
+    "address": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+    "method": "%REQ(:method)%",
+    "path": "%PATH(NQ)%",
+    "service": "%ROUTE_NAME%",
+    "engine": "%UPSTREAM_HOST%",
+    "status": "%RESPONSE_CODE%",
+    "details": "%RESPONSE_CODE_DETAILS%",
+    "flags": "%RESPONSE_FLAGS%",
+    "attempts": "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+    "request_bytes": "%BYTES_RECEIVED%",
+    "response_bytes": "%BYTES_SENT%",
+    "first_byte_ms": "%COMMON_DURATION(DS_RX_BEG:US_RX_BEG:ms)%",  # until the engine began to answer
+    "duration_ms": "%DURATION%",
+}
+"""A line for each request, in JSON, on standard output; what was asked and answered is not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """What differs between the chart and a test; `str` where Helm may put a template."""
+
+    picker_host: str
+    ads_port: int | str = 9002
+    picks_port: int | str = 9003
+    max_body_bytes: int | str = 4 << 20
+    memory_bytes: int | str = 1 << 30  # that Envoy may have; it sheds load well below
+    certificate: str = ""  # path of a `credentials.certificate_document`; empty: plain HTTP
+    api_keys: str = ""  # path of a `credentials.api_keys_document`; empty: everyone may come in
+    drain_file: str = ""  # path of a file; while it says 1, idle connections are closed
+    address: str = "0.0.0.0"  # noqa: S104  (a gateway listens on every interface of its pod)
+    port: int = 8080
+    ready_port: int = 8081
+    admin_port: int = 9901
+
+
+def bootstrap(settings: Bootstrap) -> dict[str, Any]:
+    """The bootstrap document; `envoy -c` reads it, and takes node and cluster names from its command line."""
+    return {
+        "admin": {"address": _address("127.0.0.1", settings.admin_port)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [{"envoy_grpc": {"cluster_name": names.XDS_CLUSTER}}],
+            },
+            "cds_config": _from_picker(),
+        },
+        "static_resources": {
+            "listeners": [_gateway_listener(settings), _ready_listener(settings)],
+            "clusters": [_picker_cluster(settings), _xds_cluster(settings), _admin_cluster(settings)],
+        },
+        "overload_manager": overload_manager(settings.memory_bytes, settings.drain_file),
+    }
+
+
+def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
+    manager = typed(
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        stat_prefix="gateway",
+        rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
+        access_log=[
+            typed(
+                "envoy.access_loggers.stdout",
+                "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+                log_format={"json_format": ACCESS_LOG},
+            )
+        ],
+        http_filters=[
+            *([credentials.api_key_filter(settings.api_keys)] if settings.api_keys else []),
+            filters.model_reader(),
+            limiter(),
+            filters.picker_filter(settings.max_body_bytes, needed_headers()),
+            *engine_errors(),
+            filters.router(),
+        ],
+        early_header_mutation_extensions=[filters.header_hygiene()],
+        local_reply_config=filters.local_replies(settings.max_body_bytes),
+        use_remote_address=True,
+        normalize_path=True,
+        merge_slashes=True,
+        path_with_escaped_slashes_action="KEEP_UNCHANGED",  # only models, whose names have slashes, take one
+        common_http_protocol_options={
+            "headers_with_underscores_action": "DROP_HEADER",
+            "idle_timeout": "3600s",
+        },
+        # Each stream may hold a whole body until the picker has seen it.
+        http2_protocol_options={"max_concurrent_streams": 100},
+        # How an idle connection of a stopping pod is closed: for the delay Envoy is deaf, and then hangs up.
+        drain_timeout="1s",
+        delayed_close_timeout="0.25s",
+        stream_idle_timeout=f"{names.IDLE_SECONDS}s",
+        request_headers_timeout="10s",
+        request_timeout="60s",  # to receive the request; an answer may take as long as it streams
+        server_name="headrace",
+    )
+    chain: dict[str, Any] = {"filters": [manager]}
+    if settings.certificate:
+        chain["transport_socket"] = credentials.tls_socket(settings.certificate)
+    return {
+        "name": "gateway",
+        "address": _address(settings.address, settings.port),
+        # Also the largest request body: it is held until the picker has seen it.
+        "per_connection_buffer_limit_bytes": settings.max_body_bytes,
+        "filter_chains": [chain],
+    }
+
+
+def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
+    """`/ready` for the kubelet, and Envoy's metrics for Prometheus; nothing else of the admin's is reachable.
+
+    The admin's `/healthcheck/fail` turns `/ready` 503, which is how a pod drains.
+    """
+    health = typed(
+        "envoy.filters.http.health_check",
+        "envoy.extensions.filters.http.health_check.v3.HealthCheck",
+        pass_through_mode=False,
+        headers=[{"name": ":path", "string_match": {"exact": "/ready"}}],
+    )
+    manager = typed(
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        stat_prefix="ready",
+        route_config={"virtual_hosts": [{"name": "metrics", "domains": ["*"], "routes": [_METRICS_ROUTE]}]},
+        http_filters=[health, filters.router()],
+    )
+    return {
+        "name": "ready",
+        "address": _address(settings.address, settings.ready_port),
+        "filter_chains": [{"filters": [manager]}],
+        "ignore_global_conn_limit": True,
+        # Under overload, too: a gateway that refuses requests says so itself, and stays in its Service.
+        "bypass_overload_manager": True,
+    }
+
+
+def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
+    """For picks: no healthy picker means going on at once, without waiting for a timeout."""
+    # Picks under way; beyond them Envoy balances by itself rather than wait.
+    limits = {"max_connections": 2_000, "max_pending_requests": 2_000, "max_requests": 2_000}
+    return {
+        **_cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port),
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "health_checks": [_leads(timeout="0.5s", interval="1s")],
+        "circuit_breakers": {"thresholds": [limits]},
+    }
+
+
+def _leads(**times: str) -> dict[str, Any]:
+    """Asks a picker whether it is the one that leads."""
+    return {
+        **times,
+        "no_traffic_interval": times["interval"],
+        "unhealthy_threshold": 2,  # one late answer on a busy node is no failure
+        "healthy_threshold": 1,
+        "http_health_check": {"path": names.HEALTH_PATH},
+    }
+
+
+def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
+    """For configuration: from the picker that leads, which tells what all have; if none does, from any."""
+    http2 = typed(
+        "",
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        explicit_http_config={
+            "http2_protocol_options": {"connection_keepalive": {"interval": "5s", "timeout": "2s"}}
+        },
+    )["typed_config"]
+    cluster = _cluster(names.XDS_CLUSTER, settings.picker_host, settings.ads_port)
+    [group] = cluster["load_assignment"]["endpoints"]
+    [host] = group["lb_endpoints"]
+    host["endpoint"]["health_check_config"] = {"port_value": settings.picks_port}
+    return {
+        **cluster,
+        "common_lb_config": {"healthy_panic_threshold": {"value": 1}},
+        "health_checks": [_leads(timeout="5s", interval="2s")],
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
+    }
+
+
+def _admin_cluster(settings: Bootstrap) -> dict[str, Any]:
+    return {**_cluster(names.ADMIN_CLUSTER, "127.0.0.1", settings.admin_port), "type": "STATIC"}
+
+
+def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": _address(host, port)}}
+    return {
+        "name": name,
+        "type": "STRICT_DNS",
+        "connect_timeout": "1s",
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
+    }
+
+
+def _address(host: str, port: int | str) -> dict[str, Any]:
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _from_picker() -> dict[str, Any]:
+    """Waits for the picker as long as it takes: serving no routes is worse than not being ready."""
+    return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
+
+
+_METRICS_ROUTE = {
+    "match": {
+        "path": names.METRICS_PATH,
+        "headers": [{"name": ":method", "string_match": {"exact": "GET"}}],
+    },
+    "route": {"cluster": names.ADMIN_CLUSTER, "timeout": "10s"},
+}

@@ -1,0 +1,179 @@
+"""What Envoy does with one request before the router, and how it words its own failures.
+
+In order: header hygiene, `model` read from the body into metadata, the picker's choice, the router.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace_gateway import names
+from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER, STRIPPED_PREFIXES
+from headrace_gateway.replies import NO_ENGINE, error_body
+
+JSON_TYPE = r"(?i)application/json\s*(;.*)?"
+_RETRY = [{"key": "retry-after", "value": "1"}]
+_LIMITED = [
+    {"key": "retry-after", "value": f"%METADATA(ROUTE:{names.REQUEST_METADATA}:{names.RETRY_AFTER})%"}
+]
+_BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
+
+PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
+
+
+def header_hygiene() -> dict[str, Any]:
+    """Removes what clients must not say, before anything reads it."""
+    return typed(
+        "envoy.http.early_header_mutation.header_mutation",
+        "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+        mutations=[
+            {"remove_on_match": {"key_matcher": {"prefix": p, "ignore_case": True}}}
+            for p in STRIPPED_PREFIXES
+        ],
+    )
+
+
+def model_reader() -> dict[str, Any]:
+    """Waits for the whole body, reads what routes depend on, and has the route chosen anew.
+
+    Also without a body: routes depend on the client's name too, which Envoy learns after its first choice.
+    """
+    to = {"metadata_namespace": names.REQUEST_METADATA}
+    return typed(
+        "envoy.filters.http.json_to_metadata",
+        "envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
+        request_rules={
+            "allow_content_types_regex": {"regex": JSON_TYPE},
+            "allow_empty_content_type": True,
+            "rules": [
+                {
+                    "selectors": [{"key": "model"}],
+                    "on_present": {**to, "key": names.MODEL, "type": "STRING"},
+                    "on_missing": {**to, "key": names.NAMELESS, "value": True},
+                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
+                },
+                {
+                    "selectors": [{"key": "n"}],
+                    "on_present": {**to, "key": names.CHOICES, "type": "STRING"},
+                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
+                },
+            ],
+        },
+    )
+
+
+def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str, Any]:
+    """Send the picker the whole body, and these headers; no answer in time means go on without."""
+    return typed(
+        names.PICKER_FILTER,
+        "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
+        http_service={
+            "server_uri": {
+                "uri": f"http://{names.PICKER_CLUSTER}",
+                "cluster": names.PICKER_CLUSTER,
+                "timeout": PICKER_TIMEOUT,
+            },
+            "path_prefix": names.PICK_PATH,
+            "authorization_request": {"headers_to_add": [{"key": ROUTE_HEADER, "value": "%ROUTE_NAME%"}]},
+            "authorization_response": {
+                "dynamic_metadata_from_headers": _exactly(DESTINATION_HEADER),
+                "allowed_client_headers": _exactly("content-type", "retry-after"),
+            },
+        },
+        failure_mode_allow=True,
+        disallowed_headers=_exactly("authorization"),  # the picker has no use for a client's key
+        **({"allowed_headers": _exactly(*headers)} if headers else {}),
+        with_request_body={"max_request_bytes": max_body_bytes, "pack_as_bytes": True},
+    )
+
+
+def _exactly(*headers: str) -> dict[str, Any]:
+    return {"patterns": [{"exact": header} for header in headers]}
+
+
+def local_replies(limit: int | str) -> dict[str, Any]:
+    """Envoy's own failures as OpenAI errors; direct responses and the picker's replies already are."""
+    refused = "response.code_details == 'ext_authz_denied'"
+    envoys = f"!(response.code_details == 'direct_response' || {refused})"
+
+    def mapper(
+        status: int,
+        operator: str,
+        code: str,
+        text: str,
+        *,
+        headers: Sequence[Mapping[str, str]] = (),
+        only: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        both = [_status(operator, status), _expression("envoys_own", envoys), *([only] if only else [])]
+        json_format = error_body(status, code, text)
+        reply = {
+            "filter": {"and_filter": {"filters": both}},
+            "body_format_override": {"json_format": json_format, "content_type": "application/json"},
+        }
+        if headers:
+            reply["headers_to_add"] = [
+                {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"} for header in headers
+            ]
+        return reply
+
+    return {
+        "mappers": [
+            mapper(
+                401,
+                "EQ",
+                "invalid_api_key",
+                "send a valid API key: `Authorization: Bearer KEY`",
+                headers=_BEARER,
+            ),
+            mapper(
+                429,
+                "EQ",
+                "rate_limit_exceeded",
+                "the service %ROUTE_NAME% has had as many requests of this minute as it takes",
+                headers=_LIMITED,
+            ),
+            mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
+            # However it shows that there is none: nobody passes the health check, or who did just refuses.
+            mapper(
+                503,
+                "EQ",
+                NO_ENGINE.code,
+                NO_ENGINE.message,
+                headers=[{"key": "retry-after", "value": str(NO_ENGINE.retry_after)}],
+                only=_flags("UH", "UF"),
+            ),
+            mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", headers=_RETRY),
+            mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", headers=_RETRY),
+            mapper(500, "GE", "gateway_error", "%LOCAL_REPLY_BODY%"),
+            mapper(404, "EQ", "path_not_found", "no such path"),
+            mapper(400, "GE", "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%"),
+        ]
+    }
+
+
+def _status(operator: str, status: int) -> dict[str, Any]:
+    value = {"default_value": status, "runtime_key": "headrace_local_reply"}
+    return {"status_code_filter": {"comparison": {"op": operator, "value": value}}}
+
+
+def _flags(*flags: str) -> dict[str, Any]:
+    return {"response_flag_filter": {"flags": list(flags)}}
+
+
+def _expression(name: str, expression: str) -> dict[str, Any]:
+    kind = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
+    return {"extension_filter": {"name": name, "typed_config": {"@type": kind, "expression": expression}}}
+
+
+def router() -> dict[str, Any]:
+    """Sends the request on; tells engines and clients nothing of Envoy's own."""
+    return typed(
+        "envoy.filters.http.router",
+        "envoy.extensions.filters.http.router.v3.Router",
+        suppress_envoy_headers=True,
+    )
+
+
+def typed(name: str, message: str, **fields: Any) -> dict[str, Any]:
+    """An extension's configuration, as Envoy names it."""
+    return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **fields}}

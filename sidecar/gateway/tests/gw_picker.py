@@ -1,0 +1,68 @@
+"""Runs the real picker on a catalog file:
+
+    python gw_picker.py FILE ADS_PORT PICKS_PORT HTTP_PORT [ADDRESS LEADER]
+
+The file is read again and again; an empty one means that the catalog is not known yet. LEADER is a file with
+the address of the picker that leads; it stands for the Lease.
+"""
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+
+import uvloop
+
+from headrace_engine.contracts import GatewayConfig, decode
+from headrace_gateway.catalog import Catalog, Publish, Service
+from headrace_gateway.server import alone, serve
+from headrace_gateway.settings import Settings
+
+
+def file_source(path: Path):
+    async def run(publish: Publish) -> None:
+        seen = None
+        while True:
+            text = await asyncio.to_thread(path.read_text)
+            if text and text != seen:
+                seen = text
+                publish(read(text))
+            await asyncio.sleep(0.02)
+
+    return run
+
+
+def file_election(path: Path, me: str):
+    async def run(lead) -> None:
+        led = False
+        while True:
+            now = await asyncio.to_thread(path.read_text) == me
+            if now != led:
+                led = now
+                lead(led)
+            await asyncio.sleep(0.02)
+
+    return run
+
+
+def read(text: str) -> Catalog:
+    return Catalog.of(
+        [
+            Service(
+                decode(GatewayConfig, each["config"]),
+                tuple(each["addresses"]),
+                unready=tuple(each.get("unready", ())),
+            )
+            for each in json.loads(text)
+        ]
+    )
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    ads_port, picks_port, http_port = map(int, sys.argv[2:5])
+    address, leader = (*sys.argv[5:], "127.0.0.1", "")[:2]
+    settings = Settings(address=address, ads_port=ads_port, picks_port=picks_port, http_port=http_port)
+    elect = file_election(Path(leader), address) if leader else alone
+    uvloop.run(serve(settings, file_source(Path(sys.argv[1])), elect))

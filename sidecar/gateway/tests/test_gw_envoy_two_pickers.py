@@ -1,0 +1,165 @@
+"""Real Envoy, two real pickers: one answers picks, both configure Envoy, and either may die.
+
+A file with the leader's address stands for the Lease.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+from gw_rig import HERE, Rig, chat, posted, until
+
+pytestmark = [pytest.mark.envoy, pytest.mark.timeout(240)]
+
+CHAT = "/v1/chat/completions"
+FIRST, SECOND = "127.0.0.1", "127.0.0.2"
+
+
+class Pair(Rig):
+    """Two pickers on the same ports of two addresses, as a headless Service names them."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.leader = folder / "leader"
+        self.pickers = {}
+
+    def edit(self, document):
+        for cluster in document["static_resources"]["clusters"]:
+            [group] = cluster["load_assignment"]["endpoints"]
+            [endpoint] = group["lb_endpoints"]
+            socket = endpoint["endpoint"]["address"]["socket_address"]
+            group["lb_endpoints"] = [
+                {"endpoint": {"address": {"socket_address": {**socket, "address": address}}}}
+                for address in (FIRST, SECOND)
+            ]
+
+    def lead(self, address):
+        new = self.leader.with_suffix(".new")
+        new.write_text(address)
+        new.rename(self.leader)
+
+    def start(self):
+        self.write_catalog({})
+        self.lead(FIRST)
+        self.start_one(FIRST)
+        self.start_one(SECOND)
+        self.start_envoy()
+
+    async def revive(self, session):
+        """Left to `settle`, which also waits for both to follow."""
+
+    def start_one(self, address):
+        ports = map(str, (self.ads_port, self.picks_port, self.http_port))
+        command = [sys.executable, str(HERE / "gw_picker.py"), str(self.catalog_file), *ports]
+        with (self.folder / f"picker-{address}.log").open("ab") as log:
+            self.pickers[address] = subprocess.Popen(
+                [*command, address, str(self.leader)],
+                stderr=log,
+                env={**os.environ, "PYTHONWARNINGS": "default"},
+            )
+
+    def kill_one(self, address):
+        picker = self.pickers.pop(address)
+        picker.kill()
+        picker.wait()
+
+    def restart_envoy(self):
+        self.envoy.kill()
+        self.envoy.wait()
+        self.start_envoy()
+
+    def stop(self):
+        for address in tuple(self.pickers):
+            self.kill_one(address)
+        super().stop()
+
+    async def count(self, session, address, name="headrace_gateway_picks_total"):
+        """Sum of one picker's samples of this name; None while it does not answer."""
+        try:
+            async with session.get(f"http://{address}:{self.http_port}/metrics") as response:
+                lines = (await response.text()).splitlines()
+        except aiohttp.ClientError:
+            return None
+        found = [line for line in lines if line.startswith(name)]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+    async def chooses(self, session, address):
+        """Whether this picker chooses the engine of a request that is sent now."""
+        before = await self.count(session, address)
+        await posted(session, self.url + CHAT, chat("chat"))
+        return before is not None and (await self.count(session, address) or 0) > before
+
+
+RIG = Pair
+
+
+async def settle(rig, session, services):
+    """Wait until Envoy routes by this catalog, both pickers follow it, and the first one chooses."""
+    rig.lead(FIRST)
+    for address in (FIRST, SECOND):
+        if address not in rig.pickers:
+            rig.start_one(address)
+    await rig.apply(session, services)
+    engines = sum(len(each) for each in services.values())
+
+    async def follow():
+        name = "headrace_gateway_engines{"
+        return all([await rig.count(session, address, name) == engines for address in (FIRST, SECOND)])
+
+    await until(follow, "both pickers follow the engines")
+    await until(lambda: rig.chooses(session, FIRST), "the first picker chooses")
+
+
+async def load(rig, session, stop, statuses):
+    while not stop.is_set():
+        statuses.append((await posted(session, rig.url + CHAT, chat("chat")))[0])
+
+
+async def test_only_the_leader_chooses(rig, session):
+    await settle(rig, session, {rig.config("chat"): [await rig.engine(1), await rig.engine(2)]})
+    before = await rig.count(session, SECOND)
+    for _ in range(20):
+        assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
+    assert await rig.count(session, SECOND) == before
+    assert [await rig.count(session, each, "headrace_gateway_leader ") for each in (FIRST, SECOND)] == [1, 0]
+
+
+@pytest.mark.parametrize("end", ["killed", "outvoted"])
+async def test_the_other_takes_over_and_no_request_is_lost(rig, session, end):
+    over = asyncio.Event()
+    engines = [await rig.engine(number, gap=0.05, over=over) for number in (1, 2)]
+    await settle(rig, session, {rig.config("chat"): engines})
+
+    async def stream():
+        async with session.post(rig.url + CHAT, json=chat("chat", stream=True)) as response:
+            return response.status, (await response.content.read()).endswith(b"[DONE]\n\n")
+
+    streams = [asyncio.create_task(stream()) for _ in range(10)]
+    stop, statuses = asyncio.Event(), []
+    clients = [asyncio.create_task(load(rig, session, stop, statuses)) for _ in range(3)]
+    await until(lambda: len(statuses) > 20, "requests flow")
+    if end == "killed":
+        rig.kill_one(FIRST)
+        seen = len(statuses)
+        await until(lambda: len(statuses) > seen + 50, "requests flow without a leader")
+    rig.lead(SECOND)
+    await until(lambda: rig.chooses(session, SECOND), "the second picker chooses")
+    stop.set()
+    await asyncio.gather(*clients)
+    assert set(statuses) == {200}
+    over.set()
+    assert set(await asyncio.gather(*streams)) == {(200, True)}
+
+
+@pytest.mark.parametrize("dead", [FIRST, SECOND])
+async def test_a_fresh_envoy_starts_and_follows_changes_with_either_picker(rig, session, dead):
+    engine = await rig.engine(1)
+    await settle(rig, session, {rig.config("chat"): [engine]})
+    rig.kill_one(dead)
+    rig.restart_envoy()
+    other = await rig.engine(2)
+    await rig.apply(session, {rig.config("chat"): [engine, other], rig.config("code"): [other]})
+    assert (await posted(session, rig.url + CHAT, chat("code")))[0] == 200

@@ -1,0 +1,137 @@
+"""One service's engines: candidates, overload, learned tokens, and a balancer changed while serving."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from gw_reports import IDLE
+
+from headrace_engine.contracts import GatewayConfig
+from headrace_gateway.balancers import round_robin
+from headrace_gateway.balancers.context import FIRST_GUESS
+from headrace_gateway.balancers.protocol import Needs
+from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
+from headrace_gateway.pick.tokens import Prompt
+
+SHORT = Prompt(requests=1, text_bytes=400, counted_tokens=0)
+
+
+def fleet(*addresses, **settings):
+    config = GatewayConfig("llm", "chat", ("chat",), "chat", **settings)
+    made = Fleet.of(config, Random(1))
+    made.set_addresses(addresses)
+    return made
+
+
+def test_engines_without_fresh_reports_are_avoided():
+    service = fleet("a", "b", "c")
+    service.observe("a", IDLE, 0.0)
+    service.observe("b", replace(IDLE, serving=False), 0.0)
+    assert {service.choose(SHORT, 1.0).address for _ in range(5)} == {"a"}
+
+
+def test_with_no_report_at_all_every_engine_serves_in_turn():
+    service = fleet("a", "b", "c")
+    chosen = Counter(service.choose(SHORT, 0.0).address for _ in range(30))
+    assert chosen == {"a": 10, "b": 10, "c": 10}
+
+
+def test_a_queue_of_long_ago_refuses_nobody():
+    service = fleet("a", max_queue_ms=1000)
+    service.observe("a", replace(IDLE, waiting_prefill_tokens=10**6), 0.0)
+    with pytest.raises(OverloadedError):
+        service.choose(SHORT, 2.0)
+    assert service.choose(SHORT, 10.0).address == "a"
+
+
+def test_no_engine():
+    with pytest.raises(NoEngineError):
+        fleet().choose(SHORT, 0.0)
+
+
+def test_overload_is_the_queue_ahead_on_the_best_engine():
+    service = fleet("a", "b", max_queue_ms=2000)
+    service.observe("a", replace(IDLE, waiting_prefill_tokens=35_000), 0.0)  # 3.5 s at 10,000 tokens a second
+    service.observe("b", replace(IDLE, waiting_prefill_tokens=19_000), 0.0)
+    assert service.choose(SHORT, 0.0).address == "b"
+    service.observe("b", replace(IDLE, waiting_prefill_tokens=80_000), 0.1)
+    with pytest.raises(OverloadedError) as refused:
+        service.choose(SHORT, 0.2)
+    assert refused.value.retry_after == 2
+
+
+def test_a_long_prompt_alone_is_no_overload():
+    service = fleet("a", max_queue_ms=1000)
+    service.observe("a", IDLE, 0.0)
+    assert service.choose(Prompt(1, text_bytes=400_000, counted_tokens=0), 0.0).address == "a"
+
+
+def test_bookings_count_towards_overload():
+    service = fleet("a", max_queue_ms=1005)
+    service.observe("a", IDLE, 0.0)
+    for _ in range(101):  # 100 tokens each against 10,000 tokens a second
+        service.choose(SHORT, 0.1)
+    with pytest.raises(OverloadedError):
+        service.choose(SHORT, 0.1)
+
+
+def test_tokens_per_byte_are_learned_from_what_landed():
+    service = fleet("a")
+    service.observe("a", IDLE, 0.0)
+    for number in range(1, 21):
+        service.choose(SHORT, float(number))
+        service.observe("a", replace(IDLE, arrivals=number, arrived_tokens=number * 50), number + 0.1)
+    assert service.token_rate.value() == pytest.approx(50 / 400)
+
+
+def test_a_cold_engine_borrows_its_siblings_rates():
+    service = fleet("a", "b")
+    service.observe("a", replace(IDLE, prefill_tokens_per_second=123.0), 0.0)
+    service.observe("b", replace(IDLE, prefill_tokens_per_second=0.0), 0.0)
+    assert service.context.typical.prefill == 123.0
+    assert fleet("x").context.typical == FIRST_GUESS
+
+
+def test_a_changed_balancer_keeps_what_is_known():
+    service = fleet("a", "b", balancer="RoundRobin")
+    service.observe("a", replace(IDLE, waiting_prefill_tokens=50_000), 0.0)
+    service.observe("b", IDLE, 0.0)
+    assert {service.choose(SHORT, 0.0).address for _ in range(2)} == {"a", "b"}
+    booked = service.endpoints["b"].booked_tokens
+    service.configure(replace(service.config, balancer="SAL"))
+    assert service.endpoints["b"].booked_tokens == booked > 0
+    assert service.choose(SHORT, 0.1).address == "b"
+
+
+def test_engines_that_stay_keep_their_books_and_those_that_leave_are_forgotten():
+    service = fleet("a", "b")
+    service.choose(SHORT, 0.0)
+    kept = service.endpoints["b"]
+    service.set_addresses(["b", "c"])
+    assert service.endpoints.keys() == {"b", "c"}
+    assert service.endpoints["b"] is kept
+    service.observe("a", IDLE, 0.0)
+    assert "a" not in service.endpoints
+
+
+class BySession:
+    """A balancer that asks for a header: requests of one session go to one engine."""
+
+    needs = Needs(headers=("x-session",))
+
+    def pick(self, candidates, work, _context):
+        return candidates[int(work.headers.get("x-session", 0))]
+
+
+@pytest.mark.parametrize(("balancer", "given"), [(BySession(), {"x-session": "1"}), (round_robin, {})])
+def test_a_balancer_is_told_the_headers_that_it_needs_and_no_others(balancer, given):
+    service, told = fleet("a", "b"), []
+    service.balancer = SimpleNamespace(
+        needs=balancer.needs, pick=lambda *all_of_it: told.append(all_of_it[1]) or balancer.pick(*all_of_it)
+    )
+    headers = {"x-session": "1", "x-other": "y"}
+    chosen = [service.choose(SHORT, 0.0, headers).address for _ in range(2)]
+    assert chosen == (["b", "b"] if given else ["a", "b"])
+    assert [work.headers for work in told] == [given, given]

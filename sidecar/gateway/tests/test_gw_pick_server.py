@@ -1,0 +1,147 @@
+"""What the picker answers when Envoy asks."""
+
+import asyncio
+from random import Random
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from gw_reports import IDLE
+
+from headrace_engine.contracts import GatewayConfig
+from headrace_gateway import metrics, names
+from headrace_gateway.balancers.endpoint import Work
+from headrace_gateway.catalog import Catalog, Service
+from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
+from headrace_gateway.pick import pick_server
+from headrace_gateway.pick.picker import Picker
+
+LIMIT = 10_000
+BODY = b'{"messages": [{"role": "user", "content": "hi"}]}'
+
+
+@pytest.fixture
+def picker():
+    made = Picker(lambda: 0.0, Random(1))
+    busy = GatewayConfig("llm", "busy", (), "busy", max_queue_ms=1000)
+    services = [Service(busy, ("10.0.0.3",)), Service(GatewayConfig("llm", "empty", (), "empty"))]
+    made.set_catalog(
+        Catalog.of([Service(GatewayConfig("llm", "chat", (), "chat"), ("10.0.0.1",)), *services])
+    )
+    for fleet in made.fleets.values():
+        for address in fleet.endpoints:
+            fleet.observe(address, IDLE, 0.0)
+    return made
+
+
+@pytest.fixture
+async def ask(picker):
+    """Asks for a service's engine, or another path; status, headers and body."""
+    healthy, leads = [True], [True]
+    runner = web.ServerRunner(pick_server.server(picker, lambda: healthy[0], lambda: leads[0], LIMIT))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    async def post(service, body=BODY, path=names.PICK_PATH + "/v1/chat/completions"):
+        headers = {ROUTE_HEADER: service} if service else {}
+        async with session.post(url + path, data=body, headers=headers) as response:
+            return response.status, response.headers, await response.text()
+
+    post.healthy, post.leads = healthy, leads
+    async with aiohttp.ClientSession() as session:
+        yield post
+    await runner.cleanup()
+
+
+async def test_who_does_not_lead_leaves_the_choice_to_envoy(ask, picker):
+    ask.leads[0] = False
+    assert (await ask("llm/chat"))[0] == 503
+    assert picker.fleets["llm/chat"].endpoints["10.0.0.1"].booked_requests == 0
+    ask.leads[0] = True
+    assert (await ask("llm/chat"))[0] == 200
+
+
+async def test_the_engine_is_in_a_header(ask):
+    status, headers, _ = await ask("llm/chat")
+    assert (status, headers[DESTINATION_HEADER]) == (200, "10.0.0.1:8000")
+
+
+async def test_what_is_not_known_here_is_left_to_envoy(ask):
+    for service in ("llm/unknown", ""):
+        status, headers, _ = await ask(service)
+        assert status == 200
+        assert DESTINATION_HEADER not in headers
+
+
+async def test_refusals(ask, picker):
+    status, headers, text = await ask("llm/chat", b"{}")
+    assert (status, headers["content-type"]) == (400, "application/json")
+    assert '"invalid_body"' in text
+    status, headers, _ = await ask("llm/empty")
+    assert (status, DESTINATION_HEADER in headers) == (
+        200,
+        False,
+    )  # Envoy knows of engines that are not ready
+    picker.fleets["llm/busy"].endpoints["10.0.0.3"].book(Work(tokens=1e6), 0.0)
+    status, headers, text = await ask("llm/busy")
+    assert (status, headers["retry-after"]) == (429, "15")
+    assert '"overloaded"' in text
+
+
+async def test_nothing_is_counted_of_a_service_that_is_gone(ask):
+    """Whoever may make services makes new names without end."""
+
+    def counted():
+        found = [each for kind in (metrics.PICKS, metrics.REFUSALS) for each in kind.collect()]
+        return {sample.labels["service"] for each in found for sample in each.samples}
+
+    for body in (BODY, b"{}"):
+        await ask("llm/chat", body)
+    assert "chat" in counted()
+    pick_server.forget(["llm/chat", "llm/never-asked"])
+    assert "chat" not in counted()
+    await ask("llm/chat")
+    assert "chat" in counted()
+
+
+async def test_a_body_over_the_limit_is_refused(ask):
+    assert (await ask("llm/chat", b" " * (LIMIT + 2000)))[0] == 413
+
+
+async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, monkeypatch):
+    monkeypatch.setattr(pick_server, "MOST_BYTES", 5000)
+    reading = asyncio.Event()
+
+    async def slowly():
+        yield b" " * 3000
+        await reading.wait()
+        yield BODY
+
+    first = asyncio.create_task(ask("llm/chat", slowly()))
+    while (await ask("llm/chat"))[0] != 503:  # until the first body is on its way
+        pass
+    reading.set()
+    assert (await first)[0] == 200
+    assert (await ask("llm/chat"))[0] == 200
+
+
+async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(picker):
+    handle = pick_server.server(picker, lambda: True, lambda: True, LIMIT).request_handler
+    headers = {ROUTE_HEADER: "llm/chat"}
+    request = make_mocked_request("POST", names.PICK_PATH, headers)
+    request._read_bytes = BODY
+    (endpoint,) = picker.fleets["llm/chat"].endpoints.values()
+    request._protocol.transport = None
+    assert (await handle(request)).status == 503
+    assert not endpoint.booked_requests
+    request._protocol.transport = object()
+    assert (await handle(request)).status == 200
+    assert endpoint.booked_requests
+
+
+async def test_envoys_health_check(ask):
+    assert (await ask("", path=names.HEALTH_PATH))[0] == 200
+    ask.healthy[0] = False
+    assert (await ask("", path=names.HEALTH_PATH))[0] == 503

@@ -1,0 +1,141 @@
+"""Prompt sizes read from request bodies, and tokens per byte learned."""
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_gateway.balancers.endpoint import Landed
+from headrace_gateway.pick.tokens import FIRST_GUESS, BadRequestError, Prompt, TokenRate, read_prompt
+
+USER = {"role": "user", "content": "héllo"}  # six bytes in UTF-8
+
+CALLED = {"name": "sum", "arguments": '{"a": 1}'}  # eleven bytes
+CALL = {"type": "function", "function": CALLED}
+
+
+@pytest.mark.parametrize(
+    ("body", "prompt"),
+    [
+        ({"messages": [USER]}, Prompt(1, 6, 0)),
+        ({"messages": [USER, USER], "n": 3}, Prompt(3, 36, 0)),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "abc"}, {"type": "image_url"}]}
+                ]
+            },
+            Prompt(1, 3, 0),
+        ),
+        ({"messages": [{"role": "assistant", "content": None}]}, Prompt(1, 0, 0)),
+        ({"messages": [USER], "tools": [{"a": 1}]}, Prompt(1, 15, 0)),
+        ({"prompt": "abcd"}, Prompt(1, 4, 0)),
+        ({"prompt": ["ab", "cd"], "n": 2}, Prompt(4, 8, 0)),
+        ({"prompt": [1, 2, 3]}, Prompt(1, 0, 3)),
+        ({"prompt": [[1, 2], [3]]}, Prompt(2, 0, 3)),
+        ({"input": "abc", "instructions": "x"}, Prompt(1, 3, 0)),
+        ({"input": [USER], "instructions": "x"}, Prompt(1, 7, 0)),
+        ({"input": "abc", "prompt": None, "messages": None}, Prompt(1, 3, 0)),
+        ({"prompt_embeds": "AAAA", "n": 2}, Prompt(2, 0, 0)),
+        ({"prompt_embeds": ["AAAA", "AAAA"], "prompt": None}, Prompt(2, 0, 0)),
+        ({"input": ["ab"] * 2048}, Prompt(2048, 4096, 0)),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL, CALL]}]}, Prompt(1, 22, 0)),
+        ({"input": [USER, CALLED, {"type": "function_call_output", "output": "12"}]}, Prompt(1, 19, 0)),
+    ],
+)
+def test_prompt_sizes(body, prompt):
+    assert read_prompt(orjson.dumps(body)) == prompt
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"{}", "has no prompt"),
+        (b'{"messages": "hi"}', "`messages`"),
+        (b'{"messages": []}', "`messages`"),
+        (b'{"messages": [1]}', "`messages`"),
+        (b'{"prompt": {}}', "`prompt`"),
+        (b'{"prompt": []}', "`prompt`"),
+        (b'{"prompt": [1, "a"]}', "`prompt`"),
+        (b'{"input": 5}', "`input`"),
+        (b'{"messages": [{}], "tools": ' + b"[" * 500 + b"]" * 500 + b"}", "`tools`"),
+        (b"[" * 100_000, "not JSON"),
+        (orjson.dumps({"prompt": ["a"] * 2049}), "2048"),
+        (b'{"prompt": "a", "kv_transfer_params": {"remote_host": "x"}}', "not for clients"),
+        (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
+        (orjson.dumps({"prompt": ["a"] * 1025, "n": 2.0}), "2048"),
+        (orjson.dumps({"prompt_embeds": ["a"] * 1025, "n": 2}), "2048"),
+        (b'{"prompt": "a", "n": "128"}', "`n`"),
+        (orjson.dumps({"prompt": "a", "input": ["a"] * 2049}), "2048"),
+        (orjson.dumps({"messages": [{}], "prompt": ["a"] * 1025, "n": 2}), "2048"),
+    ],
+)
+def test_bad_bodies_name_what_is_wrong(body, complaint):
+    with pytest.raises(BadRequestError, match=complaint):
+        read_prompt(body)
+
+
+KEYS = [
+    "messages",
+    "prompt",
+    "input",
+    "prompt_embeds",
+    "content",
+    "text",
+    "n",
+    "tools",
+    "tool_calls",
+    "function",
+    "arguments",
+    "output",
+]
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_any_json_is_measured_or_refused(value):
+    try:
+        prompt = read_prompt(orjson.dumps(value))
+    except BadRequestError:
+        return
+    assert prompt.requests >= 1
+    assert prompt.text_bytes >= 0 <= prompt.counted_tokens
+
+
+def test_a_rate_starts_from_a_guess_and_follows_what_arrives():
+    rate = TokenRate()
+    assert rate.value() == FIRST_GUESS
+    for _ in range(10):
+        rate.learn(Landed(text_bytes=100.0, counted_tokens=7.0, arrived_tokens=57))
+    assert rate.value() == pytest.approx(0.5)
+    for _ in range(400):
+        rate.learn(Landed(text_bytes=100.0, counted_tokens=0.0, arrived_tokens=20))
+    assert rate.value() == pytest.approx(0.2, rel=0.01)
+    rate.learn(Landed(text_bytes=0.0, counted_tokens=0.0, arrived_tokens=20))
+    rate.learn(Landed(text_bytes=10.0, counted_tokens=9.0, arrived_tokens=9))
+    assert rate.value() == pytest.approx(0.2, rel=0.01)
+
+
+@pytest.mark.parametrize(("text_bytes", "tokens"), [(4e6, 12), (10.0, 50_000)])
+def test_what_no_tokenizer_gives_is_not_learned(text_bytes, tokens):
+    rate = TokenRate()
+    rate.learn(Landed(text_bytes=text_bytes, counted_tokens=0.0, arrived_tokens=tokens))
+    assert rate.value() == FIRST_GUESS
+
+
+def test_work_counts_ids_and_estimates_text():
+    work = TokenRate().work(Prompt(requests=2, text_bytes=400, counted_tokens=50))
+    assert (work.requests, work.tokens, work.text_bytes, work.counted_tokens) == (2, 150.0, 400, 50)

@@ -1,0 +1,123 @@
+"""Envoy's dynamic configuration for given catalogs: golden for one service, properties for several."""
+
+import inspect
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from headrace_engine.contracts import GatewayConfig
+from headrace_gateway import names
+from headrace_gateway.catalog import Catalog, Service, ServiceKey
+from headrace_gateway.pick import picker
+from headrace_gateway.xds import routes
+from headrace_gateway.xds.chart_files import chart_files
+from headrace_gateway.xds.generation_cache import GenerationCache
+from headrace_gateway.xds.snapshot import ENDPOINTS, ROUTES, TYPES, build_snapshot
+
+GOLDEN = Path(__file__).parent / "golden" / "gateway_xds.json"
+
+
+def service(name, *addresses, models=(), since=""):
+    return Service(GatewayConfig("llm", name, models, name), addresses, since)
+
+
+def as_json(catalog):
+    return {
+        kind.rpartition(".")[2]: [
+            json.loads(json_format.MessageToJson(unpacked(item))) for item in resources.items
+        ]
+        for kind, resources in build_snapshot(catalog, GenerationCache()).items()
+    }
+
+
+def unpacked(item):
+    return json_format.Parse(json_format.MessageToJson(item), type(item)())
+
+
+def test_golden():
+    """One service, written out whole; after a wanted change delete the file and run again to renew it."""
+    given = (
+        json.dumps(
+            as_json(Catalog.of([service("chat", "10.0.0.2", models=("chat",))])), indent=1, sort_keys=True
+        )
+        + "\n"
+    )
+    if not GOLDEN.exists():
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(given)
+        pytest.fail(f"{GOLDEN} was missing and has been written: look at it and run again")
+    assert given == GOLDEN.read_text()
+
+
+def test_versions_follow_the_content_of_each_type():
+    before = build_snapshot(Catalog.of([service("chat", "10.0.0.2")]), GenerationCache())
+    same = build_snapshot(Catalog.of([service("chat", "10.0.0.2")]), GenerationCache())
+    moved = build_snapshot(Catalog.of([service("chat", "10.0.0.3")]), GenerationCache())
+    renamed = build_snapshot(Catalog.of([service("chat", "10.0.0.2", models=("c",))]), GenerationCache())
+
+    def changed(other):
+        return {kind for kind in TYPES if before[kind].version != other[kind].version}
+
+    assert changed(same) == set()
+    assert changed(moved) == {ENDPOINTS}
+    assert changed(renamed) == {ROUTES}
+
+
+def test_guards_then_header_then_path_then_model_then_refusals():
+    table = routes.routes(Catalog.of([service("a"), service("b")]), GenerationCache()).virtual_hosts[0].routes
+    kinds = []
+    for route in table:
+        if route.HasField("direct_response") and route.direct_response.status == 200:
+            kind = "models"
+        elif route.HasField("direct_response"):
+            kind = route.direct_response.status
+        elif route.match.dynamic_metadata:
+            kind = "model"
+        else:
+            kind = "path" if route.match.path else "header"
+        if kind not in kinds[-1:]:
+            kinds.append(kind)
+    guards, refusals = (400, 415, 400), (400, 404, 405, 404, 405, 404)
+    assert kinds == [*guards, "header", 404, "path", "model", "models", *refusals]
+
+
+def test_a_listing_of_any_length_fits():
+    catalog = Catalog.of([service(f"model-{number}") for number in range(500)])
+    table = routes.routes(catalog, GenerationCache())
+    listing = next(
+        route.direct_response.body.inline_string
+        for route in table.virtual_hosts[0].routes
+        if route.match.path == names.MODELS_PATH
+    )
+    assert len(json.loads(listing)["data"]) == 500
+    assert len(listing) == table.max_direct_response_body_size_bytes.value > 4096
+
+
+def test_the_older_claim_to_a_model_name_wins():
+    older = service("zeta", models=("chat",), since="2026-01-01T00:00:00Z")
+    newer = service("alpha", models=("chat", "llm/zeta"), since="2026-02-01T00:00:00Z")
+    owners = Catalog.of([newer, older]).model_owners()
+    assert owners == {
+        "chat": ServiceKey("llm", "zeta"),
+        "llm/zeta": ServiceKey("llm", "zeta"),
+        "llm/alpha": ServiceKey("llm", "alpha"),
+    }
+    assert replace(older, since="2026-03-01T00:00:00Z").key == older.key
+
+
+def test_the_documentation_lists_every_code_of_an_error():
+    """Those of Envoy's routes and own failures and of the picker; the page of metrics has the latter too."""
+    docs = Path(__file__).parents[3] / "docs"
+    guarded = replace(service("chat").config, allowed_clients=("search",), requests_per_minute=1)
+    told = json.dumps(as_json(Catalog.of([Service(guarded, ("10.0.0.2",))])))
+    envoys = set(re.findall(r"\bcode[\\\"]*: ?[\\\"]*([a-z_]+)", told + chart_files()["envoy.yaml"]))
+    pickers = set(re.findall(r"Reply\(\s*\d+,\s*\"(\w+)\"", inspect.getsource(picker)))
+    section = (docs / "routing.md").read_text().partition("\n## Errors")[2]
+    rows = re.findall(r"^\| \d[\d, a-z]+ \| ([^|]*) \|", section, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == envoys - {"null"} | pickers
+    [line] = re.findall(r"^`code` of a refusal is (.*?);", (docs / "metrics.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", line)) == pickers

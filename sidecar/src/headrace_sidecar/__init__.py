@@ -1,1 +1,0 @@
-"""What Headrace runs beside servers that others wrote: `engine` beside vLLM, `gateway` beside Envoy."""
