@@ -9,7 +9,7 @@ from headrace_engine.contracts import PerRequest
 from headrace_engine.policies import registry
 from headrace_operator.api import Key, parse, policy_document
 from headrace_operator.api.base import milliseconds
-from headrace_operator.api.reserved import ARGUMENTS, reserved_argument
+from headrace_operator.api.reserved import ARGUMENTS, find_reserved_argument
 from headrace_operator.api.serving import block_name
 from headrace_operator.errors import SpecInvalidError
 
@@ -76,23 +76,23 @@ def test_objects_stored_under_an_older_crd_are_refused_too(spec, words):
 
 @pytest.mark.parametrize("flag", ARGUMENTS)
 def test_each_reserved_argument_in_each_spelling(flag):
-    assert ARGUMENTS[flag] in reserved_argument([flag])
-    assert ARGUMENTS[flag] in reserved_argument(["--seed", f"{flag}=1"])
-    assert reserved_argument([f"{flag}-other"]) is None
+    assert ARGUMENTS[flag] in find_reserved_argument([flag])
+    assert ARGUMENTS[flag] in find_reserved_argument(["--seed", f"{flag}=1"])
+    assert find_reserved_argument([f"{flag}-other"]) is None
     underscored = "--" + flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag
-    assert ARGUMENTS[flag] in reserved_argument([underscored])
+    assert ARGUMENTS[flag] in find_reserved_argument([underscored])
 
 
 @pytest.mark.parametrize(
     "argument", ["--scheduler-cl=x", "--pipeline_parallel_siz=2", "--data-parallel-rank", "--headles", "--"]
 )
 def test_beginnings_of_reserved_arguments_are_refused(argument):
-    assert "engine.args" in reserved_argument([argument])
+    assert "engine.args" in find_reserved_argument([argument])
 
 
 @pytest.mark.parametrize("argument", ["", "-", "x", "-1", "--enforce-eager", "--max-num-seqs=4", "model"])
 def test_other_arguments_and_their_values_are_free(argument):
-    assert reserved_argument([argument]) is None
+    assert find_reserved_argument([argument]) is None
 
 
 def test_stored_settings_of_other_policies_wait():

@@ -12,6 +12,7 @@ from headrace_engine.contracts import GatewayConfig, Slo
 from headrace_engine.contracts.codec import camel
 from headrace_engine.policies import registry
 from headrace_operator.api import Condition, Reason, ServiceStatus, crd
+from headrace_operator.api.reserved import FLAGS_BY_FIELD, VARIABLE_BY_FIELD
 from headrace_operator.api.serving import block_name
 
 VERSION = crd.definition()["spec"]["versions"][0]
@@ -173,6 +174,11 @@ PUBLISHED = [
 @pytest.mark.parametrize("field", PUBLISHED)
 def test_a_published_field_stays(field):
     assert f".spec.{field}" in NODES
+
+
+@pytest.mark.parametrize("field", [*FLAGS_BY_FIELD, *VARIABLE_BY_FIELD])
+def test_the_advice_on_a_reserved_argument_names_a_field_that_exists(field):
+    assert f".{field}" in NODES
 
 
 def test_a_route_has_the_fields_of_its_contract_and_says_what_each_means():

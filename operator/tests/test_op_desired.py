@@ -10,9 +10,20 @@ from op_golden import SETTINGS, cases, expected, render
 from op_kube import llmservice
 
 from headrace_engine.contracts import PolicyDocument, loads
+from headrace_engine.contracts.codec import camel
 from headrace_engine.policies import registry
 from headrace_operator import names
 from headrace_operator.api import RouteSpec, parse
+from headrace_operator.api.engine import Engine
+from headrace_operator.api.reserved import (
+    ARGUMENTS,
+    ENVIRONMENT,
+    FLAGS_BY_FIELD,
+    HOST_FLAG,
+    PORT_FLAG,
+    VARIABLE_BY_FIELD,
+    passed_flag,
+)
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.desired import desired_objects, without_models
 from headrace_operator.desired.disruption_budget import disruption_budget
@@ -150,6 +161,30 @@ def test_operator_arguments_come_last_so_that_they_win():
     assert args[:2] == ["--seed", "1"]
     assert "--model=/models/models/tiny" in args[2:]
     assert args[2:5] == ["--served-model-name", "chat", "llm/chat"]
+
+
+NO_ARGUMENTS = {"image", "args", "env", "startTimeout"}  # of spec.engine
+NOT_PASSED = {"spec.model.tokenSecretRef", "spec.model.cache", "spec.replicas", "spec.scheduling.policy"}
+EVERYTHING_SET = {
+    "model": {"source": "hf://m/m", "revision": "r", "servedName": "s", "tokenSecretRef": {"name": "t"}},
+    "engine": {"image": "i", "maxModelLen": 1, "gpuMemoryUtilizationPercent": 50, "blockSize": 16},
+}
+
+
+def test_each_field_of_the_engine_is_an_argument_that_users_may_not_set_too():
+    fields = {f"spec.engine.{camel(name)}" for name in Engine.model_fields if camel(name) not in NO_ARGUMENTS}
+    assert fields == {field for field in FLAGS_BY_FIELD if field.startswith("spec.engine.")}
+
+
+def test_each_argument_and_variable_that_the_operator_passes_is_reserved():
+    container = engine(body(**EVERYTHING_SET))
+    passed = {argument.partition("=")[0] for argument in container["args"] if argument.startswith("-")}
+    assert passed == {HOST_FLAG, PORT_FLAG} | {
+        passed_flag(field) for field in FLAGS_BY_FIELD.keys() - NOT_PASSED
+    }
+    assert passed <= ARGUMENTS.keys()
+    variables = {variable["name"] for variable in container["env"]}
+    assert variables == set(VARIABLE_BY_FIELD.values()) <= ENVIRONMENT.keys()
 
 
 def test_drain_is_the_engines_own_and_the_grace_period_covers_it():

@@ -212,7 +212,8 @@ class Engine(Block):
     def _can_start(self) -> Engine:
         if not _SHORTEST_START <= milliseconds(self.start_timeout) <= _LONGEST_START:
             raise ValueError(_START_BOUNDS)
-        wrong = reserved.reserved_argument(self.args) or reserved.reserved_variable(v.name for v in self.env)
+        variables = (variable.name for variable in self.env)
+        wrong = reserved.find_reserved_argument(self.args) or reserved.find_reserved_variable(variables)
         if wrong:
             raise ValueError(wrong)
         return self

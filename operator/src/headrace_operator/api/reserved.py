@@ -6,55 +6,69 @@ as dashes and refuses every beginning of a reserved name. No argument of vLLM's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from headrace_operator.api.base import rule
 
-ARGUMENTS = {
-    "--model": "use spec.model.source",
-    "--served-model-name": "use spec.model.servedName",
-    "--revision": "use spec.model.revision",
-    "--hf-token": "use spec.model.tokenSecretRef",
-    "--download-dir": "use spec.model.cache",
-    "--host": "the operator sets it",
-    "--port": "the operator sets it",
+# By the field to use instead: first the option that the operator passes for it, if it passes any.
+FLAGS_BY_FIELD: Mapping[str, tuple[str, ...]] = {
+    "spec.model.source": ("--model",),
+    "spec.model.servedName": ("--served-model-name",),
+    "spec.model.revision": ("--revision",),
+    "spec.model.tokenSecretRef": ("--hf-token",),
+    "spec.model.cache": ("--download-dir",),
+    "spec.engine.tensorParallelSize": (
+        "--tensor-parallel-size",
+        "-tp",
+        "--pipeline-parallel-size",
+        "-pp",
+    ),
+    "spec.engine.maxModelLen": ("--max-model-len",),
+    "spec.engine.gpuMemoryUtilizationPercent": ("--gpu-memory-utilization",),
+    "spec.engine.blockSize": ("--block-size",),
+    "spec.replicas": (
+        "--data-parallel-size",
+        "-dp",
+        "--data-parallel-size-local",
+        "-dpl",
+        "--data-parallel-rank",
+        "-dpn",
+        "--data-parallel-start-rank",
+        "-dpr",
+        "--data-parallel-hybrid-lb",
+        "-dph",
+        "--data-parallel-external-lb",
+        "-dpe",
+        "--headless",
+    ),
+    "spec.scheduling.policy": ("--scheduler-cls", "--scheduling-policy"),
+    "spec.disruption.drainTimeout": ("--shutdown-timeout",),
+}
+HOST_FLAG, PORT_FLAG = "--host", "--port"
+
+ARGUMENTS: Mapping[str, str] = {
+    **{flag: f"use {field}" for field, flags in FLAGS_BY_FIELD.items() for flag in flags},
+    HOST_FLAG: "the operator sets it",
+    PORT_FLAG: "the operator sets it",
     "--uds": "the gateway reaches engines by TCP",
     "--ssl-keyfile": "the gateway speaks plain HTTP to engines",
     "--ssl-certfile": "the gateway speaks plain HTTP to engines",
-    "--tensor-parallel-size": "use spec.engine.tensorParallelSize",
-    "-tp": "use spec.engine.tensorParallelSize",
-    "--pipeline-parallel-size": "use spec.engine.tensorParallelSize",
-    "-pp": "use spec.engine.tensorParallelSize",
-    "--data-parallel-size": "use spec.replicas",
-    "-dp": "use spec.replicas",
-    "--data-parallel-size-local": "use spec.replicas",
-    "-dpl": "use spec.replicas",
-    "--data-parallel-rank": "use spec.replicas",
-    "-dpn": "use spec.replicas",
-    "--data-parallel-start-rank": "use spec.replicas",
-    "-dpr": "use spec.replicas",
-    "--data-parallel-hybrid-lb": "use spec.replicas",
-    "-dph": "use spec.replicas",
-    "--data-parallel-external-lb": "use spec.replicas",
-    "-dpe": "use spec.replicas",
-    "--headless": "use spec.replicas",
     "--nnodes": "a replica runs on one node",
     "-n": "a replica runs on one node",
     "--node-rank": "a replica runs on one node",
     "-r": "a replica runs on one node",
     "--master-addr": "a replica runs on one node",
-    "--max-model-len": "use spec.engine.maxModelLen",
-    "--gpu-memory-utilization": "use spec.engine.gpuMemoryUtilizationPercent",
-    "--block-size": "use spec.engine.blockSize",
-    "--scheduler-cls": "use spec.scheduling.policy",
-    "--scheduling-policy": "use spec.scheduling.policy",
-    "--shutdown-timeout": "use spec.disruption.drainTimeout",
     "--config": "write the arguments into spec.engine.args",
 }
 
-ENVIRONMENT = {
-    "HF_HOME": "use spec.model.cache",
-    "HF_TOKEN": "use spec.model.tokenSecretRef",
+# By the field to use instead: the variable that the operator sets.
+VARIABLE_BY_FIELD: Mapping[str, str] = {
+    "spec.model.cache": "HF_HOME",
+    "spec.model.tokenSecretRef": "HF_TOKEN",
+}
+
+ENVIRONMENT: Mapping[str, str] = {
+    **{variable: f"use {field}" for field, variable in VARIABLE_BY_FIELD.items()},
     "VLLM_PLUGINS": "leave it out: vLLM then loads every plugin, Headrace's among them",
     "HEADRACE_DIR": "the operator sets it",
 }
@@ -63,8 +77,13 @@ ENVIRONMENT = {
 _OPTIONS_ONLY = "write options only"
 
 
-def reserved_argument(arguments: Iterable[str]) -> str | None:
-    """What is wrong with the first argument that Headrace reserves, or None."""
+def passed_flag(field: str) -> str:
+    """Return the option of vLLM that the operator passes for this field."""
+    return FLAGS_BY_FIELD[field][0]
+
+
+def find_reserved_argument(arguments: Iterable[str]) -> str | None:
+    """Name the first argument that Headrace reserves, and what to write instead; None if there is none."""
     for argument in arguments:
         flag = argument.partition("=")[0].replace("_", "-")
         if flag == "--":
@@ -76,8 +95,8 @@ def reserved_argument(arguments: Iterable[str]) -> str | None:
     return None
 
 
-def reserved_variable(names: Iterable[str]) -> str | None:
-    """What is wrong with the first environment variable that Headrace reserves, or None."""
+def find_reserved_variable(names: Iterable[str]) -> str | None:
+    """Name the first variable that Headrace reserves, and what to write instead; None if there is none."""
     for name in names:
         if name in ENVIRONMENT:
             return f"engine.env: {name} is reserved: {ENVIRONMENT[name]}"
@@ -85,7 +104,7 @@ def reserved_variable(names: Iterable[str]) -> str | None:
 
 
 def argument_rules() -> list[dict[str, str]]:
-    """CEL for `engine.args`, one rule per group of flags with the same advice."""
+    """Make the CEL rules for `engine.args`, one per group of flags with the same advice."""
     option = "a.startsWith('-') && !(a in ['-', '--'])"
     begins = "f.startsWith(a.split('=')[0].replace('_', '-'))"
     return [
@@ -101,7 +120,7 @@ def argument_rules() -> list[dict[str, str]]:
 
 
 def variable_rules() -> list[dict[str, str]]:
-    """CEL for `engine.env`."""
+    """Make the CEL rules for `engine.env`."""
     return [
         rule(
             f"!self.exists(e, e.name in {_cel_list(names)})",
@@ -111,7 +130,7 @@ def variable_rules() -> list[dict[str, str]]:
     ]
 
 
-def _grouped(table: dict[str, str]) -> dict[str, list[str]]:
+def _grouped(table: Mapping[str, str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name, advice in table.items():
         groups.setdefault(advice, []).append(name)

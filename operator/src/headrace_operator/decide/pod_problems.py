@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace_operator import names
 from headrace_operator.api import RESERVED_VOLUMES, PodReason
 from headrace_operator.api.bodies import Body
+from headrace_operator.api.reserved import VARIABLE_BY_FIELD
 from headrace_operator.decide.crashes import Crash, crash_of
 
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
@@ -32,6 +33,7 @@ _PULL_FAILURES = {
 _NOT_CREATED = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 _PHASES = {str(reason): reason for reason in (PodReason.DOWNLOADING, PodReason.LOADING, PodReason.COMPILING)}
 _IMAGES = {names.ENGINE: "spec.engine.image"}  # by container; all others have the operator's own
+_TOKEN_VARIABLE = VARIABLE_BY_FIELD["spec.model.tokenSecretRef"]
 _OWN_IMAGE = "image.registry and image.tag of the chart"
 _MESSAGE_LIMIT = 600
 _CLAIMS_TOLD = 4
@@ -189,7 +191,7 @@ def _crashing(pod: Body, crash: Crash, now: str = "") -> Problem:
 
 def _not_configured(pod: Body, missing: re.Match[str], words: str) -> Problem:
     """`missing`: the object or the key in it, in the kubelet's `words`."""
-    token = next((e for e in _engine_env(pod) if e["name"] == "HF_TOKEN"), {})
+    token = next((e for e in _engine_env(pod) if e["name"] == _TOKEN_VARIABLE), {})
     asked = token.get("valueFrom", {}).get("secretKeyRef", {})
     found = missing.groupdict()
     same = (found["kind"].lower(), found["name"]) == ("secret", asked.get("name"))

@@ -11,6 +11,7 @@ from headrace_operator import names
 from headrace_operator.api import LLMService
 from headrace_operator.api.base import milliseconds
 from headrace_operator.api.bodies import JsonObject
+from headrace_operator.api.reserved import HOST_FLAG, PORT_FLAG, VARIABLE_BY_FIELD, passed_flag
 from headrace_operator.desired.resource_claim_template import REQUEST
 
 MODELS_FOLDER = "/models"
@@ -91,19 +92,21 @@ def claim_and_path(source: str) -> tuple[str, str]:
 def _arguments(service: LLMService) -> list[str]:
     spec = service.spec
     options = {
-        "--model": _model(spec.model.source),
-        "--revision": spec.model.revision,
-        "--host": "0.0.0.0",  # noqa: S104 reached by the gateway at the pod's address
-        "--port": names.HTTP_PORT,
-        "--tensor-parallel-size": spec.engine.tensor_parallel_size,
-        "--max-model-len": spec.engine.max_model_len,
-        "--gpu-memory-utilization": _fraction(spec.engine.gpu_memory_utilization_percent),
-        "--block-size": spec.engine.block_size,
-        "--shutdown-timeout": drain_seconds(service),
+        passed_flag("spec.model.source"): _model(spec.model.source),
+        passed_flag("spec.model.revision"): spec.model.revision,
+        HOST_FLAG: "0.0.0.0",  # noqa: S104 reached by the gateway at the pod's address
+        PORT_FLAG: names.HTTP_PORT,
+        passed_flag("spec.engine.tensorParallelSize"): spec.engine.tensor_parallel_size,
+        passed_flag("spec.engine.maxModelLen"): spec.engine.max_model_len,
+        passed_flag("spec.engine.gpuMemoryUtilizationPercent"): _fraction(
+            spec.engine.gpu_memory_utilization_percent
+        ),
+        passed_flag("spec.engine.blockSize"): spec.engine.block_size,
+        passed_flag("spec.disruption.drainTimeout"): drain_seconds(service),
     }
     served = dict.fromkeys((service.served_name, names.qualified(service.key)))
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return ["--served-model-name", *served, *given]
+    return [passed_flag("spec.model.servedName"), *served, *given]
 
 
 def _model(source: str) -> str:
@@ -118,7 +121,7 @@ def _fraction(percent: int | None) -> str | None:
 
 def _environment(service: LLMService) -> list[JsonObject]:
     variables = [v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.engine.env]
-    variables.append({"name": "HF_HOME", "value": CACHE_FOLDER})
+    variables.append({"name": VARIABLE_BY_FIELD["spec.model.cache"], "value": CACHE_FOLDER})
     if needs_home(service):
         given = {variable["name"] for variable in variables}
         home = {"HOME": HOME_FOLDER, "USER": "vllm"}  # a user without an entry in /etc/passwd has neither
@@ -126,7 +129,7 @@ def _environment(service: LLMService) -> list[JsonObject]:
     token = service.spec.model.token_secret_ref
     if token:
         reference = {"secretKeyRef": {"name": token.name, "key": token.key}}
-        variables.append({"name": "HF_TOKEN", "valueFrom": reference})
+        variables.append({"name": VARIABLE_BY_FIELD["spec.model.tokenSecretRef"], "valueFrom": reference})
     return variables
 
 
