@@ -100,7 +100,7 @@ HEALTH = Row(
         number(
             "Client overrides ignored",
             PER_SECOND,
-            total_rate("headrace_ignored_wishes_total"),
+            total_rate("headrace_ignored_overrides_total"),
             about="Targets and hints of clients that were no numbers, out of range or not allowed.",
             steps=((0, GREEN), (0.001, ORANGE)),
         ),
@@ -120,8 +120,8 @@ STEPS = Row(
         lines(
             "Running requests that a step skips",
             COUNT,
-            (of("headrace_hidden_requests"), "{{pod}}"),
-            about="Hidden by the policy: they keep their KV and make no token in this step.",
+            (of("headrace_skipped_requests"), "{{pod}}"),
+            about="Skipped by the policy: they keep their KV and make no token in this step.",
         ),
     ),
 )

@@ -31,7 +31,7 @@ def test_what_still_counts_at_the_engine_is_found():
     assert still_armed(HEAD, attack_list.chat(**attack_list.FORGED_BODY)) == ""
 
 
-def test_a_forged_wish_is_only_harmless_where_none_is_allowed(monkeypatch):
+def test_a_forged_override_is_only_harmless_where_none_is_allowed(monkeypatch):
     asking = Slo(ttft_ms=500, per_request=PerRequest(ttft_ms=1))
     monkeypatch.setattr(attacks, "SLO", asking)
     assert "override" in still_armed(HEAD, attack_list.chat(**attack_list.FORGED_BODY))

@@ -108,7 +108,7 @@ def test_records_and_board_tell_of_targets_and_predictions():
     assert board.step_tokens == 512
 
 
-def test_a_responses_body_brings_its_wishes_to_the_scheduler():
+def test_a_responses_body_brings_its_overrides_to_the_scheduler():
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 
     body = {"model": "chat", "input": "Hello", "vllm_xargs": {"headrace_ttft_ms": 250}}

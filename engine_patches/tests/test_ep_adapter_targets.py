@@ -37,11 +37,11 @@ def test_a_scale_is_of_the_unloaded_time():
         (Targets(e2e=60.0), Targets(0.5, None, 60.0)),
     ],
 )
-def test_a_wish_counts_up_to_the_tightest_allowed(override, found):
+def test_an_override_counts_up_to_the_tightest_allowed(override, found):
     assert resolve(OPEN, override, 3.0) == found
 
 
-def test_wishes_are_read_from_what_clients_send():
+def test_overrides_are_read_from_what_clients_send():
     given = {"headrace_ttft_ms": 250, "headrace_tpot_ms": "40", "headrace_e2e_ms": 1500.5, "top": 3}
     overrides = read_overrides("r", given | {"headrace_output_tokens": "80"}, OPEN)
     assert overrides.targets == Targets(0.25, 0.04, 1.5005)
@@ -51,13 +51,13 @@ def test_wishes_are_read_from_what_clients_send():
 @pytest.mark.parametrize(
     "value", ["soon", "", "nan", "inf", "-5", 0, -1, 1e300, 10**400, True, [100], {}, "0x10"]
 )
-def test_a_bad_wish_is_left_out_and_counted(value):
+def test_a_bad_override_is_left_out_and_counted(value):
     for key in ("headrace_ttft_ms", "headrace_output_tokens"):
         overrides = read_overrides("r", {key: value}, OPEN)
         assert (overrides.targets, overrides.output_tokens, overrides.ignored) == (NO_TARGETS, None, 1)
 
 
-def test_wishes_need_the_services_leave():
+def test_overrides_need_the_services_leave():
     every = {f"headrace_{key}": 100 for key in ("ttft_ms", "tpot_ms", "e2e_ms", "output_tokens")}
     assert read_overrides("r", every, Slo(ttft_ms=500)).ignored == 4
     unbounded = read_overrides("r", every, Slo(per_request=PerRequest()))
@@ -73,14 +73,14 @@ def test_wishes_need_the_services_leave():
         "1_chatcmpl-7f3a~headrace~250~~~80~-1a2b3c4d",
     ],
 )
-def test_the_gateways_wishes_are_in_the_requests_id(request_id):
+def test_the_gateways_overrides_are_in_the_requests_id(request_id):
     overrides = read_overrides(request_id, {"headrace_tpot_ms": 70}, OPEN)
     assert (overrides.targets, overrides.output_tokens) == (Targets(0.25, 0.07), 80)
     assert read_overrides(request_id, {"headrace_ttft_ms": 900}, OPEN).targets == Targets(0.9)
 
 
 @pytest.mark.parametrize("mark", ["~headrace~", "~headrace~1~2~", "~headrace~~~~~", "~headrace~x~y~z~w~"])
-def test_an_id_that_says_nothing_usable_is_no_wish(mark):
+def test_an_id_that_says_nothing_usable_is_no_override(mark):
     overrides = read_overrides(f"chatcmpl-1{mark}", None, OPEN)
     assert (overrides.targets, overrides.output_tokens) == (NO_TARGETS, None)
 
@@ -90,7 +90,7 @@ wanted = st.none() | st.floats(0.001, 1000)
 
 
 @given(ms, ms, st.builds(PerRequest, ms, ms, ms), st.builds(Targets, wanted, wanted, wanted))
-def test_no_wish_is_tighter_than_allowed(ttft, e2e, per_request, override):
+def test_no_override_is_tighter_than_allowed(ttft, e2e, per_request, override):
     slo = Slo(ttft_ms=ttft, e2e_ms=e2e, per_request=per_request)
     found = resolve(slo, override, None)
     for kind in ("ttft", "tpot", "e2e"):

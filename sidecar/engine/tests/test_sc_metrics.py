@@ -124,7 +124,7 @@ def test_predictions_are_told_by_how_far_off_they_were(rig, engine):
     assert rig.value("predictor_info", predictor="GivenUp") == 1
     assert rig.value("prediction_failures_total") == 20
     assert rig.value("predictions_learned_total") == 7
-    assert rig.value("ignored_wishes_total") == 3
+    assert rig.value("ignored_overrides_total") == 3
 
 
 def test_a_policys_inner_state_is_told_by_its_names(rig, engine, monkeypatch):
@@ -137,7 +137,7 @@ def test_a_policys_inner_state_is_told_by_its_names(rig, engine, monkeypatch):
     assert rig.value("policy_state", policy="LARRY", what="two") == 7
     assert rig.value("policy_state", policy="LARRY", what="one") == 5
     assert rig.value("step_budget_tokens") == 300
-    assert rig.value("hidden_requests") == 2
+    assert rig.value("skipped_requests") == 2
 
 
 def test_a_request_of_one_token_has_no_time_between_tokens(rig, engine):

@@ -98,7 +98,7 @@ async def test_engines_without_routes_are_waited_for_at_the_start_only(monkeypat
         assert catalogs.empty()
         routes.replace([llmroute(), llmroute(name="b")])
         assert len((await catalogs.get()).services) == 2
-        routes.replace([])  # by the operator's wish
+        routes.replace([])  # as the operator says
         assert (await catalogs.get()).services == {}
 
 

@@ -156,7 +156,7 @@ class EngineMetrics:
             totals.of("predictions_learned"),
         )
         yield CounterMetricFamily(
-            "headrace_ignored_wishes",
+            "headrace_ignored_overrides",
             "Targets and hints of clients that were no numbers, out of range or not allowed",
             totals.of("ignored_overrides"),
         )
@@ -215,7 +215,7 @@ class EngineMetrics:
             "headrace_step_budget_tokens", "Most tokens of the step planned last", record.step_tokens
         )
         yield GaugeMetricFamily(
-            "headrace_hidden_requests", "Running requests that the step planned last skips", record.skipped
+            "headrace_skipped_requests", "Running requests that the step planned last skips", record.skipped
         )
         predictor = GaugeMetricFamily(
             "headrace_predictor_info",

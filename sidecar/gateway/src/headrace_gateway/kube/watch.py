@@ -1,6 +1,6 @@
 """List and watch one kind of Kubernetes object for ever, into a store.
 
-List first, then watch from the list's version. A watch ends by the server's wish, every five minutes; then
+List first, then watch from the list's version. A watch ends when the server says so, every five minutes; then
 comes a new list. If it ends by an error, or was mute for longer than a bookmark takes, it goes on from the
 last version seen, or from a new list if that version is gone (410). While the API server is away the store
 keeps what it had.

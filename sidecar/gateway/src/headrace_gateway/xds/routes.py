@@ -28,10 +28,10 @@ POST = {"name": ":method", "string_match": {"exact": "POST"}}
 _NOT = {"invert_match": True, "treat_missing_header_as_empty": True}
 ENGINE_PATH = {"regex": "|".join(names.ENGINE_PATHS)}
 ANY_SERVICE = "(/[^/]+/[^/]+)?"  # by which a path may begin
-WISH_HEADERS = [request_overrides.header_name(name) for name in request_overrides.OVERRIDES]
+OVERRIDE_HEADERS = [request_overrides.header_name(name) for name in request_overrides.OVERRIDES]
 MOST_CHOICES = 128  # per prompt; OpenAI's own limit
 FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
-WISH_BYTES = 16  # of one value; more is no number that anybody means
+OVERRIDE_BYTES = 16  # of one value; more is no number that anybody means
 
 
 def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfiguration:
@@ -45,7 +45,7 @@ def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfigura
         name="gateway",
         domains=["*"],
         retry_policy=_RETRIES,
-        request_headers_to_remove=WISH_HEADERS,  # after the routes, which read them
+        request_headers_to_remove=OVERRIDE_HEADERS,  # after the routes, which read them
         typed_per_filter_config={request_limits.FILTER: request_limits.limits(configs.values())},
     )
     host.routes.extend(_GUARDS)
@@ -123,13 +123,13 @@ def _engine_routes(
         metadata=metadata,
         route=action,
         request_headers_to_remove=[SERVICE_HEADER],
-        request_headers_to_add=[_WISHES_IN_ID] if terms.asking else [],
+        request_headers_to_add=[_OVERRIDES_IN_ID] if terms.asking else [],
     )
     return [route] if terms.allowed is None else [route, refuse(match, denied(cluster))]
 
 
-def _wishes_in_id() -> base_pb2.HeaderValueOption:
-    fields = "".join(f"%REQ({header}):{WISH_BYTES}%~" for header in WISH_HEADERS)
+def _overrides_in_id() -> base_pb2.HeaderValueOption:
+    fields = "".join(f"%REQ({header}):{OVERRIDE_BYTES}%~" for header in OVERRIDE_HEADERS)
     return base_pb2.HeaderValueOption(
         header={"key": "x-request-id", "value": f"%REQ(x-request-id)%{request_overrides.MARK}{fields}"},
         append_action="OVERWRITE_IF_EXISTS_OR_ADD",
@@ -238,7 +238,7 @@ _RETRIES = route_components_pb2.RetryPolicy(
         {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": _previous_hosts()}
     ],
 )
-_WISHES_IN_ID = _wishes_in_id()
+_OVERRIDES_IN_ID = _overrides_in_id()
 _GUARDS = _guards()
 _WRONG_HEADER = _refuse_header()
 _REFUSALS = _refusals()
