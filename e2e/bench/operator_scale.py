@@ -32,7 +32,7 @@ CHANGES_PER_SECOND = 10.0
 EVENTS = 20_000
 AT_ONCE = 16  # requests of the benchmark's own
 PODS_PER_CHANGE = 9
-_PATIENCE = 900.0  # seconds
+_TIMEOUT = 900.0  # seconds
 
 
 async def few(size: int, quiet: float) -> dict[str, float]:
@@ -98,7 +98,7 @@ async def _reconcile(api: Api, size: int) -> float:
     """Seconds until so many new services are ready and run their policy."""
     began = time.monotonic()
     waiting = {f"s{number}" for number in range(size)}
-    async with asyncio.timeout(_PATIENCE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(_TIMEOUT), asyncio.TaskGroup() as tasks:
         create = _each(range(size), lambda number: api.create(SERVICES, "llmservices", service(number)))
         tasks.create_task(create)
         async with aclosing(api.watch(SERVICES, "llmservices")) as events:
@@ -113,7 +113,7 @@ async def _reconcile(api: Api, size: int) -> float:
 async def _settle(operator: Operator, seconds: float = 5.0, at_least: int = 0) -> None:
     """Until the operator has reconciled so often, and then nothing for so long."""
     before, since = -1.0, time.monotonic()
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         while time.monotonic() - since < seconds or before < at_least:
             done = await operator.total("headrace_operator_reconcile_seconds_count")
             if done != before:

@@ -3,7 +3,7 @@
 Each workload's requests arrive in the order of the trace. A request is predicted when it arrives and
 learned from when it finishes, `PREFILL` and `PER_TOKEN` seconds per output token later, as on an engine
 that is not overloaded. Lengths without times arrive at `RATE`. The first `WARM_UP` requests are not
-judged.
+measured.
 
 The figures, for the median (`predictor: Quantile`, `quantilePercent: 50`) unless their name says
 otherwise:
@@ -104,7 +104,7 @@ def main() -> None:
     text = synthetic_text(min(TEXT_REQUESTS, arguments.requests), seed=0)
     figures |= report("synthetic-text", measure(text))
     learned = Learned(Quantile())
-    figures |= report("synthetic-text_learned", judged(replay(learned, text, learned.work)))
+    figures |= report("synthetic-text_learned", summarize_answers(replay(learned, text, learned.work)))
     figures |= report("soak", soak(min(SOAK, 10 * arguments.requests)))
     command = f"python -m e2e.bench.prediction --requests {arguments.requests}"
     print(results.write("prediction", command, figures))
@@ -159,7 +159,7 @@ def asked(arrival: Arrival, at: float) -> Asked:
 
 def measure(requests: Sequence[Asked]) -> dict[str, float]:
     """All figures of `Quantile` on one workload."""
-    figures = judged(replay(Quantile(), requests))
+    figures = summarize_answers(replay(Quantile(), requests))
     high = replay(Quantile(0.8), requests)[WARM_UP:]
     figures["calibration_80_percent"] = percent(each.output_tokens <= each.predicted for each in high)
     mean = replay(RunningMean(), requests)[WARM_UP:]
@@ -196,8 +196,8 @@ def replay(
     return answers
 
 
-def judged(answers: Sequence[Answered]) -> dict[str, float]:
-    """The figures of what was predicted after the warm-up."""
+def summarize_answers(answers: Sequence[Answered]) -> dict[str, float]:
+    """Return the figures of what was predicted after the warm-up."""
     counted = answers[WARM_UP:]
     pairs = [(each.predicted, each.output_tokens) for each in counted]
     allocated = [(max(1, round(told * (1 + PADDING / 100))), real) for told, real in pairs]

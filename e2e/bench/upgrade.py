@@ -21,9 +21,9 @@ from functools import partial
 import httpx
 import pycurl
 
-from e2e.bench.faults.load import Ask, complaint, request_body
-from e2e.bench.faults.plan import SERVICES
+from e2e.bench.faults.cases import SERVICES
 from e2e.bench.faults.testbed import until
+from e2e.bench.faults.traffic import Ask, complaint, request_body
 from e2e.bench.report import results
 from e2e.bench.runs.command_line import describe
 from e2e.demo import deploy, services

@@ -138,10 +138,10 @@ def condition(manifest: Object, kind: str) -> Object:
 
 
 def is_current(manifest: Object, kind: str, status: str = "True") -> bool:
-    """Whether a condition has this status, and was judged on the object's present generation."""
-    judged = condition(manifest, kind)
+    """Whether a condition has this status, and is of the object's present generation."""
+    found = condition(manifest, kind)
     generation = manifest["metadata"]["generation"]
-    return judged.get("status") == status and judged.get("observedGeneration") == generation
+    return found.get("status") == status and found.get("observedGeneration") == generation
 
 
 def policy_applied(manifest: Object) -> bool:

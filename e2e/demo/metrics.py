@@ -27,7 +27,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """A service's targets in seconds; None means no target. TPOT is judged by a request's mean."""
+    """A service's targets in seconds; None means no target. TPOT is a request's mean."""
 
     ttft: float | None = None
     tpot: float | None = None

@@ -29,7 +29,7 @@ from e2e.bench.clients import (
     values as clients_values,
 )
 from e2e.bench.clients.requests import Request
-from e2e.bench.clients.study import Outcome, Report, judge
+from e2e.bench.clients.study import Outcome, Report, find_fault
 from e2e.bench.real_engine import pod as engine_pod
 from headrace_engine.policies import registry
 
@@ -61,8 +61,8 @@ def refused(body):
     ],
 )
 def test_an_error_must_be_one_that_the_client_reads(error, wrong):
-    assert judge(error).startswith(wrong)
-    assert bool(judge(error)) is bool(wrong)
+    assert find_fault(error).startswith(wrong)
+    assert bool(find_fault(error)) is bool(wrong)
 
 
 def test_a_stream_that_breaks_is_told_from_an_error_that_nobody_can_read():

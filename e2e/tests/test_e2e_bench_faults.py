@@ -1,4 +1,4 @@
-"""The kill campaign's plan and judgement, without a cluster."""
+"""The kill campaign's plan and figures, without a cluster."""
 
 import contextlib
 import json
@@ -8,14 +8,14 @@ from collections import Counter
 import httpx
 import pytest
 
-from e2e.bench.faults import plan as faults_plan
+from e2e.bench.faults import cases as faults_cases
 from e2e.bench.faults import study as faults
 from e2e.bench.faults import testbed as faults_testbed
-from e2e.bench.faults.judge import Away, Damage, Kill, Outage, Record, broken, cause, clear, figures, lost
-from e2e.bench.faults.load import Ask, Load, asks, complaint
+from e2e.bench.faults.figures import Away, Damage, Kill, Outage, Record, broken, cause, clear, figures, lost
 from e2e.bench.faults.testbed import Inventory, damage
+from e2e.bench.faults.traffic import Ask, Load, asks, complaint
 from e2e.bench.outages.study import figures as outage_figures
-from e2e.bench.outages.study import verdict
+from e2e.bench.outages.study import find_broken_limits
 from e2e.bench.outages.testbed import Outage as ApiOutage
 from e2e.bench.outages.testbed import Quarrel
 from e2e.demo.steps import Steps
@@ -32,27 +32,27 @@ def record(sent, ended, service="chat", *, status=None, error="ReadError: ", str
 
 
 def test_each_round_kills_every_part_once_and_begins_with_the_kubelet():
-    steps = faults_plan.kills(seed=3, rounds=10)
-    assert Counter(step.part for step in steps) == dict.fromkeys(faults_plan.PARTS, 10)
+    steps = faults_cases.kills(seed=3, rounds=10)
+    assert Counter(step.part for step in steps) == dict.fromkeys(faults_cases.PARTS, 10)
     assert {step.part for step in steps[::6]} == {"kubelet"}
     assert len({tuple(step.part for step in steps[n : n + 6]) for n in range(0, 60, 6)}) > 5
 
 
 def test_a_plan_follows_from_its_seed_alone():
-    assert faults_plan.kills(1, 3) == faults_plan.kills(1, 3)
-    assert faults_plan.kills(1, 3) != faults_plan.kills(2, 3)
-    assert faults_plan.kills(1, 3)[:6] == faults_plan.kills(1, 1)
+    assert faults_cases.kills(1, 3) == faults_cases.kills(1, 3)
+    assert faults_cases.kills(1, 3) != faults_cases.kills(2, 3)
+    assert faults_cases.kills(1, 3)[:6] == faults_cases.kills(1, 1)
 
 
 def test_the_api_server_is_left_alone_until_kubernetes_clients_have_forgotten_its_last_absence():
-    step = next(step for step in faults_plan.kills(0, 1) if step.part == "kube-apiserver")
-    assert faults_plan.pause(step, {}, 500.0) == step.pause
-    assert faults_plan.pause(step, {"kube-apiserver": 450.0, "kubelet": 499.0}, 500.0) == 90.0
-    assert faults_plan.pause(step, {"kube-apiserver": 300.0}, 500.0) == step.pause
+    step = next(step for step in faults_cases.kills(0, 1) if step.part == "kube-apiserver")
+    assert faults_cases.pause(step, {}, 500.0) == step.pause
+    assert faults_cases.pause(step, {"kube-apiserver": 450.0, "kubelet": 499.0}, 500.0) == 90.0
+    assert faults_cases.pause(step, {"kube-apiserver": 300.0}, 500.0) == step.pause
 
 
 def test_engines_of_both_services_are_killed_in_turn():
-    assert [step.service for step in faults_plan.engines(0, 3)] == ["chat", "code", "chat"]
+    assert [step.service for step in faults_cases.engines(0, 3)] == ["chat", "code", "chat"]
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ HELD = ApiOutage("500", 0, alive=True, same_pods=True, requests_per_second=0.9, 
 
 def test_an_outage_held_only_within_every_limit():
     bad = ApiOutage("hang", 1, alive=False, same_pods=False, requests_per_second=1.1, healed_seconds=61.0)
-    assert verdict(HELD) == []
-    assert len(verdict(bad)) == 5
+    assert find_broken_limits(HELD) == []
+    assert len(find_broken_limits(bad)) == 5
     kept = Quarrel("status", writes_per_second=1.5, foreign_kept=True, settled_seconds=2.0)
-    assert verdict(kept) == []
-    assert len(verdict(Quarrel("status", 0.0, foreign_kept=False, settled_seconds=11.0))) == 3
+    assert find_broken_limits(kept) == []
+    assert len(find_broken_limits(Quarrel("status", 0.0, foreign_kept=False, settled_seconds=11.0))) == 3
     shares = outage_figures([HELD, bad, kept], 300.0)
     assert (shares["i07"], shares["i08"], shares["requests_per_second"]) == (0.5, 1.0, 1.1)
 
@@ -253,14 +253,14 @@ def campaign(monkeypatch):
 
 
 def test_a_campaign_counts_kills_and_what_they_cost(campaign):
-    campaign.kill_parts(faults_plan.kills(seed=0, rounds=1))
+    campaign.kill_parts(faults_cases.kills(seed=0, rounds=1))
     found = campaign.figures()
     assert (found["kills"], found["engine_restarts"], found["wrong_deletes"]) == (6, 2, 1)
     assert campaign.testbed.changed == [1, 2, 3, 4, 5, 6]
 
 
 def test_engines_die_while_no_operator_is_there_and_it_comes_back(campaign):
-    campaign.kill_engines(faults_plan.engines(seed=0, count=2))
+    campaign.kill_engines(faults_cases.engines(seed=0, count=2))
     assert campaign.testbed.scaled == ["--replicas=0", "--replicas=2"]
     assert campaign.figures()["operator_away_share"] == 1.0
 

@@ -1,9 +1,9 @@
-"""How predictions of output lengths are judged."""
+"""How predictions of output lengths are measured."""
 
 import pytest
 
 from e2e.bench import prediction
-from e2e.bench.prediction import Answered, Asked, judged, page, replay, soak, synthetic_text
+from e2e.bench.prediction import Answered, Asked, page, replay, soak, summarize_answers, synthetic_text
 from headrace_engine.prediction import Features, Quantile
 
 
@@ -18,7 +18,7 @@ def no_warm_up(monkeypatch):
 
 def test_figures_of_a_few_requests():
     """Predicted 100, so 115 are allocated."""
-    figures = judged(answers((100, 100), (100, 115), (100, 230), (100, 23), again=150.0))
+    figures = summarize_answers(answers((100, 100), (100, 115), (100, 230), (100, 23), again=150.0))
     assert figures["accuracy_percent"] == 75
     assert figures["near_percent"] == 50
     assert figures["over_percent"] == pytest.approx(100 * (15 / 115 + 92 / 115) / 4)

@@ -36,12 +36,12 @@ def test_figures_hold_the_interval_or_that_there_is_none():
     assert intervals.keyed("x", Estimate(2.0, 2.0, 2.0)) == {"x": 2.0}
 
 
-def test_a_verdict_needs_an_interval_on_one_side_of_1():
-    assert intervals.verdict(Estimate(0.5, 0.4, 0.9)) == "better"
-    assert intervals.verdict(Estimate(0.5, 0.4, 0.9), lower_is_better=False) == "worse"
-    assert intervals.verdict(Estimate(1.5, 1.1, 1.9)) == "worse"
-    assert intervals.verdict(Estimate(0.9, 0.4, 1.9)) == "not distinguishable"
-    assert intervals.verdict(intervals.ratio([1.0], [2.0])) == "one seed"
+def test_better_or_worse_needs_an_interval_on_one_side_of_1():
+    assert intervals.compare_with_one(Estimate(0.5, 0.4, 0.9)) == "better"
+    assert intervals.compare_with_one(Estimate(0.5, 0.4, 0.9), lower_is_better=False) == "worse"
+    assert intervals.compare_with_one(Estimate(1.5, 1.1, 1.9)) == "worse"
+    assert intervals.compare_with_one(Estimate(0.9, 0.4, 1.9)) == "not distinguishable"
+    assert intervals.compare_with_one(intervals.ratio([1.0], [2.0])) == "one seed"
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([1.0], [-1.0])])

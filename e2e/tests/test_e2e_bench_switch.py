@@ -1,4 +1,4 @@
-"""The switch benchmark's own judgement: what counts as a changed output, and which changes it makes."""
+"""The switch benchmark's own rules: what counts as a changed output, and which changes it makes."""
 
 import itertools
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from e2e.bench import upgrade
-from e2e.bench.faults.load import Ask, request_body
+from e2e.bench.faults.traffic import Ask, request_body
 from e2e.bench.upgrade import Answers, BrokenError
 from e2e.demo.target import connect
 

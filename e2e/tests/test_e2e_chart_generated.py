@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from e2e.cluster import places
-from headrace_operator.api import PodReason, Reason
+from headrace_operator.api import PodReason, Reason, Severity
 
 DOCS = places.REPOSITORY / "docs"
 PLAIN = {
@@ -44,6 +44,13 @@ def test_reasons_of_pods_are_advised_on_gravest_first():
     section = text.partition("\n## Ready")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert rows[rows.index(PodReason.MODEL_CLAIM_NOT_FOUND) :] == [reason.value for reason in PodReason]
+
+
+def test_the_alert_on_a_service_that_is_down_leaves_out_what_is_expected():
+    rules = (places.REPOSITORY / "charts/headrace/files/rules.yaml").read_text()
+    [reasons] = re.findall(r'condition="Ready", reason=~"([\w|]+)"', rules)
+    expected = {reason for reason in PodReason if reason.severity is Severity.EXPECTED}
+    assert set(reasons.split("|")) == {Reason.SCALED_TO_ZERO, *expected}
 
 
 def test_every_action_of_the_operator_is_on_the_metrics_page():

@@ -9,6 +9,7 @@ from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parents[2]
 LONGEST_MODULE = 400  # lines; a longer one is two ideas in one room
+OF_A_BENCHMARK = {"cases.py", "figures.py", "page.py", "study.py", "testbed.py"}  # in the package of each
 MACHINE_PATHS = re.compile(r"/(work|root)/[a-z]|/tmp/[a-z]+/|\.pyenv/")
 
 
@@ -31,6 +32,18 @@ def test_the_operator_folder_does_not_shadow_the_standard_library():
 
 def test_test_modules_have_unique_names():
     names = [path.name for path in tracked("**/tests/test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["operator/src", "sidecar/engine/src", "sidecar/gateway/src", "engine_patches/src", "e2e", "charts"],
+)
+def test_modules_of_one_distribution_have_unique_names(folder):
+    modules = [path for path in tracked(f"{folder}/**/*.py") if "tests" not in path.parts]
+    shared = {"__init__.py", "__main__.py", *(OF_A_BENCHMARK if folder == "e2e" else ())}
+    names = [path.name for path in modules if path.name not in shared]
+    assert names
     assert sorted(names) == sorted(set(names))
 
 

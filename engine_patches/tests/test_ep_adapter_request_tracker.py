@@ -163,12 +163,12 @@ def test_what_was_learned_outlives_a_document_that_asks_for_the_same():
     assert predictor.closed
 
 
-def test_a_scaled_target_is_of_the_predicted_output_and_judged_by_the_real_one():
+def test_a_scaled_target_is_of_the_predicted_output_and_in_the_end_of_the_real_one():
     slo = Slo(e2e_scale_percent=200)
     tracker, one = Rig(Scripted(100.0), slo, COST).tracker, request()
     assert tracker.targets(one) == Targets(e2e=2 * unloaded_seconds(COST, 100, 100))
-    judged, hopeless = tracker.judge_request(tracker.find_request(one), 40)
-    assert judged == Targets(e2e=2 * unloaded_seconds(COST, 100, 40))
+    targets, hopeless = tracker.assess_request(tracker.find_request(one), 40)
+    assert targets == Targets(e2e=2 * unloaded_seconds(COST, 100, 40))
     assert hopeless == Target(0)
 
 
@@ -184,5 +184,5 @@ def test_targets_follow_a_new_document_only():
 
 def test_an_impossible_target_is_told():
     tracker = Rig(Scripted(), Slo(e2e_ms=1), COST).tracker
-    targets, hopeless = tracker.judge_request(tracker.find_request(request()), 40)
+    targets, hopeless = tracker.assess_request(tracker.find_request(request()), 40)
     assert (targets, hopeless) == (Targets(e2e=0.001), Target.E2E)

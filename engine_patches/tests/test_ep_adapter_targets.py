@@ -1,11 +1,14 @@
 """What a request shall meet: service, client, and what the service allows the client."""
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_engine.adapter.targets import NO_OVERRIDES, impossible, read_overrides, resolve, set_of
+from headrace_engine.adapter.targets import KINDS, NO_OVERRIDES, impossible, read_overrides, resolve, set_of
 from headrace_engine.contracts import PerRequest, Slo
+from headrace_engine.contracts.request_overrides import OVERRIDES
 from headrace_engine.control.records import Target
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import unloaded_seconds
@@ -19,6 +22,12 @@ def test_the_services_targets_apply_to_who_asks_for_nothing():
     slo = Slo(ttft_ms=500, tpot_ms=50, e2e_ms=9000)
     assert resolve(slo, NO_TARGETS, None) == Targets(0.5, 0.05, 9.0)
     assert resolve(Slo(), NO_TARGETS, 3.0) == NO_TARGETS
+
+
+def test_what_a_client_may_override_is_each_target_and_the_length():
+    targets = [each.name for each in fields(PerRequest)]
+    assert targets == [f"{kind}_ms" for kind in KINDS]
+    assert [*targets, "output_tokens"] == list(OVERRIDES)
 
 
 def test_a_scale_is_of_the_unloaded_time():

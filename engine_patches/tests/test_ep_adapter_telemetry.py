@@ -63,7 +63,7 @@ def test_the_parts_of_a_streamed_input_are_one_arrival():
     assert not trial.scheduler._telemetry._progress
 
 
-def test_finished_requests_are_timed_and_judged():
+def test_finished_requests_are_timed_and_held_against_their_targets():
     from headrace_engine.control.records import Target
 
     slo = Slo(ttft_ms=60_000, tpot_ms=1, e2e_ms=60_000)

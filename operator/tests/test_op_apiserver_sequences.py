@@ -1,4 +1,4 @@
-"""Generated lives of a service on a real API server, judged at their end.
+"""Generated lives of a service on a real API server, checked at their end.
 
 `HEADRACE_SEEDS=2000 pytest operator/tests/test_op_apiserver_sequences.py` tries that many; a test's name
 holds its seed, and `HEADRACE_FIRST_SEED` starts from there.

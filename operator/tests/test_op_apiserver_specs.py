@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(3600)]
 COUNT = int(os.environ.get("HEADRACE_SPECS", "150"))
 
 
-def verdict(body):
+def submit(body):
     """Whether the operator takes the spec; every other error is a bug."""
     try:
         return parse(body), ""
@@ -52,7 +52,7 @@ def test_the_api_server_and_the_operator_agree_on_every_spec(kube, part, record_
         accepted = answer.status_code == 201
         complete = answer.json() if accepted else body
         complete["metadata"] |= {"uid": "u", "namespace": kube.namespace}
-        service, refusal = verdict(complete)
+        service, refusal = submit(complete)
         if (service is not None) != accepted:
             wrong.append(f"spec {number}: {body['spec']}: {refusal or answer.text}")
         elif service is not None:

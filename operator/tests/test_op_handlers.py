@@ -81,16 +81,16 @@ async def test_what_is_known_already_wakes_nobody():
 
 
 class Watch:
-    """Asks in vain, and begins anew when kopf's patience with a silent watch ends."""
+    """Asks in vain, and begins anew when kopf's backoff for a silent watch ends."""
 
-    def __init__(self, patience, at, gives_up=70.0):
-        self._patience, self._gives_up = patience, gives_up
-        self.at, self.end, self._pauses = at, at + gives_up, iter(patience)
+    def __init__(self, backoff, at, gives_up=70.0):
+        self._backoff, self._gives_up = backoff, gives_up
+        self.at, self.end, self._pauses = at, at + gives_up, iter(backoff)
 
     def fail(self):
         self.at += next(self._pauses)
         if self.at > self.end:
-            self.at, self._pauses = self.end, iter(self._patience)
+            self.at, self._pauses = self.end, iter(self._backoff)
             self.end += self._gives_up
 
 
@@ -99,8 +99,8 @@ class Outage:
 
     def __init__(self, seconds):
         self.now, self.asking, self.asked = 0.0, None, []
-        self.patience = handlers.WatchBackoff(lambda: self.now, lambda: self.asking)
-        self.watches = [Watch(self.patience, 0.01 * number) for number in range(8)]
+        self.backoff = handlers.WatchBackoff(lambda: self.now, lambda: self.asking)
+        self.watches = [Watch(self.backoff, 0.01 * number) for number in range(8)]
         while (watch := min(self.watches, key=lambda each: each.at)).at <= seconds:
             self.now, self.asking = watch.at, watch
             self.asked.append(self.now)
@@ -115,12 +115,12 @@ def test_watches_soon_ask_seldom_in_an_outage_even_when_each_attempt_counts_twic
 
 def test_a_watch_that_works_again_begins_with_short_pauses_whatever_others_do():
     outage = Outage(300.0)
-    outage.now, outage.asking = 300.0, Watch(outage.patience, 0.0)
-    assert next(iter(outage.patience)) == 1.0
+    outage.now, outage.asking = 300.0, Watch(outage.backoff, 0.0)
+    assert next(iter(outage.backoff)) == 1.0
     outage.asking = outage.watches[0]
-    assert next(iter(outage.patience)) == 36.0
+    assert next(iter(outage.backoff)) == 36.0
     outage.now += 60.0
-    assert next(iter(outage.patience)) == 1.0
+    assert next(iter(outage.backoff)) == 1.0
 
 
 async def test_watches_never_give_up():

@@ -207,7 +207,7 @@ class World(Memory):
         before = self.held() if item["kind"] == "LLMRoute" else {}
         stored = super().store(item)
         if item["kind"] == "LLMRoute":
-            self.judge(before)
+            self.check_holders(before)
         return stored
 
     def held(self):
@@ -219,7 +219,7 @@ class World(Memory):
                     found.setdefault(name, set()).add(service)
         return found
 
-    def judge(self, before):
+    def check_holders(self, before):
         now = self.held()
         for name, holders in now.items():
             assert len(holders) == 1, f"{name} is of {holders}"

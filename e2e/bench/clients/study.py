@@ -81,8 +81,8 @@ class Report:
         }
 
 
-def judge(error: openai.APIError) -> str:
-    """What keeps an error from being OpenAI's, or nothing."""
+def find_fault(error: openai.APIError) -> str:
+    """Name what keeps an error from being one of OpenAI's; empty if nothing does."""
     if isinstance(error, openai.APITimeoutError):
         return f"no answer in {ANSWER_SECONDS:g} s"
     if isinstance(error, openai.APIConnectionError):
@@ -112,7 +112,9 @@ async def ask(client: openai.AsyncOpenAI, request: Request) -> Outcome:
         else:
             await client.post(request.path, cast_to=whole, body=request.body)
     except openai.APIError as error:
-        return Outcome(request, getattr(error, "status_code", status), judge(error), str(error.body or error))
+        return Outcome(
+            request, getattr(error, "status_code", status), find_fault(error), str(error.body or error)
+        )
     except (TypeError, ValueError) as error:  # of an answer that is no JSON
         return Outcome(request, status, f"an answer that the client cannot read: {error!r}")
     return Outcome(request, 200)

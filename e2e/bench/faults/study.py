@@ -9,7 +9,7 @@ Clients send requests to both sample services all the time, half of them streame
 - The API server is away for `--outage` seconds; half-way the picker is killed, which then starts without it.
 
 Writes faults.json. Requests that failed are `requests_lost`, unless the Envoy or the engine that carried them
-was killed, or their connections were refused since a kubelet had just started (see `judge.cause`).
+was killed, or their connections were refused since a kubelet had just started (see `figures.cause`).
 Recovery is counted from the kill, not from the return. `worst_endpoint_gone_seconds` is the time until
 clients of a service whose only engine was killed are told that it has none. `operator_away_share` is 1 if,
 while there was no operator, no request was lost and every engine kept its policy. The operator's requests in
@@ -24,11 +24,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from e2e.bench.faults import plan
-from e2e.bench.faults.judge import Away, Damage, Figures, Kill, Outage, Record, broken, figures, lost
-from e2e.bench.faults.load import Load
-from e2e.bench.faults.plan import Step
+from e2e.bench.faults import cases
+from e2e.bench.faults.cases import Step
+from e2e.bench.faults.figures import Away, Damage, Figures, Kill, Outage, Record, broken, figures, lost
 from e2e.bench.faults.testbed import Inventory, Testbed, damage, until
+from e2e.bench.faults.traffic import Load
 from e2e.bench.report import results
 from e2e.bench.runs.command_line import describe
 from e2e.cluster.cluster import Cluster
@@ -61,7 +61,7 @@ class Campaign:
         self._look()
         for number, step in enumerate(steps, 1):
             killed = {kill.part: kill.at for kill in self.kills}
-            time.sleep(plan.pause(step, killed, time.monotonic()))
+            time.sleep(cases.pause(step, killed, time.monotonic()))
             kill = self.testbed.kill(step, self._next())
             self._note(kill, f"{number}/{len(steps)} {step.part}")
 
@@ -158,10 +158,10 @@ async def campaign(testbed: Testbed, steps: Steps, seed: int) -> AsyncIterator[C
 async def _measure(testbed: Testbed, steps: Steps, options: argparse.Namespace) -> Figures:
     async with campaign(testbed, steps, options.seed) as running:
         with steps.stage("kills"):
-            await asyncio.to_thread(running.kill_parts, plan.kills(options.seed, options.rounds))
+            await asyncio.to_thread(running.kill_parts, cases.kills(options.seed, options.rounds))
         if options.engines:
             with steps.stage("engines killed, no operator"):
-                kills = plan.engines(options.seed, options.engines)
+                kills = cases.engines(options.seed, options.engines)
                 await asyncio.to_thread(running.kill_engines, kills)
         if options.outage:
             with steps.stage(f"API server away for {options.outage:g} s"):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from e2e.bench.faults.judge import Damage, Kill
-from e2e.bench.faults.plan import COMPONENTS, Part, Step
+from e2e.bench.faults.cases import COMPONENTS, Part, Step
+from e2e.bench.faults.figures import Damage, Kill
 from e2e.bench.switch import scheduling
 from e2e.cluster import components, node_files
 from e2e.cluster.cluster import Cluster
@@ -25,7 +25,7 @@ from e2e.demo.kube import Kube, KubeError, Object, condition
 from e2e.demo.services import NAMESPACE
 from e2e.demo.target import SYSTEM_NAMESPACE
 
-PATIENCE = 180.0  # seconds; who is not back by then is not waited for
+TIMEOUT = 180.0  # seconds; who is not back by then is not waited for
 POLL = 0.25
 STEADY_SECONDS = 2.0
 NO_ENGINE = ("no healthy upstream", "has no ready engine")  # what clients are told when a service has none
@@ -95,7 +95,7 @@ class Testbed:
 
     def healed(self) -> float:
         """When all was as asked for, and stayed so: a kubelet that starts soon takes back what it said."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             at = until(self.settled)
             time.sleep(STEADY_SECONDS)
@@ -201,9 +201,9 @@ def holds_now(holds: Callable[[], bool]) -> bool:
     return False
 
 
-def until(holds: Callable[[], bool], patience: float = PATIENCE, every: float = POLL) -> float:
-    """When it held, or was given up after `patience` seconds."""
-    deadline = time.monotonic() + patience
+def until(holds: Callable[[], bool], timeout: float = TIMEOUT, every: float = POLL) -> float:
+    """When it held, or was given up after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while True:
         if holds_now(holds):
             return time.monotonic()

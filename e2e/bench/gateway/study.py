@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from e2e.bench.gateway import cost, prediction
+from e2e.bench.gateway import cost, simulated_waits
 from e2e.bench.gateway import waits as queue_waits
 from e2e.bench.gateway.settings import BALANCERS, COST, ENGINES, WORKLOAD
 from e2e.bench.gateway.testbed import TestbedError
@@ -50,7 +50,7 @@ def main() -> int:
         if chosen.only != "cost":
             _say(f"2. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
             rate, waits = uvloop.run(queue_waits.measure(chosen.runs, chosen.seconds, _say))
-            predicted = prediction.predict(rate, min(chosen.runs, SIMULATED_RUNS), chosen.seconds)
+            predicted = simulated_waits.predict(rate, min(chosen.runs, SIMULATED_RUNS), chosen.seconds)
             figures |= {"engine_requests_per_second": round(rate, 2)} | queue_waits.figures(waits)
             figures |= {f"simulated_{k}": v for k, v in queue_waits.figures(predicted).items()}
             draw(waits, predicted)

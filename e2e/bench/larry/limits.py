@@ -127,10 +127,10 @@ def limits(found: Found) -> str:
     worse, alike, hardly, single = (
         _where(found, wanted)
         for wanted in (
-            lambda each: intervals.verdict(each) == "worse",
-            lambda each: intervals.verdict(each) == "not distinguishable",
+            lambda each: intervals.compare_with_one(each) == "worse",
+            lambda each: intervals.compare_with_one(each) == "not distinguishable",
             _hardly,
-            lambda each: intervals.verdict(each) == "one seed" and each.value > SMALL_GAIN,
+            lambda each: intervals.compare_with_one(each) == "one seed" and each.value > SMALL_GAIN,
         )
     )
     points = (
@@ -146,7 +146,7 @@ def limits(found: Found) -> str:
 
 
 def _hardly(found: Estimate) -> bool:
-    return intervals.verdict(found) == "better" and found.value > SMALL_GAIN
+    return intervals.compare_with_one(found) == "better" and found.value > SMALL_GAIN
 
 
 def _bounded(found: Estimate, bound: str) -> str:

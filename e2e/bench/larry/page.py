@@ -77,7 +77,9 @@ def _introduction() -> str:
 
 def short(found: Estimate) -> str:
     """Without its interval, but marked where that spans 1."""
-    return markdown.text(found.value) + (ALIKE if intervals.verdict(found) == "not distinguishable" else "")
+    return markdown.text(found.value) + (
+        ALIKE if intervals.compare_with_one(found) == "not distinguishable" else ""
+    )
 
 
 def latencies(found: Found) -> str:
@@ -217,7 +219,7 @@ def attainment(found: Found, folder: Path) -> tuple[Path, str]:
 def _carries(found: Found) -> str:
     """What the picture's first panel shows, if it shows anything."""
     estimate, bound = figures.goodput_ratio(found, cases.CODE, "e2e", "LARRY, 1,024")
-    known = intervals.verdict(estimate, lower_is_better=False) in ("better", "worse")
+    known = intervals.compare_with_one(estimate, lower_is_better=False) in ("better", "worse")
     if not known or bound == "~":
         return "Requests within their E2E target: stock and LARRY, with 8,192 and with 1,024 tokens a step"
     times = {">": "at least ", "<": "at most "}.get(bound, "") + f"{estimate.value:.1f}x"

@@ -20,7 +20,7 @@ from e2e.bench.operator.api import APPS, CORE, SERVICES, Api, ApiError, Body
 
 _SCHEMA = schema()
 _PLURAL = "llmservices"
-_PATIENCE = 300.0  # seconds until something must have happened
+_TIMEOUT = 300.0  # seconds until something must have happened
 _TRIES = 300  # of values that break no rule
 _FATES = ("Ready", "Ready", "Ready", "Ready", "Slow", "Failed")
 _REFUSED = re.compile(r": (400|422) |: 500 .*failed to create typed patch object")
@@ -74,7 +74,7 @@ class Lives:
     async def until(self, met: Callable[[Body | None, Body | None], bool], name: str, what: str) -> None:
         """Wait for a service and its Deployment to be so; TimeoutError says what did not happen."""
         try:
-            async with asyncio.timeout(_PATIENCE), self._changed:
+            async with asyncio.timeout(_TIMEOUT), self._changed:
                 await self._changed.wait_for(
                     lambda: met(self._services.get(name), self._deployments.get(name))
                 )

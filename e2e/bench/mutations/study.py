@@ -59,7 +59,7 @@ class Tally:
 
 
 async def measure(sequences: int, say: Callable[[str], None], seed: int = 0) -> Tally:
-    """Live them through, a hundred at a time, and judge their ends."""
+    """Live them through, a hundred at a time, and compare their ends."""
     tally = Tally()
     leaves = sorted(Maker(random.Random(0)).leaves)
     random.Random(seed).shuffle(leaves)

@@ -5,7 +5,7 @@ of its own; all cases run at once, in real time. The way of an outage is that of
 While it lasts (`--seconds`) someone changes the service's replicas and deletes one of its objects. In a
 quarrel (a minute) another writer changes fields of ours twenty times a second.
 
-A case held when it kept to the limits of `verdict`. Writes outages.json: `i07` and `i08` are the shares of
+A case held when it broke no limit. Writes outages.json: `i07` and `i08` are the shares of
 outages and quarrels that held, the others the worst figures over all outages or quarrels.
 """
 
@@ -35,8 +35,8 @@ class Limits:
     settled_seconds: float = 10.0  # after a quarrel
 
 
-def verdict(case: Outage | Quarrel, limits: Limits | None = None) -> list[str]:
-    """What was wrong; nothing if the case held."""
+def find_broken_limits(case: Outage | Quarrel, limits: Limits | None = None) -> list[str]:
+    """Name the limits that the case broke; none if it held."""
     limits = limits or Limits()
     if isinstance(case, Outage):
         wrong = {
@@ -80,7 +80,7 @@ def figures(cases: Sequence[Outage | Quarrel], seconds: float) -> dict[str, floa
 
 
 def _share(cases: Sequence[Outage | Quarrel]) -> float:
-    return round(sum(not verdict(case) for case in cases) / len(cases), 4)
+    return round(sum(not find_broken_limits(case) for case in cases) / len(cases), 4)
 
 
 def measure(seconds: float, folder: Path) -> list[Outage | Quarrel]:
@@ -116,11 +116,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-outages-") as folder:
         cases = measure(seconds, Path(folder))
     for case in cases:
-        wrong = verdict(case)
+        wrong = find_broken_limits(case)
         print(f"  {'✗' if wrong else '✓'} {case}" + (f": {', '.join(wrong)}" if wrong else ""))
     print(
         results.write(
             "outages", f"python -m e2e.bench.outages --seconds {seconds:g}", figures(cases, seconds)
         )
     )
-    return int(any(verdict(case) for case in cases))
+    return int(any(find_broken_limits(case) for case in cases))

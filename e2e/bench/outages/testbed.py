@@ -24,7 +24,7 @@ Body = dict[str, Any]
 _CRDS = REPOSITORY / "crds"
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ROOTS = {"llmservices": "/apis/headrace.dev/v1alpha1", "deployments": "/apis/apps/v1"}
-_PATIENCE = 180.0  # seconds until something must have happened
+_TIMEOUT = 180.0  # seconds until something must have happened
 _EDIT_EVERY = 0.05  # seconds
 
 QUARRELS: Mapping[str, tuple[str, str, Callable[[int], Body]]] = {
@@ -226,8 +226,8 @@ def _until(holds: Callable[[], object]) -> float:
     """Wait, and say for how long; raises TimeoutError."""
     began = time.monotonic()
     while not holds():
-        if time.monotonic() > began + _PATIENCE:
-            raise TimeoutError(f"not within {_PATIENCE:.0f} s")
+        if time.monotonic() > began + _TIMEOUT:
+            raise TimeoutError(f"not within {_TIMEOUT:.0f} s")
         time.sleep(0.1)
     return time.monotonic() - began
 

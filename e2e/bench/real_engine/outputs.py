@@ -21,7 +21,7 @@ from headrace_engine.control.records import BoardRecord
 MARK = "OUTPUTS "
 PROMPTS = ["hello world " * (1 + 3 * (i % 5)) for i in range(24)]
 LENGTHS = [8 + 8 * (i % 7) for i in range(24)]
-PATIENCE = 120.0  # seconds until a document must be in force
+TIMEOUT = 120.0  # seconds until a document must be in force
 
 Tokens = list[list[int]]
 """Of each prompt's answer."""
@@ -112,7 +112,7 @@ def put_in_force(document: PolicyDocument) -> BoardRecord:
     """Hand the document over as the sidecar does, and wait until the engine has it; what it then shows."""
     write_policy(paths.policy_path(paths.root()), document)
     board = BoardReader(paths.stats_paths(paths.root()).board)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while (record := board.read()) is None or record.applied_hash != int(document.hash, 16):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{document.policy} was not applied: {record}")

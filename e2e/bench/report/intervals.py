@@ -65,8 +65,8 @@ def keyed(name: str, found: Estimate) -> dict[str, float]:
     return made
 
 
-def verdict(found: Estimate, *, lower_is_better: bool = True) -> str:
-    """Of a ratio: `better`, `worse`, or why neither is said: `not distinguishable` (from 1), `one seed`."""
+def compare_with_one(found: Estimate, *, lower_is_better: bool = True) -> str:
+    """Call a ratio `better`, `worse`, `not distinguishable` (from 1), or `one seed`, which says nothing."""
     if found.seeds == 1:
         return "one seed"
     if found.low <= 1 <= found.high:

@@ -221,11 +221,11 @@ async def policy_config_map(it: Setup) -> str:
 
 
 async def _refused(it: Setup, name: str) -> str:
-    async def judged() -> dict[str, str]:
+    async def refusal() -> dict[str, str]:
         told = await it.testbed.condition(TENANT, name, "Accepted")
         return told if told.get("status") == "False" else {}
 
-    return "" if await until(judged, f"refusal of {name}") else "accepted"
+    return "" if await until(refusal, f"refusal of {name}") else "accepted"
 
 
 async def newcomer(it: Setup) -> str:

@@ -50,7 +50,7 @@ uvloop.run(main(Settings(
 )))
 """
 _RUNNING = {"name": "engine", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "ready": True}
-_PATIENCE = 90.0  # seconds
+_TIMEOUT = 90.0  # seconds
 
 Body = dict[str, Any]
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Testbed:
         return next((each for each in told if each["type"] == kind), {})
 
 
-async def until(check: Callable[[], Awaitable[T]], what: str, seconds: float = _PATIENCE) -> T:
+async def until(check: Callable[[], Awaitable[T]], what: str, seconds: float = _TIMEOUT) -> T:
     """The first true value of `check`; raises NeverError."""
     try:
         async with asyncio.timeout(seconds):

@@ -136,7 +136,7 @@ def test_sal_without_queues_prefers_the_engine_with_fewer_decodes():
 
 @given(st.booleans(), st.integers(0, 1_000_000), st.integers(0, 100_000))
 def test_unknown_rates_give_finite_waits(reporting, queued, needed):
-    """A cold engine, or one that never reported, is judged by what is typical; nothing divides by zero."""
+    """A cold engine, or one that never reported, is taken for typical; nothing divides by zero."""
     unknown = replace(
         IDLE,
         waiting_prefill_tokens=queued,

@@ -20,7 +20,7 @@ log = logging.getLogger("vllm.headrace")
 def report_boot(  # noqa: PLR0917
     root: Path, rank: int, stock: type, reason: str = "", boot: str = "", max_model_len: int = 0
 ) -> None:
-    """Announce this engine: mode Policy, or Stock if there is a `reason`. Never raises."""
+    """Write the boot report of this engine: mode Policy, or Stock if there is a `reason`. Never raises."""
     if reason:
         log.warning("headrace: vLLM's own scheduler runs, no policy is applied: %s", reason)
     try:
@@ -37,7 +37,7 @@ def report_boot(  # noqa: PLR0917
         )
         write_boot(stats_paths(root, rank).boot, info)
     except Exception:  # not only OSError: it runs within vLLM's start
-        log.exception("headrace: this engine could not be announced to its sidecar")
+        log.exception("headrace: the boot report could not be written")
 
 
 def plugin_version() -> str:

@@ -174,8 +174,8 @@ class RequestTracker:
         tracked.prediction = expected = self._predict(tracked)
         return expected
 
-    def judge_request(self, tracked: TrackedRequest, output_tokens: int) -> tuple[Targets, Target]:
-        """The targets by which a finished request is judged, and those that no engine could have met.
+    def assess_request(self, tracked: TrackedRequest, output_tokens: int) -> tuple[Targets, Target]:
+        """Return the targets that a finished request had, and those of them that no engine could have met.
 
         A target that is a scale of the unloaded time is here that of the output that it really had.
         """

@@ -22,7 +22,7 @@ MOST_TOKENS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RequestOverrides:
-    """What a client asked for and may have; `ignored` counts what it may not."""
+    """What a client overrides and may; `ignored` counts what it may not."""
 
     targets: Targets = NO_TARGETS
     output_tokens: int | None = None
@@ -30,6 +30,8 @@ class RequestOverrides:
 
 
 NO_OVERRIDES = RequestOverrides()
+_TARGET_ARGUMENTS = {kind: request_overrides.argument_name(f"{kind}_ms") for kind in KINDS}
+_LENGTH_ARGUMENT = request_overrides.argument_name("output_tokens")
 
 
 def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo) -> RequestOverrides:
@@ -41,8 +43,8 @@ def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: S
         return NO_OVERRIDES
     ignored = 0
     found: dict[str, float] = {}
-    for kind in KINDS:
-        given = told.get(f"headrace_{kind}_ms")
+    for kind, argument in _TARGET_ARGUMENTS.items():
+        given = told.get(argument)
         if given is not None:
             value = _number(given, LONGEST_MS)
             if value is None or not _allowed(slo, kind):
@@ -50,7 +52,7 @@ def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: S
             else:
                 found[kind] = value / 1000
     tokens = None
-    given = told.get("headrace_output_tokens")
+    given = told.get(_LENGTH_ARGUMENT)
     if given is not None:
         value = _number(given, MOST_TOKENS)
         if value is None or slo.per_request is None:

@@ -166,14 +166,14 @@ class Telemetry:
 
 
 def finished_request(progress: Progress, now: float, tracker: RequestTracker) -> FinishedRequest:
-    """The record of a request that finished at `now`, judged by its targets."""
+    """The record of a request that finished at `now`, held against its targets."""
     request, tracked = progress.request, progress.tracked
     first = progress.first_token or now
     ttft = first - request.arrival_time
     e2e = now - request.arrival_time
     gaps = request.num_output_tokens - 1
     tpot = max((progress.last_token - first) / gaps, 0.0) if gaps > 0 else 0.0  # clocks may step back
-    targets, impossible = tracker.judge_request(tracked, request.num_output_tokens)
+    targets, impossible = tracker.assess_request(tracked, request.num_output_tokens)
     met = Target(0)
     for kind, value in zip(KINDS, (ttft, tpot, e2e), strict=True):
         target = getattr(targets, kind)

@@ -53,7 +53,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """How the engine foresees the number of output tokens of a request.
+    """How the engine predicts the number of output tokens of a request.
 
     `None`: the mean of recently finished requests. `Quantile`: the `quantile_percent` percentile of finished
     requests that were alike. `Learned`: a small model, trained in the engine's process from its own traffic.

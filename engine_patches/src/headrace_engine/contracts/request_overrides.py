@@ -12,12 +12,19 @@ import re
 
 OVERRIDES = ("ttft_ms", "tpot_ms", "e2e_ms", "output_tokens")
 MARK = "~headrace~"
-_IN_ID = re.compile(MARK + "".join(f"(?P<headrace_{override}>[^~]*)~" for override in OVERRIDES))
 
 
 def header_name(override: str) -> str:
     """Return the request header that carries one of `OVERRIDES`."""
     return f"x-headrace-{override.replace('_', '-')}"
+
+
+def argument_name(override: str) -> str:
+    """Return the key of `vllm_xargs` that carries one of `OVERRIDES`."""
+    return f"headrace_{override}"
+
+
+_IN_ID = re.compile(MARK + "".join(f"(?P<{argument_name(override)}>[^~]*)~" for override in OVERRIDES))
 
 
 def parse_request_id(request_id: str) -> dict[str, str]:

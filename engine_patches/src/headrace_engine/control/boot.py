@@ -31,7 +31,7 @@ class BootInfo:
 
 
 def write_boot(path: Path, info: BootInfo) -> None:
-    """Announce this life of the engine. Raises OSError."""
+    """Write the report of this life of the engine. Raises OSError."""
     write_whole(path, dumps(info).encode())
 
 

@@ -26,7 +26,7 @@ class Features:
 
 
 class Predictor(Protocol):
-    """Foresees output lengths; all results are output tokens in all, in [1, max_tokens]."""
+    """Predicts output lengths; all results are output tokens in all, in [1, max_tokens]."""
 
     def predict(self, features: Features) -> float:
         """Predict the output length of a request as it arrives."""

@@ -1,6 +1,6 @@
 """The LLMService API v1alpha1 as types: spec, status, conditions, and the rules that a spec must follow."""
 
-from headrace_operator.api.conditions import Condition, PodReason, Reason
+from headrace_operator.api.conditions import Condition, PodReason, Reason, Severity
 from headrace_operator.api.route import ROUTE_KIND, ROUTE_PLURAL, RouteSpec, RouteStatus
 from headrace_operator.api.service import (
     API_VERSION,
@@ -40,6 +40,7 @@ __all__ = [
     "RouteSpec",
     "RouteStatus",
     "ServiceStatus",
+    "Severity",
     "Spec",
     "StatusCondition",
     "is_paused",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 
 class Condition(StrEnum):
@@ -67,8 +67,16 @@ class Reason(StrEnum):
     PREDICTOR_FAILED = "PredictorFailed"  # the mean of recent outputs stands in
 
 
+class Severity(Enum):
+    """How much is wrong with a pod that does not serve."""
+
+    EXPECTED = auto()  # nothing: it is on its way
+    BLOCKING = auto()  # it cannot serve until something changes
+    IMPAIRING = auto()  # it served or ran: the service is worse off than it was
+
+
 class PodReason(StrEnum):
-    """Why a pod does not serve, gravest first, each with the sentence that tells it.
+    """Why a pod does not serve, gravest first, each with the sentence that tells it and how much is wrong.
 
     Of a service's pods, the one whose reason stands first here is the one that its Ready condition tells of.
     """
@@ -97,7 +105,7 @@ class PodReason(StrEnum):
         "ImagePullFailed",
         "container {container}: {words}; check {fields}",
     )
-    CRASHING = "Crashing", "{crash}"
+    CRASHING = "Crashing", "{crash}", Severity.IMPAIRING
     CLAIM_NOT_BOUND = (
         "ClaimNotBound",
         "it waits for a volume: {words}; its claims are {claims}: `kubectl describe pvc` says more",
@@ -113,19 +121,22 @@ class PodReason(StrEnum):
     NOT_RESPONDING = (
         "NotResponding",
         "vLLM stopped answering its health check: delete the pod if it stays so",
+        Severity.IMPAIRING,
     )
-    DOWNLOADING = "Downloading", "vLLM is downloading the model"
-    LOADING = "Loading", "vLLM is loading the model"
-    COMPILING = "Compiling", "vLLM has the weights, and compiles and warms up"
-    STARTING = "Starting", "{step}"
+    DOWNLOADING = "Downloading", "vLLM is downloading the model", Severity.EXPECTED
+    LOADING = "Loading", "vLLM is loading the model", Severity.EXPECTED
+    COMPILING = "Compiling", "vLLM has the weights, and compiles and warms up", Severity.EXPECTED
+    STARTING = "Starting", "{step}", Severity.EXPECTED
 
-    def __new__(cls, word: str, text: str) -> PodReason:
-        """The word, with its text and its place in the order."""
+    def __new__(cls, word: str, text: str, severity: Severity = Severity.BLOCKING) -> PodReason:
+        """Make the word, with its text, its severity and its place in the order."""
         member = str.__new__(cls, word)
         member._value_ = word
         member.text = text
+        member.severity = severity
         member.rank = len(cls.__members__)
         return member
 
     text: str
+    severity: Severity
     rank: int

@@ -75,7 +75,7 @@ class Spec(Block):
     )
     scheduling: Scheduling = live("The scheduling policy inside each engine.", Scheduling())
     slo: Slo = live("Targets of each request; any subset.", Slo())
-    prediction: Prediction = live("How engines foresee output lengths.", Prediction())
+    prediction: Prediction = live("How engines predict output lengths.", Prediction())
     routing: Routing = live("How the gateway spreads requests over replicas.", Routing())
     disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
     pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from headrace_engine.contracts.gateway_config import Balancer
+from headrace_engine.contracts.request_overrides import OVERRIDES, argument_name, header_name
 from headrace_engine.policies import registry
 from headrace_operator.api.base import (
     Block,
@@ -75,14 +76,18 @@ class Scheduling(Block):
         return self.settings.get(self.policy, {})
 
 
+*_FIRST_HEADERS, _LAST_HEADER = map(header_name, OVERRIDES)
+_OVERRIDE_HEADERS = f"{', '.join(_FIRST_HEADERS)} and {_LAST_HEADER}"
+
+
 class PerRequest(Block):
     """What clients may ask for themselves."""
 
     enabled: bool = live(
         "Whether requests may bring targets of their own and a hint of how long their output will be: "
-        "headers x-headrace-ttft-ms, x-headrace-tpot-ms, x-headrace-e2e-ms and x-headrace-output-tokens with "
-        "chat and text completions, or headrace_ttft_ms and so on in the vllm_xargs of any body, also of "
-        "/v1/responses, where headers say nothing. What is no number or not allowed is ignored and counted.",
+        f"headers {_OVERRIDE_HEADERS} with chat and text completions, or {argument_name(OVERRIDES[0])} "
+        "and so on in the vllm_xargs of any body, also of /v1/responses, where headers say nothing. What is "
+        "no number or not allowed is ignored and counted.",
         False,
     )
     min_ttft: Duration | None = live(
@@ -140,7 +145,7 @@ class Slo(Block):
 
 
 class Prediction(Block):
-    """How each engine foresees the output length of a request; policies that plan ahead use it."""
+    """How each engine predicts the output length of a request; policies that plan ahead use it."""
 
     predictor: Literal["None", "Quantile", "Learned"] = live(
         "None expects the mean of recent requests. Quantile learns from finished requests that were "

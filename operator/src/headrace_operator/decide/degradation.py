@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from headrace_operator import names
-from headrace_operator.api import (
-    PodReason,
-    Reason,
-)
+from headrace_operator.api import Reason, Severity
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.observation import Observation, Pod
 from headrace_operator.decide.pod_problems import kubectl_logs_hint
@@ -24,7 +21,6 @@ from headrace_operator.desired.history import rolled_back
 from headrace_operator.errors import RefusedError
 
 _HUNG = "requests are running and no step is made: delete the pod if it stays so, and look at its devices"
-_IMPAIRING = {PodReason.CRASHING, PodReason.NOT_RESPONDING}
 
 
 def degraded(
@@ -55,7 +51,7 @@ def _impairments(live: Body | None, observed: Observation, now: str) -> Iterator
     if live is not None and is_stuck(live):
         yield Reason.PROGRESS_DEADLINE_EXCEEDED, describe_late_rollout(live, observed)
     for pod in observed.pods:
-        if pod.problem and pod.problem.reason in _IMPAIRING:
+        if pod.problem and pod.problem.reason.severity is Severity.IMPAIRING:
             yield pod.problem.reason, describe_pod_problem((pod.name, pod.problem))
     yield from _troubles_of_engines(observed)
     for pod in observed.ready:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace_operator.api import Condition, PodReason, Reason, ServiceStatus
+from headrace_operator.api import Condition, PodReason, Reason, ServiceStatus, Severity
 from headrace_operator.api.bodies import Body
 
 # Progressing and RoutingReady follow from what these already tell.
 _TOLD = (Condition.ACCEPTED, Condition.READY, Condition.POLICY_APPLIED, Condition.DEGRADED)
 # Steps on the way to something that will be told when it is there.
 _SILENT = {Reason.PENDING, Reason.NO_READY_REPLICAS, Reason.AS_EXPECTED, Reason.NOT_ACCEPTED}
-_LOADING = {PodReason.DOWNLOADING, PodReason.LOADING, PodReason.COMPILING}
-_HARMLESS = {PodReason.STARTING, *_LOADING, Reason.SCALED_TO_ZERO}
+_EXPECTED = {
+    Reason.SCALED_TO_ZERO,
+    *(reason for reason in PodReason if reason.severity is Severity.EXPECTED),
+}
 _LONGEST_NOTE = 1024  # bytes; the API server refuses an Event whose note has more
 
 
@@ -36,7 +38,7 @@ def service_events(previous: Body, current: ServiceStatus) -> Iterator[ServiceEv
             continue
         good = condition.status == ("False" if condition.type == Condition.DEGRADED else "True")
         yield ServiceEvent(
-            warning=not good and condition.reason not in _HARMLESS,
+            warning=not good and condition.reason not in _EXPECTED,
             reason=condition.reason,
             note=_note(f"{condition.type}={condition.status}: {condition.message}"),
             action="Reconcile",

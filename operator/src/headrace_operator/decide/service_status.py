@@ -1,6 +1,6 @@
 """The status of a service: what is observed, in conditions that tell a user what to do. Pure.
 
-Everything but `Accepted` is judged by what is live (Deployment, policy ConfigMap, pods, sidecars' reports),
+Everything but `Accepted` follows from what is live (Deployment, policy ConfigMap, pods, sidecars' reports),
 so it stays true while a wrong spec waits for its correction and the last good one keeps running. Such a
 condition names the generation that was carried out last: who waits for a change is not told of an older one.
 Texts change when something happens, not as time goes by.
@@ -41,7 +41,7 @@ from headrace_operator.errors import RefusedError
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
 
 
-_STATES = {True: "True", False: "False", None: "Unknown"}
+_STATUSES = {True: "True", False: "False", None: "Unknown"}
 
 
 class Executed(Enum):
@@ -80,7 +80,7 @@ def build_status(
     route = observed.objects.get((ROUTE_KIND, subject.key.name))
     routed = route is not None
     granted = (*models_of(route), *reserved_of(route)) if route else subject.previous.get("models", ())
-    verdicts = {
+    states = {
         Condition.ACCEPTED: _accepted(refused, live, subject.executed),
         Condition.READY: ready(live, observed, refused),
         Condition.PROGRESSING: progressing(live, observed, refused, failure, paused=subject.paused),
@@ -89,15 +89,15 @@ def build_status(
         Condition.DEGRADED: degraded(live, observed, refused, failure, now),
     }
     if not subject.acceptance_known:
-        verdicts |= _verdicts_before(subject, {Condition.ACCEPTED})
+        states |= _states_before(subject, {Condition.ACCEPTED})
     policy = policy_status(document, observed)
     if policy and _unasked(subject, policy, observed):
         before = subject.previous["policy"]
         told = {"applied_replicas": before.get("appliedReplicas", 0), "in_force": before.get("inForce")}
         policy = policy.model_copy(update=told)
         # Not of `Degraded`, if what is seen now says that it holds.
-        still_degraded = {Condition.DEGRADED} if verdicts[Condition.DEGRADED].holds is True else set()
-        verdicts |= _verdicts_before(subject, {Condition.POLICY_APPLIED, Condition.DEGRADED} - still_degraded)
+        still_degraded = {Condition.DEGRADED} if states[Condition.DEGRADED].holds is True else set()
+        states |= _states_before(subject, {Condition.POLICY_APPLIED, Condition.DEGRADED} - still_degraded)
     return ServiceStatus(
         observed_generation=subject.generation,
         url=f"{gateway}/{subject.key.namespace}/{subject.key.name}/v1" if routed else None,
@@ -108,7 +108,7 @@ def build_status(
         runtime_version=recorded_annotation(live, names.RUNTIME),
         models=tuple(granted),
         policy=policy,
-        conditions=tuple(_condition(kind, verdict, subject, now) for kind, verdict in verdicts.items()),
+        conditions=tuple(_condition(kind, state, subject, now) for kind, state in states.items()),
     )
 
 
@@ -140,9 +140,9 @@ def _unasked(subject: Subject, policy: PolicyStatus, observed: Observation) -> b
     return any(observed.report(pod) == SidecarReport() for pod in observed.ready)
 
 
-def _verdicts_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condition, ConditionState]:
+def _states_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condition, ConditionState]:
     """What was told last of these."""
-    holds = {state: holds for holds, state in _STATES.items()}
+    holds = {state: holds for holds, state in _STATUSES.items()}
     return {
         Condition(told["type"]): ConditionState(
             holds[told["status"]], told["reason"], told.get("message", "")
@@ -152,19 +152,19 @@ def _verdicts_before(subject: Subject, kinds: Collection[Condition]) -> dict[Con
     }
 
 
-def _condition(kind: Condition, verdict: ConditionState, subject: Subject, now: str) -> StatusCondition:
+def _condition(kind: Condition, state: ConditionState, subject: Subject, now: str) -> StatusCondition:
     """The condition as written; its transition time moves only with its status."""
-    state = _STATES[verdict.holds]
+    status = _STATUSES[state.holds]
     before: Body = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
-    since = before["lastTransitionTime"] if before.get("status") == state else now
+    since = before["lastTransitionTime"] if before.get("status") == status else now
     current = subject.executed is Executed.ALL or kind in _OF_THIS_PASS
     current &= subject.acceptance_known or kind != Condition.ACCEPTED or not before
     current |= subject.executed is Executed.LIVE and kind == Condition.POLICY_APPLIED
     return StatusCondition(
         type=kind,
-        status=state,  # type: ignore[arg-type]  # one of the three
-        reason=verdict.reason,
-        message=verdict.message[:4096],
+        status=status,  # type: ignore[arg-type]  # one of the three
+        reason=state.reason,
+        message=state.message[:4096],
         observed_generation=subject.generation if current else before.get("observedGeneration", 0),
         last_transition_time=since,
     )

@@ -1,4 +1,4 @@
-"""Looks at everything: at the start, so that nothing is judged by half of what there is, and then again and
+"""Looks at everything: at the start, so that nothing is decided by half of what there is, and then again and
 again for what the watches did not say.
 
 A watch that was interrupted never reports what was deleted meanwhile, and one that went silent reports

@@ -20,7 +20,7 @@ class World:
     settings: EngineSettings  # of each replica
     profile: tuple[str, str, int]  # model, GPU, GPUs of a replica: names a cost model
     gateway: GatewayConfig
-    slo: Slo  # what a request is judged by
+    slo: Slo  # what each request shall meet
     seed: int
 
 

@@ -10,7 +10,7 @@ def fewest(
 ) -> int | None:
     """The smallest number from 1 to `most` that is enough, None if none is; more is never worse.
 
-    `enough` judges up to `at_once` numbers together. The search starts at `first` and goes up no more than
+    `enough` tells of up to `at_once` numbers together. The search starts at `first` and goes up no more than
     twofold at a time, since large fleets take long to simulate.
     """
     low, high = 0, most + 1  # low is not enough; high is, or is out of reach

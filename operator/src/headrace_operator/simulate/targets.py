@@ -1,4 +1,4 @@
-"""What a request is judged by: the service's own targets, or ours if it has none."""
+"""What each request shall meet: the service's own targets, or ours if it has none."""
 
 from __future__ import annotations
 

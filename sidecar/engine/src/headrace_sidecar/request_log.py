@@ -28,7 +28,7 @@ class RequestLog:
         self._lines: deque[bytes] = deque(maxlen=kept)
 
     def add(self, requests: Iterable[FinishedRequest]) -> None:
-        """Keep requests that finished; the oldest give way."""
+        """Keep requests that finished; the oldest are dropped for them."""
         for each in requests:
             arrived = max(0.0, each.time - each.e2e)
             self._lines.append(

@@ -1,4 +1,4 @@
-"""AccelGen: targets of each request kept, by who is next, how long a step is and who gives way.
+"""AccelGen: targets of each request kept, by who is next, how long a step is and who is preempted.
 
 Waiting requests are ordered by the time that they can still wait (`order`); those that can no longer meet
 their target go behind those that can, and ageing bounds for how long. The step budget is mode SLO unless

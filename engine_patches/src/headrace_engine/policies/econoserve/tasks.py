@@ -51,7 +51,7 @@ class Tasks:
     _holding: frozenset[RequestView] = frozenset()  # in this step; they can't be skipped, nor generate
 
     def limit_running(self, view: EngineView) -> RunningLimits:
-        """A step begins: settle what happened, let waiting GTs in, hide the others."""
+        """A step begins: settle what happened, let waiting GTs in, have the others skip it."""
         self._groups.clear()
         self._holding = frozenset(view.holding)
         self._settle(view)

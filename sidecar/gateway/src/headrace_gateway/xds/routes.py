@@ -71,11 +71,11 @@ def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfigura
 class _Terms:
     """On which terms a service takes requests, as its routes say it.
 
-    `asking`: its clients' overrides go on in the request's id. `allowed`: clients; None for everyone.
+    `overridable`: its clients' overrides go on in the request's id. `allowed`: clients; None for everyone.
     `limits`: the service's configuration if it has any.
     """
 
-    asking: bool
+    overridable: bool
     allowed: tuple[str, ...] | None
     limits: GatewayConfig | None
 
@@ -123,12 +123,12 @@ def _engine_routes(
         metadata=metadata,
         route=action,
         request_headers_to_remove=[SERVICE_HEADER],
-        request_headers_to_add=[_OVERRIDES_IN_ID] if terms.asking else [],
+        request_headers_to_add=[_ID_WITH_OVERRIDES] if terms.overridable else [],
     )
     return [route] if terms.allowed is None else [route, refuse(match, denied(cluster))]
 
 
-def _overrides_in_id() -> base_pb2.HeaderValueOption:
+def _make_id_with_overrides() -> base_pb2.HeaderValueOption:
     fields = "".join(f"%REQ({header}):{OVERRIDE_BYTES}%~" for header in OVERRIDE_HEADERS)
     return base_pb2.HeaderValueOption(
         header={"key": "x-request-id", "value": f"%REQ(x-request-id)%{request_overrides.MARK}{fields}"},
@@ -238,7 +238,7 @@ _RETRIES = route_components_pb2.RetryPolicy(
         {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": _previous_hosts()}
     ],
 )
-_OVERRIDES_IN_ID = _overrides_in_id()
+_ID_WITH_OVERRIDES = _make_id_with_overrides()
 _GUARDS = _guards()
 _WRONG_HEADER = _refuse_header()
 _REFUSALS = _refusals()

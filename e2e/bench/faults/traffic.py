@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from e2e.bench.faults.judge import Record
-from e2e.bench.faults.plan import SERVICES
+from e2e.bench.faults.cases import SERVICES
+from e2e.bench.faults.figures import Record
 from e2e.demo.replay import prompt
 
 DEADLINE = 60.0  # seconds; a request that takes longer has failed

@@ -18,7 +18,7 @@ SOURCES = (
     *pool.ENGINE_SOURCES,
     REPOSITORY / "sidecar/engine/src",
     REPOSITORY / "sidecar/gateway/src",
-    *(HERE / f"{name}.py" for name in ("prediction", "settings", "stand_in", "waits")),
+    *(HERE / f"{name}.py" for name in ("settings", "simulated_waits", "stand_in", "waits")),
 )
 
 
