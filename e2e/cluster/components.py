@@ -108,6 +108,7 @@ def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str
         f"--service-account-key-file={secrets / 'sa.pub'}",
         f"--service-account-signing-key-file={secrets / 'sa.key'}",
         "--allow-privileged=true",
+        "--feature-gates=ImageVolume=true",  # as Kubernetes 1.35 has it
         f"--kubelet-client-certificate={files.admin.certificate}",
         f"--kubelet-client-key={files.admin.key}",
         "--kubelet-preferred-address-types=InternalIP",

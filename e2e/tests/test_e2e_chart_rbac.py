@@ -125,11 +125,11 @@ def test_each_admission_policy_is_bound_and_denies():
 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_the_policy_for_the_operator_follows_what_users_may_ask_for(allowed):
-    [policy] = (
-        p for p in policies(operator={"allowHostPath": allowed}) if "-operator" in p["metadata"]["name"]
-    )
+    settings = {"operator": dict.fromkeys(["allowHostPath", "allowServiceAccountName"], allowed)}
+    [policy] = (p for p in policies(**settings) if "-operator" in p["metadata"]["name"])
     text = json.dumps(policy["spec"]["validations"])
     assert ("has(v.hostPath)" in text) == allowed
+    assert ("variables.pod.?serviceAccountName" in text) != allowed
     assert all(f"'{prefix}'" in text for prefix in _PRIVILEGES)
     written = {
         resource.partition("/")[2].removesuffix("/status")

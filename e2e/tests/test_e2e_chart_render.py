@@ -179,6 +179,7 @@ def test_the_operator_is_told_what_it_must_know():
         "HEADRACE_GATEWAY_URL": "http://headrace-gateway.headrace-system.svc",
         "HEADRACE_GATEWAY_API_KEYS": "false",
         "HEADRACE_ALLOW_HOST_PATH": "false",
+        "HEADRACE_ALLOW_SERVICE_ACCOUNT_NAME": "false",
         "HEADRACE_METRICS_PORT": "9090",
     }
 

@@ -39,6 +39,7 @@ def set_path(path, value):
         ("watchNamespaces", ["Not_A_Name"]),
         ("crds.keep", "yes please"),
         ("operator.allowHostPath", "no"),
+        ("operator.allowServiceAccountName", "no"),
         ("operator.resources", {"limit": {"cpu": 1}}),
         ("networkPolicies.apiServerPorts", []),
         ("monitoring.podMonitors.enabled", "yes"),

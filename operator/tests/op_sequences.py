@@ -18,12 +18,12 @@ from headrace_operator.kube import client as cluster
 
 _STEPS = 7
 _GPU = {"type": "GPU"}
-_CLAIMED = {"type": "GPU", "allocation": "DRA"}
+_CLAIMED = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
 _HOST = {"volumes": [{"name": "host", "hostPath": {"path": "/etc"}}]}
 # Each block's possible values; None leaves it out. Some are refused, by the operator alone.
 _BLOCKS = {
     "replicas": [None, 0, 1, 2],
-    "accelerator": [{"type": "None"}, _GPU, _CLAIMED, _CLAIMED],
+    "accelerator": [{"type": "CPU"}, _GPU, _CLAIMED, _CLAIMED],
     "engine": [
         {"image": "example/vllm:1"},
         {"image": "example/vllm:2", "args": ["--enforce-eager"]},

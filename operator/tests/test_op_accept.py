@@ -54,3 +54,21 @@ async def test_a_limit_for_all_needs_no_keys():
     memory = with_service(routing={"limits": {"requestsPerMinute": 9}})
     assert (await accepted(memory, SETTINGS))["status"] == "True"
     assert memory.objects["LLMRoute", "chat"]["spec"]["requestsPerMinute"] == 9
+
+
+async def test_an_account_of_the_namespace_is_used_only_where_the_installation_allows_it():
+    memory = with_service(podTemplate={"serviceAccountName": "weights"})
+    refused = await accepted(memory, SETTINGS)
+    assert (refused["status"], refused["reason"]) == ("False", "ServiceAccountNotAllowed")
+    assert refused["message"].startswith("spec.podTemplate.serviceAccountName: weights")
+    assert ("Deployment", "chat") not in memory.objects
+
+    allowing = dataclasses.replace(SETTINGS, allow_service_account=True)
+    assert (await accepted(memory, allowing))["status"] == "True"
+    pod = memory.objects["Deployment", "chat"]["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("weights", False)
+
+
+async def test_the_account_that_every_pod_has_needs_no_permission():
+    memory = with_service(podTemplate={"serviceAccountName": "default"})
+    assert (await accepted(memory, SETTINGS))["status"] == "True"

@@ -6,7 +6,7 @@ from op_kube import llmservice, ok
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 
-GPU = {"type": "GPU", "allocation": "DRA"}
+GPU = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
 TWO = {"image": "example/vllm:2", "tensorParallelSize": 2}
 # What runs before (None: nothing), and what is then asked for.
 CHANGES = {

@@ -9,6 +9,11 @@ from headrace_operator.errors import SpecInvalidError
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 ENGINE = {"image": "example/vllm:1"}
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "DoNotSchedule",
+}
 # (what to replace in a valid spec, what the refusal must say: the field and the fix)
 BAD = {
     "unknown policy": ({"scheduling": {"policy": "LARY"}}, ["spec.scheduling.policy", '"FCFS", "LARRY"']),
@@ -152,8 +157,60 @@ BAD = {
         ["spec.podTemplate.resources.limits", "DOMAIN/NAME"],
     ),
     "accelerator without a domain": (
-        {"accelerator": {"resourceName": "gpu"}},
-        ["spec.accelerator.resourceName", "nvidia.com/gpu"],
+        {"accelerator": {"devicePlugin": {"resourceName": "gpu"}}},
+        ["spec.accelerator.devicePlugin.resourceName", "nvidia.com/gpu"],
+    ),
+    "two ways to devices": (
+        {
+            "accelerator": {
+                "devicePlugin": {"resourceName": "amd.com/gpu"},
+                "dra": {"deviceClassName": "gpu.amd.com"},
+            }
+        },
+        ["spec.accelerator.dra", "keep one and set the other to null"],
+    ),
+    "devices on the CPU": (
+        {"accelerator": {"type": "CPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}},
+        ["spec.accelerator.type", "set accelerator.devicePlugin and accelerator.dra to null"],
+    ),
+    "accelerator of an earlier API": (
+        {"accelerator": {"type": "None"}},
+        ["spec.accelerator.type", "CPU"],
+    ),
+    "spread constraint twice": (
+        {"podTemplate": {"topologySpreadConstraints": [SPREAD, SPREAD]}},
+        ["spec.podTemplate.topologySpreadConstraints", "Duplicate value"],
+    ),
+    "domains of a constraint that binds nobody": (
+        {
+            "podTemplate": {
+                "topologySpreadConstraints": [
+                    {**SPREAD, "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}
+                ]
+            }
+        },
+        ["spec.podTemplate.topologySpreadConstraints[0].minDomains", "DoNotSchedule"],
+    ),
+    "field that no pod is told": (
+        {
+            "engine": {
+                **ENGINE,
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.containers"}}}],
+            }
+        },
+        ["spec.engine.env[0].valueFrom.fieldRef.fieldPath", "metadata.name"],
+    ),
+    "variable from two objects": (
+        {"engine": {**ENGINE, "envFrom": [{"secretRef": {"name": "a"}, "configMapRef": {"name": "b"}}]}},
+        ["spec.engine.envFrom[0]", "exactly one of secretRef and configMapRef"],
+    ),
+    "volume of two sources": (
+        {
+            "podTemplate": {
+                "volumes": [{"name": "a", "csi": {"driver": "x.y"}, "image": {"reference": "a/b:1"}}]
+            }
+        },
+        ["spec.podTemplate.volumes[0]", "set exactly one of"],
     ),
     "request above its limit": (
         {"podTemplate": {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}}},
@@ -200,7 +257,7 @@ BAD = {
     ),
     "pull secret twice": (
         {"podTemplate": {"imagePullSecrets": [{"name": "a"}, {"name": "a"}]}},
-        ["spec.podTemplate.imagePullSecrets", "there twice"],
+        ["spec.podTemplate.imagePullSecrets", "Duplicate value"],
     ),
     "volume of nothing": (
         {"podTemplate": {"volumes": [{"name": "a", "configMap": {}}]}},
@@ -284,10 +341,17 @@ def test_everything_allowed_in_a_pod_template_is_taken(kube):
         "nodeSelector": {"gpu": "h100"},
         "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [SPREAD, {**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}],
+        "schedulerName": "gang",
+        "serviceAccountName": "weights",
         "priorityClassName": "high",
         "imagePullSecrets": [{"name": "registry"}],
         "resources": {"requests": {"cpu": 2, "memory": "8Gi"}, "limits": {"memory": "16Gi"}},
-        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "weights", "image": {"reference": "example/weights:1"}},
+            {"name": "secrets", "csi": {"driver": "secrets.example.com", "volumeAttributes": {"a": "b"}}},
+        ],
         "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}],
         "securityContext": {"runAsUser": 1000, "runAsNonRoot": True, "fsGroup": 1000},
     }

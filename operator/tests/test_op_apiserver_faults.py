@@ -137,7 +137,7 @@ def test_lost_doubled_late_and_failing_traffic_leads_to_the_same_end(kube, proxy
     proxy.script.counts.clear()
     proxy.script.rules.extend(CHAOS)
     try:
-        kube.start(accelerator={"type": "GPU", "allocation": "DRA"})
+        kube.start(accelerator={"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}})
         eventually(shaken, 240)
         ok(kube.delete("services", "chat"))
         ok(kube.patch("llmservices", "chat", {"spec": {"scheduling": {"policy": "LARRY"}}}))
@@ -145,7 +145,11 @@ def test_lost_doubled_late_and_failing_traffic_leads_to_the_same_end(kube, proxy
     finally:
         proxy.script.rules.clear()
     assert deletions(proxy, began) == []
-    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": {"type": "None"}, "replicas": 2}}))
+    ok(
+        kube.patch(
+            "llmservices", "chat", {"spec": {"accelerator": {"type": "CPU", "dra": None}, "replicas": 2}}
+        )
+    )
     eventually(lambda: running(kube) and kube.get("resourceclaimtemplates", "chat-gpu") is None)
     assert '"LARRY"' in kube.get("configmaps", "chat-policy")["data"]["policy.json"]
     assert deletions(proxy, began) != []

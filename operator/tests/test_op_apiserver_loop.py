@@ -271,7 +271,7 @@ def test_events_tell_transitions_once(kube):
 
 
 def test_dra_claims_devices_by_a_template(kube):
-    gpu = {"type": "GPU", "allocation": "DRA"}
+    gpu = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
     kube.start(accelerator=gpu)
     template = eventually(lambda: kube.get("resourceclaimtemplates", "chat-gpu"))
     assert template["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
@@ -283,5 +283,5 @@ def test_dra_claims_devices_by_a_template(kube):
         return item and item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 2
 
     eventually(doubled)
-    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": {"type": "None"}}}))
+    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": {"type": "CPU", "dra": None}}}))
     eventually(lambda: kube.get("resourceclaimtemplates", "chat-gpu") is None)

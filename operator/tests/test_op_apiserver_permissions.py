@@ -73,7 +73,11 @@ def scaled_apart(kube):
     """Replicas of a Deployment that must stay as it is otherwise."""
     image = kube.get("llmservices", "chat")["spec"]["engine"]["image"]
     with images_denied(kube, image):
-        ok(kube.patch("llmservices", "chat", {"spec": {"replicas": 1, "accelerator": {"type": "None"}}}))
+        ok(
+            kube.patch(
+                "llmservices", "chat", {"spec": {"replicas": 1, "accelerator": {"type": "CPU", "dra": None}}}
+            )
+        )
         eventually(lambda: kube.get("deployments", "chat")["spec"]["replicas"] == 1)
 
 
@@ -92,7 +96,7 @@ def left_by_an_earlier_release(kube):
 
 def everything(kube, proxy):
     """A service's life with all that it may bring."""
-    kube.start(accelerator={"type": "GPU", "allocation": "DRA"})
+    kube.start(accelerator={"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}})
     with FakeNode(kube, picker=True):
         eventually(lambda: kube.condition("chat", "PolicyApplied")[0] == "True")
         left_by_an_earlier_release(kube)
@@ -109,6 +113,6 @@ def everything(kube, proxy):
         eventually(lambda: kube.condition("chat", "Accepted")[1] == "HostPathNotAllowed")
         ok(kube.patch("llmservices", "chat", {"spec": {"podTemplate": {"volumes": []}, "model": claim}}))
         eventually(lambda: kube.condition("chat", "Accepted")[1] == "ModelClaimNotFound")
-    patch = {"model": {"source": "pvc://models/tiny"}, "accelerator": {"type": "None"}}
+    patch = {"model": {"source": "pvc://models/tiny"}, "accelerator": {"type": "CPU", "dra": None}}
     ok(kube.patch("llmservices", "chat", {"spec": patch}))
     eventually(lambda: kube.get("resourceclaimtemplates", "chat-gpu") is None)

@@ -6,7 +6,7 @@ from op_kubelet import FakeNode
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
-GPU = {"type": "GPU", "allocation": "DRA"}
+GPU = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
 CRASHED = {"exitCode": 1, "reason": "Error", "message": "Traceback\nValueError: no such quantization"}
 CRASHES = {
     "phase": "Running",
@@ -44,7 +44,7 @@ def test_a_crashing_rollout_goes_back_once_and_other_values_are_tried_again(kube
         node.problems["example/vllm:bad"] = CRASHES
         eventually(lambda: settled(kube))
         before = kube.get("deployments", "chat")["spec"]["template"]
-        set_image(kube, "example/vllm:bad", accelerator={"type": "None"}, replicas=3)
+        set_image(kube, "example/vllm:bad", accelerator={"type": "CPU", "dra": None}, replicas=3)
         eventually(lambda: kube.condition("chat", "Degraded")[1] == "RolledBack")
         eventually(lambda: settled(kube))
         # All that shapes pods is as it was, the devices too; what does not is as asked.

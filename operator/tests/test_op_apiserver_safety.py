@@ -11,7 +11,7 @@ from e2e.faults import Cut, Proxy, Rule, Status
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 OWNED = ("deployments", "services", "configmaps", "networkpolicies", "poddisruptionbudgets")
-GPU = {"type": "GPU", "allocation": "DRA"}
+GPU = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
 
 
 def ask(kube, **spec):

@@ -12,7 +12,7 @@ from headrace_operator.desired import pod
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
-GPU = {"type": "GPU", "allocation": "DRA"}
+GPU = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
 CASES = {"running": {}, "with devices": {"accelerator": GPU}, "scaled to zero": {"replicas": 0}}
 RENDERS = sys.modules["headrace_operator.desired.deployment"]  # the package has a function of that name
 THIS_RELEASE = pod.pod_template

@@ -84,6 +84,27 @@ def test_the_schema_is_structural():
         assert "null" not in str(node.get("anyOf", "")), path
 
 
+def test_every_list_says_how_writers_share_it():
+    lists = {path: node for path, node in NODES.items() if node.get("type") == "array"}
+    assert len(lists) > 10
+    assert [path for path, node in lists.items() if "x-kubernetes-list-type" not in node] == []
+
+
+def test_a_rule_that_blames_a_field_names_one_that_is_there():
+    blamed = [
+        (path, node, rule["fieldPath"])
+        for path, node in NODES.items()
+        for rule in node.get("x-kubernetes-validations", [])
+        if "fieldPath" in rule
+    ]
+    assert len(blamed) > 10
+    for path, node, field in blamed:
+        place = node
+        for name in field.removeprefix(".").split("."):
+            assert name in place["properties"], (path, field)
+            place = place["properties"][name]
+
+
 def test_no_number_is_a_float():
     assert [path for path, node in NODES.items() if node.get("type") == "number"] == []
 
@@ -112,9 +133,9 @@ def test_columns_scale_and_status():
 
 # Every field that a user may have set: losing one breaks their objects.
 PUBLISHED = [
-    "accelerator.allocation",
-    "accelerator.deviceClassName",
-    "accelerator.resourceName",
+    "accelerator.devicePlugin.resourceName",
+    "accelerator.dra.deviceClassName",
+    "accelerator.dra.selectors",
     "accelerator.type",
     "disruption.drainTimeout",
     "disruption.maxSurge",

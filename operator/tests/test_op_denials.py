@@ -232,6 +232,11 @@ HOST = {"volumes": [{"name": "host", "hostPath": {"path": "/data"}}]}
     [
         ({"routing": KEYS}, "gateway_api_keys", "ApiKeysRequired"),
         ({"podTemplate": HOST}, "allow_host_path", "HostPathNotAllowed"),
+        (
+            {"podTemplate": {"serviceAccountName": "weights"}},
+            "allow_service_account",
+            "ServiceAccountNotAllowed",
+        ),
     ],
 )
 async def test_what_an_installation_no_longer_allows_is_told_and_holds_up_nothing_else(spec, setting, reason):
@@ -309,10 +314,10 @@ async def test_pods_are_not_sent_to_a_policy_that_is_denied():
 
 @pytest.mark.parametrize("words", ["claims are kept here", 'x is forbidden: User "o" cannot delete'])
 async def test_what_fails_after_the_deployment_was_written_does_not_take_that_back(words):
-    life = Life(accelerator={"type": "GPU", "allocation": "DRA"})
+    life = Life(accelerator={"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}})
     await life.settle()
     life.memory.undeletable = ApiError(403, f"DELETE /x: {words}")
-    update(life.memory, accelerator={"type": "None"}, engine={"image": "example/vllm:2"})
+    update(life.memory, accelerator={"type": "CPU"}, engine={"image": "example/vllm:2"})
     life.running.cache.put(life.memory.objects["LLMService", "chat"])
     await life.reconcile()
     assert image_of(life.deployment) == "example/vllm:2"

@@ -244,7 +244,7 @@ def test_a_lost_name_leaves_the_live_route_otherwise_alone():
         ([], "GPU", True),
         (["--no-enable-prefix-caching"], "GPU", False),
         (["--no-enable-prefix-caching", "--enable-prefix-caching"], "GPU", True),
-        ([], "None", False),
+        ([], "CPU", False),
     ],
 )
 def test_the_gateway_learns_whether_engines_cache_prefixes(args, accelerator, cached):

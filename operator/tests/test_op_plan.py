@@ -30,7 +30,7 @@ specs = st.fixed_dictionaries(
     optional={
         "replicas": st.integers(0, 9),
         "accelerator": st.sampled_from(
-            [{"type": "None"}, {"type": "GPU"}, {"type": "GPU", "allocation": "DRA"}]
+            [{"type": "CPU"}, {"type": "GPU"}, {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}]
         ),
         "scheduling": st.sampled_from([{"policy": "FCFS"}, {"policy": "LARRY", "larry": {"alpha": 3}}]),
         "engine": st.sampled_from([{"image": "a"}, {"image": "b", "tensorParallelSize": 2}]),
@@ -83,7 +83,7 @@ def test_a_foreign_edit_of_our_field_is_healed_and_of_another_is_not():
 
 
 def test_what_is_no_longer_wanted_is_deleted_by_uid():
-    dra = body(accelerator={"type": "GPU", "allocation": "DRA"})
+    dra = body(accelerator={"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}})
     deletes = [a for a in actions(body(), observed(dra)) if isinstance(a, Delete)]
     assert deletes == [Delete("ResourceClaimTemplate", "chat-gpu", "ResourceClaimTemplate-chat-gpu")]
 
@@ -96,7 +96,7 @@ def test_a_copy_with_our_labels_is_left_alone(owners):
 
 
 def test_a_copy_that_names_the_service_as_its_owner_is_left_alone():
-    gpu = body(accelerator={"type": "GPU", "allocation": "DRA"})
+    gpu = body(accelerator={"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}})
     copies = [copy.deepcopy(applied(gpu)[-1]), copy.deepcopy(applied(gpu)[-2])]
     for each in copies:
         each["metadata"]["name"] = "chat-canary"
@@ -112,7 +112,7 @@ def test_what_a_deleted_service_of_that_name_left_is_not_written_over():
 
 
 def test_an_immutable_claim_template_is_replaced():
-    dra = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
+    dra = {"accelerator": {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}}
     two = body(**dra, engine={"image": "example/vllm:1", "tensorParallelSize": 2})
     steps = actions(two, observed(body(**dra)))
     assert [type(step).__name__ for step in steps] == ["Delete", "Apply", "Apply"]

@@ -71,7 +71,7 @@ SITUATIONS = {
     "no other key": (
         container(**waiting("CreateContainerConfigError", "couldn't find key proxy in Secret llm/hub")),
         PodReason.CONFIGURATION_NOT_FOUND,
-        "spec.engine.env: couldn't find key proxy",
+        "spec.engine.env or .envFrom: couldn't find key proxy",
     ),
     "no key of a config map that is called as the secret": (
         container(**waiting("CreateContainerConfigError", "couldn't find key token in ConfigMap llm/hub")),

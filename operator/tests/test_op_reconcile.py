@@ -81,7 +81,7 @@ async def count_calls(**spec):
     return memory.calls
 
 
-DRA = {"accelerator": {"type": "GPU", "allocation": "DRA"}}
+DRA = {"accelerator": {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -210,7 +210,11 @@ async def test_claims_for_devices_on_a_cluster_without_them_change_no_pod():
     memory = with_service()
     await settle(memory)
     before = memory.owned()["Deployment", "chat"]
-    update(memory, accelerator={"type": "GPU", "allocation": "DRA"}, routing={"balancer": "Random"})
+    update(
+        memory,
+        accelerator={"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}},
+        routing={"balancer": "Random"},
+    )
     memory.refusal = ApiError(404, "404 page not found")
     memory.refused = "ResourceClaimTemplate"
     await settle(memory)
@@ -218,8 +222,8 @@ async def test_claims_for_devices_on_a_cluster_without_them_change_no_pod():
     assert memory.objects["LLMRoute", "chat"]["spec"]["balancer"] == "Random"
     found = memory.objects["LLMService", "chat"]["status"]["conditions"]
     told = next(c["message"] for c in found if c["type"] == "Accepted")
-    assert "spec.accelerator.allocation: DRA needs resource.k8s.io/v1" in told
-    assert "use DevicePlugin" in told
+    assert "spec.accelerator.dra: needs resource.k8s.io/v1" in told
+    assert "use devicePlugin" in told
 
 
 async def test_a_field_that_a_pod_does_not_have_is_the_specs_mistake():

@@ -208,7 +208,7 @@ def test_until_all_pods_answer_to_a_new_name_the_service_goes_by_the_old_one():
 
 
 def test_devices_go_back_with_the_template():
-    gpu = {"type": "GPU", "allocation": "DRA"}
+    gpu = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
     two = {"image": "example/vllm:1", "tensorParallelSize": 2}
     before = body(accelerator=gpu, engine=two)
     after = body()

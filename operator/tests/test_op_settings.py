@@ -13,6 +13,7 @@ def test_defaults():
     assert settings.gateway == "http://headrace-gateway.headrace-system"
     assert settings.watch_namespaces == ()
     assert not settings.allow_host_path
+    assert not settings.allow_service_account
 
 
 def test_everything_set():
@@ -24,6 +25,7 @@ def test_everything_set():
             "HEADRACE_WATCH_NAMESPACES": "a, b,c",
             "HEADRACE_GATEWAY_API_KEYS": "true",
             "HEADRACE_ALLOW_HOST_PATH": "true",
+            "HEADRACE_ALLOW_SERVICE_ACCOUNT_NAME": "true",
             "HEADRACE_METRICS_PORT": "1234",
         }
     )
@@ -31,6 +33,7 @@ def test_everything_set():
     assert settings.watch_namespaces == ("a", "b", "c")
     assert settings.gateway_api_keys
     assert settings.allow_host_path
+    assert settings.allow_service_account
     assert settings.metrics_port == 1234
 
 

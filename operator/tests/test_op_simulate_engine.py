@@ -134,11 +134,11 @@ def test_what_is_not_simulated_is_said():
         told="llama-3-8b",
         model={"source": "pvc://models/tiny"},
         args=["--dtype=float32", "--enforce-eager", "--max-num-seqs=8", "--kv-cache-dtype=auto"],
-        accelerator="None",
+        accelerator="CPU",
         maxModelLen=2048,
     )
     assert found.notes == (
-        "spec.accelerator.type is None; simulated as if each replica had 1 x H100",
+        "spec.accelerator.type is CPU; simulated as if each replica had 1 x H100",
         "times are those of llama-3-8b, for pvc://models/tiny",
         "not simulated: --dtype float32",
         "not simulated: --enforce-eager --kv-cache-dtype",

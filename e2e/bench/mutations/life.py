@@ -200,7 +200,7 @@ async def live(life: Life, lives: Lives) -> None:
     life.spec = {
         "model": {"source": "hf://a/b", "servedName": f"m-{life.name}"},
         "engine": {"image": "example/vllm:1"},
-        "accelerator": {"type": "None"},
+        "accelerator": {"type": "CPU"},
     }
     lives.fates[life.name] = "Ready"
     if applies:

@@ -39,9 +39,15 @@ _BY_NAME: Mapping[str, tuple[Any, ...]] = {
         *(f"example/vllm@{_DIGEST}", f"example/vllm:latest@{_DIGEST}", "example.com:5000/vllm:1"),
     ),
     "args": ("--enforce-eager", "--max-num-seqs=4", "--no-enable-prefix-caching", "--seed=1", "1", "1.0"),
+    "reference": ("example/weights:1", "example/weights:2", "example/weights:latest", "example/weights"),
     "resourceName": ("nvidia.com/gpu", "example.com/device"),
     "mountPath": ("/data", "/tmp", "/data/b/", "/weights"),
     "affinity": ({}, _NODES, _PODS),
+    "labelSelector": ({}, {"matchLabels": {"team": "a"}}),
+    "matchLabelKeys": ("pod-template-hash", "example.com/a"),
+    "topologyKey": ("kubernetes.io/hostname", "topology.kubernetes.io/zone"),
+    "expression": ("true", "device.driver == 'gpu.nvidia.com'"),
+    "fieldPath": ("metadata.name", "status.podIPs", "metadata.labels['team']"),
 }
 """Values of fields of these names, wherever they are."""
 

@@ -30,7 +30,11 @@ from e2e.cluster.control_plane import ControlPlane
 
 _AT_ONCE = 100  # services
 # The operator is told of an installation in which every field can be carried out.
-_ALLOWING = {"HEADRACE_ALLOW_HOST_PATH": "true", "HEADRACE_GATEWAY_API_KEYS": "true"}
+_ALLOWING = {
+    "HEADRACE_ALLOW_HOST_PATH": "true",
+    "HEADRACE_ALLOW_SERVICE_ACCOUNT_NAME": "true",
+    "HEADRACE_GATEWAY_API_KEYS": "true",
+}
 _COMMAND = "python -m e2e.bench.mutations --sequences {}"
 
 

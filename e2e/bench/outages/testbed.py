@@ -211,7 +211,7 @@ def _service(namespace: str) -> Body:
         "spec": {
             "model": {"source": "pvc://models/tiny", "servedName": namespace},
             "engine": {"image": "example/vllm:1"},
-            "accelerator": {"type": "None"},
+            "accelerator": {"type": "CPU"},
             "replicas": 2,
         },
     }

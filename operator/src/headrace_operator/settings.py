@@ -38,6 +38,9 @@ class Settings:
     allow_host_path: bool = False
     """Off, because a hostPath volume gives who may write an LLMService the node's files."""
 
+    allow_service_account: bool = False
+    """Off, because a pod has the rights of its ServiceAccount: registry credentials, a cloud's identity."""
+
     routed_gate: bool = False
     """Whether a pod is ready only when every Envoy of the gateway has its address. Where there is no gateway
     none would become ready."""
@@ -81,6 +84,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         gateway_api_keys=switch("GATEWAY_API_KEYS"),
         watch_namespaces=tuple(namespaces),
         allow_host_path=switch("ALLOW_HOST_PATH"),
+        allow_service_account=switch("ALLOW_SERVICE_ACCOUNT_NAME"),
         routed_gate=switch("ROUTED_GATE"),
         metrics_port=int(port),
     )

@@ -8,6 +8,7 @@ repeats it for objects that were stored under an older CRD.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -35,25 +36,53 @@ class Block(BaseModel):
     # Not pydantic's own generator, which writes `e2E` for `e2e`.
     model_config = ConfigDict(frozen=True, alias_generator=camel, populate_by_name=True, extra="ignore")
 
+    def as_body(self) -> JsonObject:
+        """Return it as an object of Kubernetes has it: JSON, without what is unset."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
     @model_validator(mode="after")
     def _no_item_twice(self) -> Self:
         for field, info in type(self).model_fields.items():
             extra = info.json_schema_extra
             keys = extra.get("x-kubernetes-list-map-keys", ()) if isinstance(extra, dict) else ()
-            found = [item.model_dump(by_alias=True) for item in getattr(self, field)] if keys else []
+            found = [item.as_body() for item in getattr(self, field)] if keys else []
             names = [tuple(item.get(key) for key in keys) for item in found]  # type: ignore[union-attr]
             for name in {name for name in names if names.count(name) > 1}:
                 raise ValueError(f"{camel(field)}: {', '.join(map(str, name))} is there twice: leave one out")
         return self
 
 
+ATOMIC: JsonObject = {"x-kubernetes-list-type": "atomic"}
+
+
+def list_map(*keys: str) -> JsonObject:
+    """Schema of a list whose items are told apart by these fields: each writer may have some of the items."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
 # Not a boolean or a text, which pydantic would convert and the API server refuses.
 Integer = Annotated[int, Strict()]
 
 
-def rule(cel: str, message: str) -> dict[str, str]:
-    """One CEL rule for `x-kubernetes-validations`; the message tells a user what to write instead."""
-    return {"rule": cel, "message": message}
+def rule(cel: str, message: str, field: str = "") -> dict[str, str]:
+    """Return one CEL rule for `x-kubernetes-validations`; the message tells a user what to write instead.
+
+    `field` is the path, from where the rule stands, of the field that the API server is to blame, such as
+    `.tokens`; unset: where the rule stands.
+    """
+    return {"rule": cel, "message": message, **({"fieldPath": field} if field else {})}
+
+
+def exactly_one(fields: Iterable[str], message: str) -> dict[str, str]:
+    """CEL: exactly one of the fields is set; `check_one` is the same for parsing."""
+    given = ", ".join(f"has(self.{field})" for field in fields)
+    return rule(f"[{given}].filter(x, x).size() == 1", message)
+
+
+def check_one(values: Iterable[object], message: str) -> None:
+    """Raise ValueError with the message unless exactly one of the values is not None."""
+    if sum(value is not None for value in values) != 1:
+        raise ValueError(message)
 
 
 def ruled(*rules: dict[str, str]) -> ConfigDict:

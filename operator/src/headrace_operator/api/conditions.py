@@ -23,6 +23,7 @@ class Reason(StrEnum):
     VALID = "Valid"
     INVALID_SPEC = "InvalidSpec"
     HOST_PATH_NOT_ALLOWED = "HostPathNotAllowed"
+    SERVICE_ACCOUNT_NOT_ALLOWED = "ServiceAccountNotAllowed"
     API_KEYS_REQUIRED = "ApiKeysRequired"
     MODEL_NAME_CONFLICT = "ModelNameConflict"
     OBJECT_NAME_TAKEN = "ObjectNameTaken"
@@ -95,7 +96,7 @@ class PodReason(StrEnum):
     )
     CONFIGURATION_NOT_FOUND = (
         "ConfigurationNotFound",
-        "spec.engine.env: {words}: create it with that key, or change the field",
+        "spec.engine.env or .envFrom: {words}: create it with that key, or change the field",
     )
     CONTAINER_NOT_CREATED = (
         "ContainerNotCreated",

@@ -9,18 +9,22 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from headrace_operator.api import reserved
 from headrace_operator.api.base import (
+    ATOMIC,
     Block,
     Duration,
     Integer,
     Text,
     Word,
+    check_one,
+    exactly_one,
     is_duration,
+    list_map,
     milliseconds,
     rolls,
     rule,
     ruled,
 )
-from headrace_operator.api.formats import SUBDOMAIN, ConfigKey, DeviceResource, Image, ObjectName
+from headrace_operator.api.formats import SUBDOMAIN, ConfigKey, DeviceResource, Image, ObjectName, PodField
 
 _HUB = r"^hf://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"
 _CLAIM = f"^pvc://{SUBDOMAIN}(/[A-Za-z0-9._-]+)*$"
@@ -52,6 +56,7 @@ ServedName = Annotated[
     str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$")
 ]
 Argument = Annotated[str, StringConstraints(max_length=2048)]
+VariableName = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 _HUB_ONLY = "revision, tokenSecretRef and cache apply to hf:// sources: remove them, or change model.source"
@@ -96,6 +101,7 @@ class Model(Block):
             "!self.source.startsWith('pvc://') || (!has(self.revision) && !has(self.tokenSecretRef) "
             "&& !has(self.cache))",
             _HUB_ONLY,
+            ".source",
         )
     )
 
@@ -113,7 +119,16 @@ class KeySelector(Block):
     key: ConfigKey = rolls("Key within it.")
 
 
-_ONE_REFERENCE = "set exactly one of secretKeyRef and configMapKeyRef"
+class FieldSelector(Block):
+    """A field of the pod."""
+
+    field_path: PodField = rolls(
+        "The field: metadata.name, .namespace, .uid, .labels['KEY'] or .annotations['KEY'], spec.nodeName or "
+        ".serviceAccountName, status.hostIP, .hostIPs, .podIP or .podIPs."
+    )
+
+
+_ONE_REFERENCE = "set exactly one of secretKeyRef, configMapKeyRef and fieldRef"
 _ONE_VALUE = "set exactly one of value and valueFrom"
 
 
@@ -122,27 +137,20 @@ class ValueSource(Block):
 
     secret_key_ref: KeySelector | None = rolls("A Secret's key.", None)
     config_map_key_ref: KeySelector | None = rolls("A ConfigMap's key.", None)
+    field_ref: FieldSelector | None = rolls("A field of the pod.", None)
 
-    model_config = ruled(
-        rule(
-            "has(self.secretKeyRef) != has(self.configMapKeyRef)",
-            _ONE_REFERENCE,
-        )
-    )
+    model_config = ruled(exactly_one(("secretKeyRef", "configMapKeyRef", "fieldRef"), _ONE_REFERENCE))
 
     @model_validator(mode="after")
     def _one(self) -> ValueSource:
-        if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
-            raise ValueError(_ONE_REFERENCE)
+        check_one((self.secret_key_ref, self.config_map_key_ref, self.field_ref), _ONE_REFERENCE)
         return self
 
 
 class Variable(Block):
     """An environment variable of the engine."""
 
-    name: Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = rolls(
-        "Its name."
-    )
+    name: VariableName = rolls("Its name.")
     value: Text | None = rolls("Its value.", None)
     value_from: ValueSource | None = rolls("Where its value comes from.", None)
 
@@ -152,6 +160,31 @@ class Variable(Block):
     def _one(self) -> Variable:
         if (self.value is None) == (self.value_from is None):
             raise ValueError(_ONE_VALUE)
+        return self
+
+
+class WholeObject(Block):
+    """A Secret or ConfigMap of which every key becomes a variable."""
+
+    name: ObjectName = rolls("Name of the object, in the same namespace.")
+    optional: bool | None = rolls("Whether it may be missing; unset means that it may not.", None)
+
+
+_ONE_OBJECT = "set exactly one of secretRef and configMapRef"
+
+
+class VariablesSource(Block):
+    """A Secret or ConfigMap whose keys become environment variables."""
+
+    prefix: VariableName | None = rolls("What each key gets put in front of it.", None)
+    secret_ref: WholeObject | None = rolls("A Secret.", None)
+    config_map_ref: WholeObject | None = rolls("A ConfigMap.", None)
+
+    model_config = ruled(exactly_one(("secretRef", "configMapRef"), _ONE_OBJECT))
+
+    @model_validator(mode="after")
+    def _one(self) -> VariablesSource:
+        check_one((self.secret_ref, self.config_map_ref), _ONE_OBJECT)
         return self
 
 
@@ -176,7 +209,7 @@ class Engine(Block):
         max_length=64,
         json_schema_extra={
             "x-kubernetes-validations": reserved.argument_rules(),
-            "x-kubernetes-list-type": "atomic",
+            **ATOMIC,
         },
     )
     env: tuple[Variable, ...] = rolls(
@@ -186,9 +219,16 @@ class Engine(Block):
         max_length=64,
         json_schema_extra={
             "x-kubernetes-validations": reserved.variable_rules(),
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
+            **list_map("name"),
         },
+    )
+    env_from: tuple[VariablesSource, ...] = rolls(
+        "Secrets and ConfigMaps whose keys become environment variables of the engine. Those in env, and "
+        "those that the operator sets, go before them. A key VLLM_PLUGINS keeps vLLM from loading "
+        "Headrace's plugin.",
+        (),
+        max_length=32,
+        json_schema_extra=ATOMIC,
     )
     tensor_parallel_size: Integer = rolls("Devices that one replica spreads the model over.", 1, ge=1, le=64)
     max_model_len: Integer | None = rolls(
@@ -206,7 +246,7 @@ class Engine(Block):
         "1h",
     )
 
-    model_config = ruled(rule(_START_IN_BOUNDS, _START_BOUNDS))
+    model_config = ruled(rule(_START_IN_BOUNDS, _START_BOUNDS, ".startTimeout"))
 
     @model_validator(mode="after")
     def _can_start(self) -> Engine:
@@ -219,16 +259,80 @@ class Engine(Block):
         return self
 
 
-class Accelerator(Block):
-    """The device that one replica needs; the count is `engine.tensorParallelSize`."""
+class CelSelector(Block):
+    """A condition in CEL."""
 
-    type: Literal["GPU", "None"] = rolls("GPU, or None to run vLLM on the CPU.", "GPU")
-    allocation: Literal["DevicePlugin", "DRA"] = rolls(
-        "How GPUs are asked for: DevicePlugin (an extended resource) or DRA (a ResourceClaim). With "
-        "type GPU.",
-        "DevicePlugin",
+    expression: Annotated[str, StringConstraints(min_length=1, max_length=10_240)] = rolls(
+        "What a device must fulfil, such as `device.attributes['gpu.nvidia.com'].productName == "
+        "'NVIDIA H100 80GB HBM3'`."
     )
-    resource_name: DeviceResource = rolls(
-        "Extended resource of the device plugin. With allocation DevicePlugin.", "nvidia.com/gpu"
+
+
+class DeviceSelector(Block):
+    """What a device must fulfil."""
+
+    cel: CelSelector = rolls("The condition, in CEL, as in a ResourceClaim.")
+
+
+class DevicePlugin(Block):
+    """Devices of a device plugin, asked for as an extended resource."""
+
+    resource_name: DeviceResource = rolls("Extended resource of the device plugin, such as amd.com/gpu.")
+
+
+class Dra(Block):
+    """Devices of a DRA driver, asked for by a ResourceClaim."""
+
+    device_class_name: ObjectName = rolls("DeviceClass of the claim, such as gpu.nvidia.com.")
+    selectors: tuple[DeviceSelector, ...] = rolls(
+        "Conditions that each device must fulfil, all of them.",
+        (),
+        max_length=32,
+        json_schema_extra=ATOMIC,
     )
-    device_class_name: ObjectName = rolls("DeviceClass of the claim. With allocation DRA.", "gpu.nvidia.com")
+
+
+_DEFAULT_RESOURCE = "nvidia.com/gpu"
+_ONE_WAY = (
+    "accelerator.devicePlugin and accelerator.dra exclude each other: keep one and set the other to null"
+)
+_NO_DEVICES = "accelerator.type CPU has no devices: set accelerator.devicePlugin and accelerator.dra to null"
+
+
+class Accelerator(Block):
+    """The device that one replica needs; how many is `engine.tensorParallelSize`."""
+
+    type: Literal["GPU", "CPU"] = rolls("GPU, or CPU to run vLLM without a device.", "GPU")
+    device_plugin: DevicePlugin | None = rolls(
+        "Ask for GPUs by a device plugin. With type GPU, and neither this nor dra: nvidia.com/gpu.", None
+    )
+    dra: Dra | None = rolls(
+        "Ask for GPUs by dynamic resource allocation, which needs Kubernetes 1.34. With type GPU.", None
+    )
+
+    model_config = ruled(
+        rule("!(has(self.devicePlugin) && has(self.dra))", _ONE_WAY, ".dra"),
+        rule("self.type != 'CPU' || !(has(self.devicePlugin) || has(self.dra))", _NO_DEVICES, ".type"),
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Accelerator:
+        if self.device_plugin and self.dra:
+            raise ValueError(_ONE_WAY)
+        if self.type == "CPU" and (self.device_plugin or self.dra):
+            raise ValueError(_NO_DEVICES)
+        return self
+
+    @property
+    def extended_resource(self) -> str | None:
+        """What is asked of a device plugin; None on the CPU and with DRA."""
+        if self.type == "CPU" or self.dra:
+            return None
+        return self.device_plugin.resource_name if self.device_plugin else _DEFAULT_RESOURCE
+
+
+EXTENDED_RESOURCE = (
+    "(has(self.accelerator.devicePlugin) ? self.accelerator.devicePlugin.resourceName : "
+    f"'{_DEFAULT_RESOURCE}')"
+)
+"""CEL: `Accelerator.extended_resource` where it is not None, as seen from the spec."""

@@ -71,6 +71,8 @@ class Form(GroupedMetadata):
 ObjectName = Annotated[
     str, Form(SUBDOMAIN, "must be lower-case letters, digits, `-` and `.`, as a name of an object", 253)
 ]
+CsiDriver = Annotated[str, Form(SUBDOMAIN, "must be the name of a CSI driver, such as csi.example.com", 63)]
+TopologyKey = Annotated[str, Form(QUALIFIED, KEY_ADVICE, LONGEST_KEY)]
 TaintKey = Annotated[str, Form(f"({QUALIFIED})?", KEY_ADVICE, LONGEST_KEY, 0)]
 LabelValue = Annotated[
     str,
@@ -88,6 +90,17 @@ DeviceResource = Annotated[
     str, Form(DOMAIN_QUALIFIED, "must be DOMAIN/NAME, such as nvidia.com/gpu, as device plugins do", 240)
 ]
 Image = Annotated[str, Form(_IMAGE, "must be an image such as vllm/vllm-openai:v0.32.0", 512)]
+_FIELDS = "metadata[.](name|namespace|uid)|spec[.](nodeName|serviceAccountName)|status[.](hostIPs?|podIPs?)"
+# The dots stand for brackets: a class of an opening bracket alone is one that Python warns of.
+_KEYED_FIELD = f"metadata[.](labels|annotations).'{QUALIFIED}'."
+PodField = Annotated[
+    str,
+    Form(
+        f"({_FIELDS}|{_KEYED_FIELD})",
+        "must be a field that a pod can be told of itself, such as metadata.name or metadata.labels['KEY']",
+        320,
+    ),
+]
 # Paths within a volume, of a file in it, and of the node.
 InnerPath = Annotated[str, Form(f"^/|{_CLIMBING}", _WITHIN, 512, 0, wrong=True)]
 FilePath = Annotated[str, Form(f"^/|^[.][.]|{_CLIMBING}", _WITHIN, 256, wrong=True)]

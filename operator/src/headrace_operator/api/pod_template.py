@@ -1,7 +1,7 @@
 """The part of an engine pod that a user may shape: where it runs, what it may use, what it mounts.
 
-Everything absent here (service account, privilege, host namespaces, other containers) is absent on purpose:
-who may write an LLMService may create ordinary pods in its namespace and no more.
+Everything absent here (privilege, host namespaces, other containers) is absent on purpose: who may write an
+LLMService may create ordinary pods in its namespace and no more.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from headrace_operator.api.base import Block, Integer, Text, Verbatim, rolls, rule, ruled
+from headrace_operator.api.base import ATOMIC, Block, Integer, Text, Verbatim, list_map, rolls, rule, ruled
 from headrace_operator.api.formats import (
     LONGEST_KEY,
     LabelValue,
     ObjectName,
     TaintKey,
+    TopologyKey,
     check_keys,
     keys_rule,
     matches,
 )
 from headrace_operator.api.resources import Resources
-from headrace_operator.api.volumes import Volume, VolumeMount
+from headrace_operator.api.volumes import SecretName, Volume, VolumeMount
 
 # Annotations by which container runtimes loosen a container's isolation or give it devices of the node.
 _PRIVILEGES = (
@@ -127,9 +128,13 @@ class Toleration(Block):
     )
 
     model_config = ruled(
-        rule("self.operator == 'Exists' || (has(self.key) && self.key != '')", _NEEDS_KEY),
-        rule("self.operator != 'Exists' || !has(self.value) || self.value == ''", _NO_VALUE),
-        rule("!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')", _SECONDS_OF),
+        rule("self.operator == 'Exists' || (has(self.key) && self.key != '')", _NEEDS_KEY, ".key"),
+        rule("self.operator != 'Exists' || !has(self.value) || self.value == ''", _NO_VALUE, ".value"),
+        rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            _SECONDS_OF,
+            ".tolerationSeconds",
+        ),
     )
 
     @model_validator(mode="after")
@@ -140,6 +145,55 @@ class Toleration(Block):
             raise ValueError(_NO_VALUE)
         if self.toleration_seconds is not None and self.effect != "NoExecute":
             raise ValueError(_SECONDS_OF)
+        return self
+
+
+_DOMAINS = "minDomains goes with whenUnsatisfiable DoNotSchedule"
+
+
+class SpreadConstraint(Block):
+    """How evenly the pods lie over nodes, zones or another of the nodes' labels."""
+
+    max_skew: Integer = rolls(
+        "By how many pods the fullest part may exceed the emptiest.", ge=1, le=_LARGEST_ID
+    )
+    topology_key: TopologyKey = rolls(
+        "Label of nodes by which they fall into parts, such as topology.kubernetes.io/zone."
+    )
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] = rolls(
+        "What happens to a pod that no node can take without more skew."
+    )
+    min_domains: Integer | None = rolls(
+        "With fewer parts than this the emptiest counts as empty; unset means 1. With DoNotSchedule.",
+        None,
+        ge=1,
+        le=_LARGEST_ID,
+    )
+    label_selector: Verbatim | None = rolls(
+        "Which pods are counted, as in a pod; unset means the engine pods of this service.", None
+    )
+    match_label_keys: tuple[MetaKey, ...] | None = rolls(
+        "Labels of the new pod that counted pods must have alike: pod-template-hash counts those of the same "
+        "rollout alone.",
+        None,
+        max_length=16,
+        json_schema_extra=ATOMIC,
+    )
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = rolls(
+        "Whether only nodes that the pod may run on count; unset means Honor.", None
+    )
+    node_taints_policy: Literal["Honor", "Ignore"] | None = rolls(
+        "Whether nodes whose taints the pod does not tolerate are left out; unset means Ignore.", None
+    )
+
+    model_config = ruled(
+        rule("!has(self.minDomains) || self.whenUnsatisfiable == 'DoNotSchedule'", _DOMAINS, ".minDomains")
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> SpreadConstraint:
+        if self.min_domains is not None and self.when_unsatisfiable != "DoNotSchedule":
+            raise ValueError(_DOMAINS)
         return self
 
 
@@ -156,10 +210,14 @@ class SecurityContext(Block):
         "Refuse to start as root, and drop all capabilities (Pod Security level `restricted`).", default=False
     )
     fs_group: Id | None = rolls("Group that owns the pod's volumes.", None)
-    supplemental_groups: tuple[Id, ...] = rolls("More groups of the engine.", (), max_length=16)
+    supplemental_groups: tuple[Id, ...] = rolls(
+        "More groups of the engine.", (), max_length=16, json_schema_extra=ATOMIC
+    )
     read_only_root_filesystem: bool = rolls("Whether the image's files are read-only.", default=False)
 
-    model_config = ruled(rule("!self.runAsNonRoot || !has(self.runAsUser) || self.runAsUser != 0", _ROOT))
+    model_config = ruled(
+        rule("!self.runAsNonRoot || !has(self.runAsUser) || self.runAsUser != 0", _ROOT, ".runAsUser")
+    )
 
     @model_validator(mode="after")
     def _can_start(self) -> SecurityContext:
@@ -168,13 +226,6 @@ class SecurityContext(Block):
         return self
 
 
-class PullSecret(Block):
-    """A Secret with registry credentials."""
-
-    name: ObjectName = rolls("Name of the Secret, in the same namespace.")
-
-
-_ONE_EACH = "a Secret is there twice: leave one out"
 _UNMOUNTED = "each entry of podTemplate.volumeMounts must name a volume of podTemplate.volumes"
 
 
@@ -188,34 +239,48 @@ class PodTemplate(Block):
         max_length=32,
         json_schema_extra={"x-kubernetes-validations": [keys_rule()]},
     )
-    tolerations: tuple[Toleration, ...] = rolls("Taints that the pods tolerate.", (), max_length=32)
+    tolerations: tuple[Toleration, ...] = rolls(
+        "Taints that the pods tolerate.", (), max_length=32, json_schema_extra=ATOMIC
+    )
     affinity: Verbatim | None = rolls("Node and pod affinity, as in a pod.", None)
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = rolls(
+        "How evenly the pods lie over nodes or zones.",
+        (),
+        max_length=8,
+        json_schema_extra=list_map("topologyKey", "whenUnsatisfiable"),
+    )
+    scheduler_name: ObjectName | None = rolls(
+        "Scheduler that places the pods; unset means the cluster's default.", None
+    )
+    service_account_name: ObjectName | None = rolls(
+        "ServiceAccount of the pods, for its registry credentials and for a cloud's workload identity: its "
+        "token is not mounted. Unset means default; refused unless the operator allows it.",
+        None,
+    )
     priority_class_name: ObjectName | None = rolls(
         "PriorityClass of the pods; unset means the cluster's default.", None
     )
     runtime_class_name: ObjectName | None = rolls(
         "RuntimeClass of the pods; unset means the cluster's default.", None
     )
-    image_pull_secrets: tuple[PullSecret, ...] = rolls(
+    image_pull_secrets: tuple[SecretName, ...] = rolls(
         "Registry credentials for both images.",
         (),
         max_length=16,
-        json_schema_extra={
-            "x-kubernetes-validations": [rule("self.all(a, self.exists_one(b, a.name == b.name))", _ONE_EACH)]
-        },
+        json_schema_extra=list_map("name"),
     )
     resources: Resources = rolls("Resources of the engine container.", Resources())
     volumes: tuple[Volume, ...] = rolls(
         "More volumes.",
         (),
         max_length=32,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=list_map("name"),
     )
     volume_mounts: tuple[VolumeMount, ...] = rolls(
         "Where the engine mounts them.",
         (),
         max_length=32,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["mountPath"]},
+        json_schema_extra=list_map("mountPath"),
     )
     security_context: SecurityContext = rolls(
         "User and groups of the engine. With `runAsUser`, or a root that cannot be written, its HOME is "
@@ -228,15 +293,13 @@ class PodTemplate(Block):
             "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && "
             "self.volumes.exists(v, v.name == m.name))",
             _UNMOUNTED,
+            ".volumeMounts",
         )
     )
 
     @model_validator(mode="after")
     def _complete(self) -> PodTemplate:
         check_keys(self.node_selector)
-        secrets = [secret.name for secret in self.image_pull_secrets]
-        if len(secrets) != len(set(secrets)):
-            raise ValueError(f"imagePullSecrets: {_ONE_EACH}")
         if not {mount.name for mount in self.volume_mounts} <= {volume.name for volume in self.volumes}:
             raise ValueError(_UNMOUNTED)
         return self

@@ -63,10 +63,12 @@ class Resources(Block):
         rule(
             _BOTH.format(f"!has(self.limits) || !(k in self.limits) || {_COMPARED} <= 0"),
             _WITHIN,
+            ".requests",
         ),
         rule(
             _BOTH.format(f"{_OVERCOMMITTED} || (has(self.limits) && k in self.limits && {_COMPARED} == 0)"),
             _EQUAL,
+            ".requests",
         ),
         rule(
             f"!({_ANY.format(_IS_PAGES)}) || {_ANY.format(_IS_BESIDE)}",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from headrace_engine.contracts.gateway_config import Balancer
-from headrace_operator.api.base import Block, Client, Integer, RequestsPerMinute, Word
+from headrace_operator.api.base import ATOMIC, Block, Client, Integer, RequestsPerMinute, Word, list_map
 from headrace_operator.api.status import StatusCondition, seen
 
 ROUTE_KIND = "LLMRoute"
@@ -81,7 +81,7 @@ class RouteSpec(Block):
         None,
         min_length=1,
         max_length=64,
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        json_schema_extra=ATOMIC,
     )
     requests_per_minute: RequestsPerMinute | None = seen("Through each Envoy; unset: no limit.", None)
     requests_per_minute_per_client: RequestsPerMinute | None = seen(
@@ -105,5 +105,5 @@ class RouteStatus(Block):
         "Accepted: the picker can use the route. Programmed: every Envoy has it.",
         (),
         max_length=8,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        json_schema_extra=list_map("type"),
     )

@@ -16,7 +16,7 @@ from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
 from headrace_operator.api.base import Block, Integer, live, milliseconds, rolls, rule, ruled
 from headrace_operator.api.bodies import Body
-from headrace_operator.api.engine import Accelerator, Engine, Model
+from headrace_operator.api.engine import EXTENDED_RESOURCE, Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
 from headrace_operator.api.quantity import parse_quantity
 from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo, block_name
@@ -42,21 +42,22 @@ class Key:
 
 
 _DEVICES = (
-    "podTemplate.resources: leave out accelerator.resourceName, which the operator adds, or ask for as many "
-    "as engine.tensorParallelSize"
+    "podTemplate.resources: leave out the accelerator's resource, which the operator adds, or ask for as "
+    "many as engine.tensorParallelSize"
 )
 
 
 def _device_rule(field: str) -> dict[str, str]:
     """CEL: what the user asks of the accelerator's resource is what the operator adds."""
     asked = f"self.podTemplate.resources.{field}"
-    count = f"quantity(string({asked}[self.accelerator.resourceName])).asInteger()"
+    count = f"quantity(string({asked}[{EXTENDED_RESOURCE}])).asInteger()"
     return rule(
-        "self.accelerator.type != 'GPU' || self.accelerator.allocation != 'DevicePlugin' || "
+        "self.accelerator.type != 'GPU' || has(self.accelerator.dra) || "
         f"!has(self.podTemplate) || !has(self.podTemplate.resources) || !has({asked}) || "
-        f"!(self.accelerator.resourceName in {asked}) || "
+        f"!({EXTENDED_RESOURCE} in {asked}) || "
         f"{count} == self.engine.tensorParallelSize",
         _DEVICES,
+        f".podTemplate.resources.{field}",
     )
 
 
@@ -84,8 +85,8 @@ class Spec(Block):
 
     @model_validator(mode="after")
     def _as_many_devices(self) -> Spec:
-        asked, name = self.pod_template.resources, self.accelerator.resource_name
-        if self.accelerator.type == "GPU" and self.accelerator.allocation == "DevicePlugin":
+        asked, name = self.pod_template.resources, self.accelerator.extended_resource
+        if name:
             for amounts in (asked.requests, asked.limits):
                 if (
                     parse_quantity(amounts.get(name, self.engine.tensor_parallel_size))
@@ -124,7 +125,7 @@ class LLMService:
     @property
     def claims_devices(self) -> bool:
         """Whether accelerators are asked for by ResourceClaims."""
-        return self.on_gpu and self.spec.accelerator.allocation == "DRA"
+        return self.spec.accelerator.dra is not None
 
 
 def key_of(body: Body) -> Key:

@@ -12,6 +12,7 @@ from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.contracts.request_overrides import OVERRIDES, argument_name, header_name
 from headrace_engine.policies import registry
 from headrace_operator.api.base import (
+    ATOMIC,
     Block,
     Client,
     Duration,
@@ -41,7 +42,11 @@ class StepBudget(Block):
     )
 
     model_config = ruled(
-        rule("self.mode != 'Fixed' || has(self.tokens)", "stepBudget.mode Fixed needs stepBudget.tokens")
+        rule(
+            "self.mode != 'Fixed' || has(self.tokens)",
+            "stepBudget.mode Fixed needs stepBudget.tokens",
+            ".tokens",
+        )
     )
 
 
@@ -126,12 +131,14 @@ class Slo(Block):
         rule(
             "!(has(self.e2e) && has(self.e2eScalePercent))",
             "slo.e2e and slo.e2eScalePercent exclude each other: keep one and set the other to null",
+            ".e2eScalePercent",
         ),
         rule(
             shorter_or_equal("ttft", "e2e"),
             "slo.ttft must not exceed slo.e2e: no request can finish before its first token",
+            ".ttft",
         ),
-        rule(shorter_or_equal("tpot", "e2e"), "slo.tpot must not exceed slo.e2e"),
+        rule(shorter_or_equal("tpot", "e2e"), "slo.tpot must not exceed slo.e2e", ".tpot"),
     )
 
     @model_validator(mode="after")
@@ -180,7 +187,7 @@ class Access(Block):
         None,
         min_length=1,
         max_length=64,
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},  # a set that an apply empties would be unset
+        json_schema_extra=ATOMIC,  # a set that an apply empties would be unset
     )
 
 
@@ -247,7 +254,7 @@ class Disruption(Block):
     )
     drain_timeout: Duration = rolls("How long a stopping replica may take to finish its requests.", "5m")
 
-    model_config = ruled(rule("self.maxUnavailable > 0 || self.maxSurge > 0", _ROLLS))
+    model_config = ruled(rule("self.maxUnavailable > 0 || self.maxSurge > 0", _ROLLS, ".maxSurge"))
 
     @model_validator(mode="after")
     def _can_roll(self) -> Disruption:

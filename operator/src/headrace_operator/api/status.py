@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from headrace_operator.api.base import Block
+from headrace_operator.api.base import Block, list_map
 
 Long = Annotated[str, StringConstraints(max_length=4096)]
 
@@ -73,5 +73,5 @@ class ServiceStatus(Block):
         "Accepted, Ready, Progressing, PolicyApplied, RoutingReady and Degraded.",
         (),
         max_length=16,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        json_schema_extra=list_map("type"),
     )

@@ -9,15 +9,38 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints, model_validator
 
-from headrace_operator.api.base import Block, Integer, rolls, rule, ruled
-from headrace_operator.api.formats import ConfigKey, FilePath, InnerPath, NodePath, ObjectName, Quantity
+from headrace_operator.api.base import (
+    ATOMIC,
+    Block,
+    Integer,
+    Text,
+    check_one,
+    exactly_one,
+    rolls,
+    rule,
+    ruled,
+)
+from headrace_operator.api.formats import (
+    ConfigKey,
+    CsiDriver,
+    FilePath,
+    Image,
+    InnerPath,
+    NodePath,
+    ObjectName,
+    Quantity,
+)
 
 RESERVED_VOLUMES = ("headrace", "headrace-home", "policy", "shm", "model", "cache")
 _RESERVED_PATHS = ("/headrace", "/dev/shm", "/models", "/cache")  # noqa: S108
 _NAME_TAKEN = f"the volume names {', '.join(RESERVED_VOLUMES)} belong to the operator: choose another"
 _PATH_TAKEN = f"the paths {', '.join(_RESERVED_PATHS)} belong to the operator: mount elsewhere"
 PLAIN_PATH = "write the path without . and .. in it"
-ONE_SOURCE = "set exactly one of configMap, secret, emptyDir, persistentVolumeClaim and hostPath"
+_SOURCES = ("configMap", "secret", "emptyDir", "persistentVolumeClaim", "hostPath", "image", "csi")
+ONE_SOURCE = f"set exactly one of {', '.join(_SOURCES[:-1])} and {_SOURCES[-1]}"
+
+
+AttributeName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 
 
 class KeyToPath(Block):
@@ -35,7 +58,7 @@ class ConfigMapSource(Block):
 
     name: ObjectName = rolls("Name of the ConfigMap, in the same namespace.")
     items: tuple[KeyToPath, ...] | None = rolls(
-        "Its keys to be mounted; unset means all.", None, max_length=32
+        "Its keys to be mounted; unset means all.", None, max_length=32, json_schema_extra=ATOMIC
     )
     default_mode: Integer | None = rolls(
         "Permissions of the files, as a decimal number; unset means 420 (0644).", None, ge=0, le=0o777
@@ -48,7 +71,7 @@ class SecretSource(Block):
 
     secret_name: ObjectName = rolls("Name of the Secret, in the same namespace.")
     items: tuple[KeyToPath, ...] | None = rolls(
-        "Its keys to be mounted; unset means all.", None, max_length=32
+        "Its keys to be mounted; unset means all.", None, max_length=32, json_schema_extra=ATOMIC
     )
     default_mode: Integer | None = rolls(
         "Permissions of the files, as a decimal number; unset means 420 (0644).", None, ge=0, le=0o777
@@ -91,6 +114,35 @@ class HostPathSource(Block):
     ) = rolls("What must be there; unset means that nothing is checked.", None)
 
 
+class ImageSource(Block):
+    """The files of a container image or an OCI artifact, read-only."""
+
+    reference: Image = rolls("The image, such as registry.example.com/models/llama:3.")
+    pull_policy: Literal["Always", "Never", "IfNotPresent"] | None = rolls(
+        "When the node fetches it; unset means Always for the tag latest, else IfNotPresent.", None
+    )
+
+
+class SecretName(Block):
+    """A Secret."""
+
+    name: ObjectName = rolls("Name of the Secret, in the same namespace.")
+
+
+class CsiSource(Block):
+    """A volume that a CSI driver makes for the pod and removes with it."""
+
+    driver: CsiDriver = rolls("Name of the driver, which must allow such volumes.")
+    read_only: bool | None = rolls("Whether it is mounted read-only; unset means that it is not.", None)
+    fs_type: Annotated[str, StringConstraints(max_length=64)] | None = rolls(
+        "File system; unset means the driver's default.", None
+    )
+    volume_attributes: dict[AttributeName, Text] | None = rolls(
+        "What the driver is told.", None, max_length=32
+    )
+    node_publish_secret_ref: SecretName | None = rolls("Secret that the driver is given.", None)
+
+
 class Volume(Block):
     """A volume of the pods, from exactly one source."""
 
@@ -104,21 +156,22 @@ class Volume(Block):
     host_path: HostPathSource | None = rolls(
         "A file or folder of the node; refused unless the operator allows it.", None
     )
+    image: ImageSource | None = rolls(
+        "The files of an image, such as weights in a registry; needs Kubernetes 1.35, or the feature gate "
+        "ImageVolume before.",
+        None,
+    )
+    csi: CsiSource | None = rolls("A volume of a CSI driver that lives as long as the pod.", None)
 
     model_config = ruled(
-        rule(
-            "[has(self.configMap), has(self.secret), has(self.emptyDir), has(self.persistentVolumeClaim), "
-            "has(self.hostPath)].filter(x, x).size() == 1",
-            ONE_SOURCE,
-        ),
-        rule(f"!(self.name in {list(RESERVED_VOLUMES)})", _NAME_TAKEN),
+        exactly_one(_SOURCES, ONE_SOURCE),
+        rule(f"!(self.name in {list(RESERVED_VOLUMES)})", _NAME_TAKEN, ".name"),
     )
 
     @model_validator(mode="after")
     def _one_source(self) -> Volume:
         given = (self.config_map, self.secret, self.empty_dir, self.persistent_volume_claim, self.host_path)
-        if sum(source is not None for source in given) != 1:
-            raise ValueError(ONE_SOURCE)
+        check_one((*given, self.image, self.csi), ONE_SOURCE)
         if self.name in RESERVED_VOLUMES:
             raise ValueError(_NAME_TAKEN)
         return self
@@ -138,8 +191,9 @@ class VolumeMount(Block):
         rule(
             f"{list(_RESERVED_PATHS)}.all(p, self.mountPath != p && !self.mountPath.startsWith(p + '/'))",
             _PATH_TAKEN,
+            ".mountPath",
         ),
-        rule("!self.mountPath.split('/').exists(p, p in ['.', '..'])", PLAIN_PATH),
+        rule("!self.mountPath.split('/').exists(p, p in ['.', '..'])", PLAIN_PATH, ".mountPath"),
     )
 
     @model_validator(mode="after")

@@ -24,6 +24,13 @@ def find_objections(service: LLMService, settings: Settings) -> dict[str, Refuse
                 "or have the "
                 "operator installed with operator.allowHostPath=true",
             )
+    account = service.spec.pod_template.service_account_name
+    if account not in {None, "default"} and not settings.allow_service_account:
+        found["Deployment"] = RefusedError(
+            Reason.SERVICE_ACCOUNT_NOT_ALLOWED,
+            f"spec.podTemplate.serviceAccountName: {account}: leave the field out, or have the operator "
+            "installed with operator.allowServiceAccountName=true",
+        )
     field = service.spec.routing.needs_api_keys
     if field and not settings.gateway_api_keys:
         found[ROUTE_KIND] = RefusedError(

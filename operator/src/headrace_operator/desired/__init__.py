@@ -49,8 +49,9 @@ def desired_objects(
         route(service, models, reserved),
         disruption_budget(service),
     ]
-    if service.claims_devices:
-        objects.append(resource_claim_template(service))
+    dra = service.spec.accelerator.dra
+    if dra is not None:
+        objects.append(resource_claim_template(service, dra))
     return (*map(with_content_hash, objects), deployment(service, settings, live, rollout))
 
 

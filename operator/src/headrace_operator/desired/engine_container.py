@@ -11,6 +11,7 @@ from headrace_operator import names
 from headrace_operator.api import LLMService
 from headrace_operator.api.base import milliseconds
 from headrace_operator.api.bodies import JsonObject
+from headrace_operator.api.engine import Variable
 from headrace_operator.api.reserved import HOST_FLAG, PORT_FLAG, VARIABLE_BY_FIELD, passed_flag
 from headrace_operator.desired.resource_claim_template import REQUEST
 
@@ -41,6 +42,7 @@ def engine_container(service: LLMService) -> JsonObject:
         "command": ["sh", "-c", _START, "--"],
         "args": [*service.spec.engine.args, *_arguments(service)],
         "env": _environment(service),
+        **_environment_from(service),
         "ports": [{"name": "http", "containerPort": names.HTTP_PORT, "protocol": "TCP"}],
         "startupProbe": {
             "httpGet": health,
@@ -120,7 +122,7 @@ def _fraction(percent: int | None) -> str | None:
 
 
 def _environment(service: LLMService) -> list[JsonObject]:
-    variables = [v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.engine.env]
+    variables = [_variable(variable) for variable in service.spec.engine.env]
     variables.append({"name": VARIABLE_BY_FIELD["spec.model.cache"], "value": CACHE_FOLDER})
     if needs_home(service):
         given = {variable["name"] for variable in variables}
@@ -133,16 +135,32 @@ def _environment(service: LLMService) -> list[JsonObject]:
     return variables
 
 
+def _environment_from(service: LLMService) -> JsonObject:
+    sources = service.spec.engine.env_from
+    given = [source.as_body() for source in sources]
+    return {"envFrom": given} if given else {}
+
+
+def _variable(variable: Variable) -> JsonObject:
+    """The variable, with what the API server would fill in and leave there when its source is another."""
+    content = variable.as_body()
+    field = content.get("valueFrom", {}).get("fieldRef")
+    if field is not None:
+        field["apiVersion"] = "v1"
+    return content
+
+
 def _resources(service: LLMService) -> JsonObject:
     resources: JsonObject = service.spec.pod_template.resources.model_dump(
         by_alias=True, exclude_defaults=True
     )
     if service.claims_devices:
         return {**resources, "claims": [{"name": REQUEST}]}
-    if service.on_gpu:
-        count = {service.spec.accelerator.resource_name: str(service.spec.engine.tensor_parallel_size)}
-        return {**resources, "limits": {**resources.get("limits", {}), **count}}
-    return resources
+    extended = service.spec.accelerator.extended_resource
+    if extended is None:
+        return resources
+    count = {extended: str(service.spec.engine.tensor_parallel_size)}
+    return {**resources, "limits": {**resources.get("limits", {}), **count}}
 
 
 def _security_context(service: LLMService) -> JsonObject:

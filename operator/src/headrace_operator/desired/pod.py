@@ -9,6 +9,8 @@ from __future__ import annotations
 from headrace_operator import names
 from headrace_operator.api import LLMService
 from headrace_operator.api.bodies import JsonObject
+from headrace_operator.api.pod_template import SpreadConstraint
+from headrace_operator.api.volumes import Volume
 from headrace_operator.desired import engine_container, sidecar_containers
 from headrace_operator.desired.inputs import inputs_hash
 from headrace_operator.desired.resource_claim_template import REQUEST
@@ -29,6 +31,7 @@ def _fixed(service: LLMService, image: str, settings: Settings) -> JsonObject:
     """What every engine pod has. Service links are off: a Service named `vllm` would set VLLM_PORT."""
     return {
         "automountServiceAccountToken": False,
+        "serviceAccountName": service.spec.pod_template.service_account_name or _DEFAULT_ACCOUNT,
         "enableServiceLinks": False,
         **({"readinessGates": [{"conditionType": names.ROUTED_GATE}]} if settings.routed_gate else {}),
         "terminationGracePeriodSeconds": engine_container.LEAVE_SECONDS
@@ -49,16 +52,28 @@ def _placement(service: LLMService) -> JsonObject:
     asked = service.spec.pod_template
     placement = {
         "nodeSelector": dict(asked.node_selector),
-        "tolerations": [t.model_dump(by_alias=True, exclude_none=True) for t in asked.tolerations],
+        "tolerations": [t.as_body() for t in asked.tolerations],
         "affinity": asked.affinity,
+        "topologySpreadConstraints": [
+            _spread(service, constraint) for constraint in asked.topology_spread_constraints
+        ],
+        "schedulerName": asked.scheduler_name,
         "priorityClassName": asked.priority_class_name,
         "runtimeClassName": asked.runtime_class_name,
-        "imagePullSecrets": [secret.model_dump() for secret in asked.image_pull_secrets],
+        "imagePullSecrets": [secret.as_body() for secret in asked.image_pull_secrets],
         "resourceClaims": [{"name": REQUEST, "resourceClaimTemplateName": names.claim_template(service.key)}]
         if service.claims_devices
         else None,
     }
     return {name: value for name, value in placement.items() if value}
+
+
+def _spread(service: LLMService, constraint: SpreadConstraint) -> JsonObject:
+    own = {"matchLabels": names.pod_labels(service.key)}
+    return {
+        "labelSelector": own,
+        **constraint.as_body(),
+    }
 
 
 def _security_context(service: LLMService) -> JsonObject:
@@ -87,9 +102,16 @@ def _volumes(service: LLMService) -> list[JsonObject]:
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}})
     if engine_container.needs_home(service):
         volumes.append({"name": "headrace-home", **_EMPTY})
-    return volumes + [
-        v.model_dump(by_alias=True, exclude_none=True) for v in service.spec.pod_template.volumes
-    ]
+    return volumes + [_volume(volume) for volume in service.spec.pod_template.volumes]
+
+
+def _volume(volume: Volume) -> JsonObject:
+    """The volume, with what the API server would fill in and leave there when the image is another."""
+    content = volume.as_body()
+    if volume.image is not None:
+        policy = volume.image.pull_policy or engine_container.pull_policy(volume.image.reference)
+        content["image"]["pullPolicy"] = policy
+    return content
 
 
 def _shared_memory(service: LLMService) -> str:
@@ -97,4 +119,6 @@ def _shared_memory(service: LLMService) -> str:
     return f"{1 + service.spec.engine.tensor_parallel_size}Gi"
 
 
+# Named, since the API server keeps the last one in another field of the pod, and takes it from there.
+_DEFAULT_ACCOUNT = "default"
 _EMPTY: JsonObject = {"emptyDir": {}}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from headrace_operator import names
 from headrace_operator.api import LLMService
+from headrace_operator.api.engine import Dra
 from headrace_operator.desired.manifest import Manifest, manifest
 
 REQUEST = "gpu"
 
 
-def resource_claim_template(service: LLMService) -> Manifest:
+def resource_claim_template(service: LLMService, dra: Dra) -> Manifest:
     """As many devices of the class as the model is spread over. A template's content can never change."""
+    selectors = [selector.as_body() for selector in dra.selectors]
     request = {
         "name": REQUEST,
         "exactly": {
-            "deviceClassName": service.spec.accelerator.device_class_name,
+            "deviceClassName": dra.device_class_name,
             "allocationMode": "ExactCount",
             "count": service.spec.engine.tensor_parallel_size,
+            **({"selectors": selectors} if selectors else {}),
         },
     }
     return manifest(

@@ -40,8 +40,7 @@ async def check_apply(service: LLMService, action: Apply, cluster: Cluster, *, w
     if kind == "Deployment":
         await _check_deployment(action.manifest, found, cluster)
     elif kind == "ResourceClaimTemplate":
-        if action.creates:
-            await _check_claim_template(action.manifest, cluster)
+        await _check_claim_template(action, cluster)
     elif was_refused:
         await cluster.apply(action.manifest, dry_run=True)
 
@@ -107,17 +106,34 @@ async def _check_deployment(manifest: Manifest, live: Body | None, cluster: Clus
         ) from error
 
 
-async def _check_claim_template(manifest: Manifest, cluster: Cluster) -> None:
-    """Raise RefusedError if this cluster does not know such claims, or ApiError; nothing is written."""
+async def _check_claim_template(action: Apply, cluster: Cluster) -> None:
+    """Raise RefusedError if this cluster refuses such claims, or ApiError; nothing is written.
+
+    One that exists cannot be changed, only made anew: the new one is tried under another name.
+    """
+    manifest = action.manifest
+    if not action.creates:
+        metadata = manifest["metadata"]
+        manifest = {**manifest, "metadata": {**metadata, "name": f"{metadata['name']}-new"}}
     try:
         await cluster.apply(manifest, dry_run=True)
     except ApiError as error:
-        if error.code != 404:
+        if error.code == 404:
+            raise RefusedError(
+                Reason.INVALID_SPEC,
+                f"spec.accelerator.dra: needs {manifest['apiVersion']}, which this cluster does not have (it "
+                "came with Kubernetes 1.34): use devicePlugin",
+            ) from error
+        if is_denial(error):
+            if action.creates:
+                raise
+            return  # a quota may count the one that is to go: the write itself tells
+        if error.code not in _REFUSALS:
             raise
         raise RefusedError(
             Reason.INVALID_SPEC,
-            f"spec.accelerator.allocation: DRA needs {manifest['apiVersion']}, which this cluster does not "
-            "have (it came with Kubernetes 1.34): use DevicePlugin",
+            "spec.accelerator.dra: correct what the API server refuses in the ResourceClaimTemplate: "
+            f"{error}",
         ) from error
 
 

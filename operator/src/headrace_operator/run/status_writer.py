@@ -42,7 +42,7 @@ class StatusWriter:
         previous = (self.cache.service(key) or service).get("status") or {}
         current = self._build_status(service, previous, observed, outcome, now)
         metrics.set_condition_gauges(key, current)
-        content = current.model_dump(mode="json", by_alias=True, exclude_none=True)
+        content = current.as_body()
         expires = seconds_until_crash_expires(observed, now)
         if content == previous:
             return expires

@@ -18,7 +18,9 @@ from headrace_operator.settings import Settings
 from headrace_operator.simulate.usage_error import UsageError
 
 # What only a cluster knows is taken as allowed.
-_ANY_CLUSTER = Settings(sidecar_image="", allow_host_path=True, gateway_api_keys=True)
+_ANY_CLUSTER = Settings(
+    sidecar_image="", allow_host_path=True, allow_service_account=True, gateway_api_keys=True
+)
 
 
 def load(path: Path) -> LLMService:

@@ -120,7 +120,7 @@ def _kv_blocks(service: LLMService, profile: Profile, options: Options, block_si
 def _notes(service: LLMService, served: Served, profile: Profile, options: Options) -> tuple[str, ...]:
     notes = []
     if not service.on_gpu:
-        notes.append(f"spec.accelerator.type is None; simulated as if each replica had {_gpus(profile)}")
+        notes.append(f"spec.accelerator.type is CPU; simulated as if each replica had {_gpus(profile)}")
     if served.told:
         notes.append(f"times are those of {profile.model}, for {service.spec.model.source}")
     others = [f"--{name}" for name in options if name not in _MODELLED and not _changes_times(name, options)]
