@@ -92,9 +92,9 @@ BAD = {
         {"disruption": {"maxUnavailable": 0, "maxSurge": 0}},
         ["spec.disruption", "maxUnavailable or maxSurge above 0"],
     ),
-    "service account": (
-        {"podTemplate": {"serviceAccountName": "x"}},
-        ["spec.podTemplate.serviceAccountName"],
+    "token of a service account": (
+        {"podTemplate": {"automountServiceAccountToken": True}},
+        ["spec.podTemplate.automountServiceAccountToken", "unknown field"],
     ),
     "privilege": (
         {"podTemplate": {"securityContext": {"privileged": True}}},

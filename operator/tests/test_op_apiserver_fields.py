@@ -5,6 +5,7 @@ have got another: an image's tag decides how the image is pulled.
 """
 
 import copy
+import itertools
 import random
 
 import pytest
@@ -96,6 +97,50 @@ def test_nothing_outlives_a_change_of_this_field(places, leaf):
             assert content(apply(kube, manifest, dry_run=True)) == content(
                 apply(fresh, manifest, dry_run=True)
             )
+
+
+SOURCES = {
+    "configMap": {"name": "a", "items": [{"key": "a", "path": "b"}]},
+    "secret": {"secretName": "a"},
+    "emptyDir": {},
+    "persistentVolumeClaim": {"claimName": "a"},
+    "hostPath": {"path": "/a"},
+    "image": {"reference": "example/weights:1"},
+    "csi": {"driver": "a.example.com", "volumeAttributes": {"a": "b"}},
+}
+VALUES = {
+    "value": "a",
+    "secret": {"secretKeyRef": {"name": "a", "key": "a"}},
+    "configMap": {"configMapKeyRef": {"name": "a", "key": "a"}},
+    "field": {"fieldRef": {"fieldPath": "metadata.name"}},
+}
+
+
+def with_volume(source):
+    return {"podTemplate": {"volumes": [{"name": "data", source: SOURCES[source]}]}}
+
+
+def with_variable(source):
+    value = VALUES[source]
+    given = {"value": value} if source == "value" else {"valueFrom": value}
+    return {"engine": {"image": "example/vllm:1", "env": [{"name": "A", **given}]}}
+
+
+@pytest.mark.parametrize(
+    ("make", "before", "after"),
+    [
+        *((with_volume, *pair) for pair in itertools.permutations(SOURCES, 2)),
+        *((with_variable, *pair) for pair in itertools.permutations(VALUES, 2)),
+    ],
+)
+def test_nothing_outlives_a_change_to_another_source(places, make, before, after):
+    kube, fresh = places
+    [old], [new] = (
+        [m for m in manifests(kube, llmservice(**make(source))["spec"]) if m["kind"] == "Deployment"]
+        for source in (before, after)
+    )
+    apply(kube, old, dry_run=False)
+    assert content(apply(kube, new, dry_run=True)) == content(apply(fresh, new, dry_run=True))
 
 
 def manifests(kube, spec):

@@ -270,6 +270,27 @@ def test_events_tell_transitions_once(kube):
         assert [e["reason"] for e in events].count("Valid") == 1
 
 
+def test_a_condition_on_devices_that_is_none_changes_no_pod_and_no_claim(kube):
+    gpu = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
+    kube.start(accelerator=gpu)
+    eventually(lambda: kube.get("deployments", "chat"))
+
+    def written():
+        return kube.get("deployments", "chat")["spec"], kube.get("resourceclaimtemplates", "chat-gpu")
+
+    before = written()
+    wrong = {"dra": {**gpu["dra"], "selectors": [{"cel": {"expression": "device.model =="}}]}}
+    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": wrong}}))
+    eventually(lambda: kube.condition("chat", "Accepted")[0] == "False")
+    _, reason, told = kube.condition("chat", "Accepted")
+    assert reason == "InvalidSpec"
+    assert told.startswith("spec.accelerator.dra: correct what the API server refuses")
+    assert "device.model ==" in told
+    assert written() == before
+    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": gpu | {"dra": {"selectors": []}}}}))
+    eventually(lambda: kube.condition("chat", "Accepted")[0] == "True")
+
+
 def test_dra_claims_devices_by_a_template(kube):
     gpu = {"type": "GPU", "dra": {"deviceClassName": "gpu.nvidia.com"}}
     kube.start(accelerator=gpu)

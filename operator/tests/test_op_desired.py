@@ -163,7 +163,7 @@ def test_operator_arguments_come_last_so_that_they_win():
     assert args[2:5] == ["--served-model-name", "chat", "llm/chat"]
 
 
-NO_ARGUMENTS = {"image", "args", "env", "startTimeout"}  # of spec.engine
+NO_ARGUMENTS = {"image", "args", "env", "envFrom", "startTimeout"}  # of spec.engine
 NOT_PASSED = {"spec.model.tokenSecretRef", "spec.model.cache", "spec.replicas", "spec.scheduling.policy"}
 EVERYTHING_SET = {
     "model": {"source": "hf://m/m", "revision": "r", "servedName": "s", "tokenSecretRef": {"name": "t"}},

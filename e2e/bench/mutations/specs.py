@@ -128,6 +128,16 @@ def flat(value: Any, node: Schema, path: str = "") -> dict[str, list[str]]:
     return found
 
 
+def _keep_one_arm(accelerator: Spec, changed: str) -> None:
+    """Leave out what cannot be beside the field that was changed."""
+    if changed in accelerator and changed != "type":
+        accelerator["type"] = "GPU"
+        accelerator.pop({"dra": "devicePlugin", "devicePlugin": "dra"}[changed], None)
+    elif accelerator.get("type") == "CPU":
+        accelerator.pop("dra", None)
+        accelerator.pop("devicePlugin", None)
+
+
 class Maker:
     """Makes specs; the same dice give the same ones. `wrong`: how often a leaf gets a value of `WRONG`."""
 
@@ -141,6 +151,8 @@ class Maker:
         spec = copy.deepcopy(spec)
         names = leaf.split(".")
         self._change(spec, self._schema, names)
+        if names[0] == "accelerator" and "accelerator" in spec:
+            _keep_one_arm(spec["accelerator"], names[1])
         if leaf.startswith("podTemplate.volumeMounts") and "podTemplate" in spec:  # each names a volume
             volumes = spec["podTemplate"].setdefault("volumes", [])
             for mount in spec["podTemplate"].get("volumeMounts", ()):

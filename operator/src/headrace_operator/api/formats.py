@@ -91,8 +91,8 @@ DeviceResource = Annotated[
 ]
 Image = Annotated[str, Form(_IMAGE, "must be an image such as vllm/vllm-openai:v0.32.0", 512)]
 _FIELDS = "metadata[.](name|namespace|uid)|spec[.](nodeName|serviceAccountName)|status[.](hostIPs?|podIPs?)"
-# The dots stand for brackets: a class of an opening bracket alone is one that Python warns of.
-_KEYED_FIELD = f"metadata[.](labels|annotations).'{QUALIFIED}'."
+# Bracket and quote are what is neither letter nor digit: a quote would end CEL's text.
+_KEYED_FIELD = f"metadata[.](labels|annotations)[^a-zA-Z0-9]{{2}}{QUALIFIED}[^a-zA-Z0-9]{{2}}"
 PodField = Annotated[
     str,
     Form(
