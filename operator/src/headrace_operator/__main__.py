@@ -140,7 +140,7 @@ async def _fill(cache: Cache, cluster: ApiCluster, settings: Settings) -> None:
 
 
 def main() -> None:
-    """Run; exit code 1 with one line when the settings or the cluster are not as they must be."""
+    """Run the operator; exit code 1 with one line if settings or cluster are not as they must be."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)  # a line per watch event
     try:

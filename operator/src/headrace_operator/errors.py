@@ -38,7 +38,7 @@ class SpecInvalidError(RefusedError):
 
 
 def combine_refusals(refused: Sequence[RefusedError]) -> RefusedError | None:
-    """One that tells of all, with the reason of the first; None if there is none."""
+    """Combine refusals into one that tells of all, with the reason of the first; None if there is none."""
     if not refused:
         return None
     texts = dict.fromkeys(map(str, refused))

@@ -37,7 +37,7 @@ POLICY_FILE = "policy.json"
 
 
 def labels(key: Key) -> dict[str, str]:
-    """Labels of everything that belongs to a service."""
+    """Return the labels of everything that belongs to a service."""
     return {
         MANAGED_BY: MANAGER,
         "app.kubernetes.io/name": "llmservice",
@@ -47,7 +47,7 @@ def labels(key: Key) -> dict[str, str]:
 
 
 def pod_labels(key: Key) -> dict[str, str]:
-    """The labels that select a service's pods; a Deployment's selector can never change."""
+    """Return the labels that select a service's pods; a Deployment's selector can never change."""
     return {MANAGED_BY: MANAGER, SERVICE_LABEL: key.name}
 
 
@@ -61,15 +61,15 @@ def service_key_of(body: Body) -> Key | None:
 
 
 def policy_config_map(key: Key) -> str:
-    """ConfigMap with the policy document."""
+    """Name the ConfigMap with the policy document."""
     return f"{key.name}-policy"
 
 
 def claim_template(key: Key) -> str:
-    """ResourceClaimTemplate with the service's devices."""
+    """Name the ResourceClaimTemplate with the service's devices."""
     return f"{key.name}-gpu"
 
 
 def qualified(key: Key) -> str:
-    """The model name that always works at the gateway."""
+    """Name the model as it always works at the gateway."""
     return f"{key.namespace}/{key.name}"

@@ -55,7 +55,7 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """Settings from the environment; ValueError names the variable and what it must be."""
+    """Read the settings from the environment; ValueError names the variable and what it must be."""
 
     def value(name: str, default: str) -> str:
         return environment.get(f"HEADRACE_{name}", "").strip() or default

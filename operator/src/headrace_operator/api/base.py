@@ -56,7 +56,7 @@ ATOMIC: JsonObject = {"x-kubernetes-list-type": "atomic"}
 
 
 def list_map(*keys: str) -> JsonObject:
-    """Schema of a list whose items are told apart by these fields: each writer may have some of the items."""
+    """Make the schema of a list whose items these fields tell apart, so that each writer may have some."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
@@ -74,7 +74,7 @@ def rule(cel: str, message: str, field: str = "") -> dict[str, str]:
 
 
 def exactly_one(fields: Iterable[str], message: str) -> dict[str, str]:
-    """CEL: exactly one of the fields is set; `check_one` is the same for parsing."""
+    """Write in CEL that exactly one of the fields is set; `check_one` is the same for parsing."""
     given = ", ".join(f"has(self.{field})" for field in fields)
     return rule(f"[{given}].filter(x, x).size() == 1", message)
 
@@ -86,23 +86,23 @@ def check_one(values: Iterable[object], message: str) -> None:
 
 
 def ruled(*rules: dict[str, str]) -> ConfigDict:
-    """Model configuration of a block with CEL rules."""
+    """Make the model configuration of a block with CEL rules."""
     extra: JsonObject = {"x-kubernetes-validations": list(rules)}
     return ConfigDict(json_schema_extra=extra)
 
 
 def live(text: str, default: Any = ..., **bounds: Any) -> Any:
-    """A field whose change takes effect in running pods without a restart."""
+    """Declare a field whose change takes effect in running pods without a restart."""
     return Field(default, description=f"{text} A change is live.", **bounds)
 
 
 def rolls(text: str, default: Any = ..., **bounds: Any) -> Any:
-    """A field whose change replaces the pods one after the other."""
+    """Declare a field whose change replaces the pods one after the other."""
     return Field(default, description=f"{text} A change rolls the pods.", **bounds)
 
 
 def milliseconds(duration: str) -> int:
-    """Milliseconds of a duration such as `500ms` or `5m`; ValueError says what a duration looks like."""
+    """Return the milliseconds of a duration such as `500ms`; ValueError says what a duration looks like."""
     if not re.fullmatch(_DURATION, duration):
         raise ValueError(f"{duration!r} {_DURATION_ADVICE}")
     number = duration.rstrip("msh")
@@ -115,12 +115,12 @@ def _checked(duration: str) -> str:
 
 
 def is_duration(field: str) -> str:
-    """CEL: the field is set and well-formed."""
+    """Write in CEL that the field is set and well-formed."""
     return f"(has(self.{field}) && self.{field}.matches('{_DURATION}'))"
 
 
 def shorter_or_equal(left: str, right: str) -> str:
-    """CEL: `left` is not longer than `right`, where both are set and well-formed."""
+    """Write in CEL that `left` is not longer than `right`, where both are set and well-formed."""
     ready = " && ".join(map(is_duration, (left, right)))
     return f"!({ready}) || duration(self.{left}) <= duration(self.{right})"
 

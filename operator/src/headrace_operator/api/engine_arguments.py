@@ -9,7 +9,7 @@ Options = Mapping[str, str | None]
 
 
 def parse_arguments(arguments: Iterable[str]) -> Options:
-    """The options in `spec.engine.args`, the last of equal ones; both `--a=b` and `--a b`."""
+    """Read the options in `spec.engine.args`, the last of equal ones; both `--a=b` and `--a b`."""
     options: dict[str, str | None] = {}
     last: str | None = None
     for argument in arguments:
@@ -24,6 +24,6 @@ def parse_arguments(arguments: Iterable[str]) -> Options:
 
 
 def is_switched_on(options: Options, name: str, *, otherwise: bool) -> bool:
-    """Whether `--NAME` or `--no-NAME` was given last."""
+    """Tell whether `--NAME` or `--no-NAME` was given last."""
     given = [option for option in options if option in (name, f"no-{name}")]
     return given[-1] == name if given else otherwise

@@ -35,7 +35,7 @@ KEY_ADVICE = "must be NAME or DOMAIN/NAME, of letters, digits, `-`, `_` and `.`"
 
 
 def matches(pattern: str, what: str = "self") -> str:
-    """CEL: the text is wholly of this form."""
+    """Write in CEL that the text is wholly of this form."""
     return f"{what}.matches('^{pattern}$')"
 
 
@@ -129,13 +129,13 @@ Quantity = Annotated[
 
 
 def keys_rule(spelling: str = "k") -> dict[str, str]:
-    """CEL for a map whose keys are those of labels; `spelling` is what of a key `k` is looked at."""
+    """Make the CEL rule for a map whose keys are as labels'; `spelling` is what is checked of a key `k`."""
     plain = f"k.size() <= {LONGEST_KEY} && {matches(QUALIFIED, spelling)}"
     return rule(f"self.all(k, {plain})", f"each key {KEY_ADVICE}")
 
 
 def check_keys(keys: Iterable[str]) -> None:
-    """As `keys_rule`, for parsing; raises ValueError."""
+    """Check the keys as `keys_rule` does, for parsing; raises ValueError."""
     for key in keys:
         if len(key) > LONGEST_KEY or not re.fullmatch(QUALIFIED, key):
             raise ValueError(f"{key!r}: each key {KEY_ADVICE}")

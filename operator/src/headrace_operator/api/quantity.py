@@ -17,7 +17,7 @@ _FACTORS: dict[str | None, Fraction] = {
 
 
 def parse_quantity(quantity: str | int) -> Fraction:
-    """How much it is; ValueError if it is no quantity."""
+    """Read how much a quantity is; ValueError if it is none."""
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity")
@@ -25,7 +25,7 @@ def parse_quantity(quantity: str | int) -> Fraction:
 
 
 def same_quantity(left: Any, right: Any) -> bool:
-    """Whether both are quantities of equal amount, rounded up to thousandths as the API server does."""
+    """Tell whether both quantities are equal, rounded up to thousandths as the API server does."""
     try:
         return ceil(parse_quantity(left) * 1000) == ceil(parse_quantity(right) * 1000)
     except ValueError:

@@ -111,5 +111,5 @@ def _check(asked: Mapping[str, str | int]) -> None:
 
 
 def _overcommitted(name: str) -> bool:
-    """Whether a node may promise more of it than it has."""
+    """Tell whether a node may promise more of it than it has."""
     return name in _PLAIN or "kubernetes.io/" in name

@@ -48,7 +48,7 @@ _DEVICES = (
 
 
 def _device_rule(field: str) -> dict[str, str]:
-    """CEL: what the user asks of the accelerator's resource is what the operator adds."""
+    """Write in CEL that what the user asks of the accelerator's resource is what the operator adds."""
     asked = f"self.podTemplate.resources.{field}"
     count = f"quantity(string({asked}[{EXTENDED_RESOURCE}])).asInteger()"
     return rule(
@@ -129,29 +129,29 @@ class LLMService:
 
 
 def key_of(body: Body) -> Key:
-    """The key of a raw LLMService."""
+    """Return the key of a raw LLMService."""
     return Key(body["metadata"]["namespace"], body["metadata"]["name"])
 
 
 def served_name_of(body: Body) -> str:
-    """As `LLMService.served_name`, of a raw body that may not be valid."""
+    """Read `LLMService.served_name` of a raw body that may not be valid."""
     model = (body.get("spec") or {}).get("model") or {}
     return str(model.get("servedName") or body["metadata"]["name"])
 
 
 def replicas_of(body: Body) -> int:
-    """As `LLMService.replicas`, of a raw body that may not be valid."""
+    """Read `LLMService.replicas` of a raw body that may not be valid."""
     replicas = (body.get("spec") or {}).get("replicas")
     return replicas if isinstance(replicas, int) else 1
 
 
 def is_paused(metadata: Body) -> bool:
-    """Whether the object's annotation asks the operator to leave it alone."""
+    """Tell whether the object's annotation asks the operator to leave it alone."""
     return (metadata.get("annotations") or {}).get(PAUSED) == "true"
 
 
 def parse(body: Body) -> LLMService:
-    """An LLMService from the API server's JSON; raises SpecInvalidError that names the field and the fix."""
+    """Read an LLMService from the API server's JSON; SpecInvalidError names the field and the fix."""
     metadata = body["metadata"]
     try:
         spec = Spec.model_validate(body.get("spec") or {})
@@ -175,7 +175,7 @@ def parse(body: Body) -> LLMService:
 
 
 def policy_document(service: LLMService) -> PolicyDocument:
-    """What the engines of the service shall schedule by, sealed with its hash."""
+    """Make the document that the engines of the service shall schedule by, sealed with its hash."""
     spec = service.spec
     budget, prediction = spec.scheduling.step_budget, spec.prediction
     mode = registry.default_budget(spec.scheduling.policy) if budget.mode == "Policy" else budget.mode
@@ -189,7 +189,7 @@ def policy_document(service: LLMService) -> PolicyDocument:
 
 
 def slo_document(slo: Slo) -> SloDocument:
-    """Targets in milliseconds."""
+    """Make the targets of the contract, in milliseconds."""
     own = slo.per_request
     return SloDocument(
         ttft_ms=_milliseconds(slo.ttft),

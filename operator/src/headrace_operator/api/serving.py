@@ -264,5 +264,5 @@ class Disruption(Block):
 
 
 def block_name(policy: str) -> str:
-    """Key of a policy's settings: `LARRY` → `larry`, `DoublingBudget` → `doublingBudget`."""
+    """Return the key of a policy's settings: `LARRY` → `larry`, `DoublingBudget` → `doublingBudget`."""
     return policy.lower() if policy.isupper() else policy[0].lower() + policy[1:]

@@ -12,7 +12,7 @@ Long = Annotated[str, StringConstraints(max_length=4096)]
 
 
 def seen(text: str, default: Any = None, **bounds: Any) -> Any:
-    """A field that the operator writes."""
+    """Declare a field that the operator writes."""
     return Field(default, description=text, **bounds)
 
 

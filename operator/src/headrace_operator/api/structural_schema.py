@@ -17,7 +17,7 @@ Schema = JsonObject
 
 
 def structural(model: type[BaseModel]) -> Schema:
-    """The structural schema of a model, references resolved."""
+    """Make the structural schema of a model, references resolved."""
     schema = model.model_json_schema(by_alias=True)
     return _convert(schema, schema.get("$defs", {}))
 
@@ -73,7 +73,7 @@ def _default(result: Schema, default: Any) -> None:
 
 
 def _without_unset(default: Schema) -> Schema:
-    """A block's default, spelled out: its rules are evaluated on it before inner defaults are filled in."""
+    """Spell out a block's default: its rules are evaluated on it before inner defaults are filled in."""
     return {
         key: _without_unset(value) if isinstance(value, dict) else value
         for key, value in default.items()

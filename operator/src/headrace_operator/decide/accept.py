@@ -14,7 +14,7 @@ def check_accepted(service: LLMService, settings: Settings) -> None:
 
 
 def find_objections(service: LLMService, settings: Settings) -> dict[str, RefusedError]:
-    """What stands against the service, by the kind of the object that it stands against."""
+    """Find what stands against the service, by the kind of the object that it stands against."""
     found = {}
     for volume in service.spec.pod_template.volumes:
         if volume.host_path is not None and not settings.allow_host_path:

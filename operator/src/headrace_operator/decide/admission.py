@@ -24,7 +24,7 @@ LONGEST_RETRY_SECONDS = 60.0
 
 
 def is_denial(error: ApiError) -> bool:
-    """Whether a policy, a webhook or a quota said no, and not the API server itself."""
+    """Tell whether a policy, a webhook or a quota said no, and not the API server itself."""
     text = str(error)
     if _DENIED.search(text):
         return 400 <= error.code < 500
@@ -32,7 +32,7 @@ def is_denial(error: ApiError) -> bool:
 
 
 def describe_denial(kind: str, name: str, error: ApiError, tried: int) -> RefusedError:
-    """The denial as the user is told of it; `tried`: how often in a row, which makes the next try later."""
+    """Tell the user of the denial; `tried`: how often in a row, which makes the next try later."""
     words = str(error).partition(": ")[2] or str(error)  # without the request
     words = words if len(words) <= _LONGEST else words[:_LONGEST] + "…"
     return RefusedError(

@@ -40,7 +40,7 @@ class Crash:
 
 
 def crash_of(container: Body) -> Crash | None:
-    """From a container's status; None if it has not crashed."""
+    """Read a crash from a container's status; None if it has not crashed."""
     state = container.get("state", {})
     ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
     if not ended or not (ended.get("exitCode") or container["name"] in {names.ENGINE, names.SIDECAR}):
@@ -57,7 +57,7 @@ def crash_of(container: Body) -> Crash | None:
 
 
 def crash_reported_until(crash: Crash, ready_since: str) -> float:
-    """Unix seconds until which a pod that is ready again has crashed lately; 0: not known when it did."""
+    """Return the Unix time until which a pod that is ready again has crashed lately; 0: not known."""
     times = [_seconds(time) for time in (crash.at, ready_since) if time]
     return max(times) + CRASH_REPORT_SECONDS if crash.at and times else 0.0
 
@@ -71,6 +71,6 @@ def _seconds(time: str) -> float:
 
 
 def _last_line(message: str) -> str:
-    """Of a traceback, what was raised."""
+    """Return what a traceback says was raised."""
     said = message.strip().rpartition("\n")[2]
     return said if len(said) <= _WORDS_LIMIT else said[:_WORDS_LIMIT] + "…"

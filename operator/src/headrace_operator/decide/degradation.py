@@ -38,13 +38,13 @@ def degraded(
 
 
 def seconds_until_crash_expires(observed: Observation, now: str) -> float | None:
-    """Seconds until something ceases to be worth telling; None: nothing will."""
+    """Return the seconds until something ceases to be worth telling; None: nothing will."""
     waits = [pod.crash_reported_until - _seconds(now) for pod in observed.ready if _crashed_lately(pod, now)]
     return min(waits, default=None)
 
 
 def _impairments(live: Body | None, observed: Observation, now: str) -> Iterator[tuple[str, str]]:
-    """What impairs the service, gravest first."""
+    """Yield what impairs the service, gravest first."""
     given_up = rolled_back(live)
     if given_up:
         yield Reason.ROLLED_BACK, given_up.message
@@ -61,7 +61,7 @@ def _impairments(live: Body | None, observed: Observation, now: str) -> Iterator
 
 
 def _troubles_of_engines(observed: Observation) -> Iterator[tuple[str, str]]:
-    """What ready engines say of themselves."""
+    """Yield what ready engines say of themselves."""
     for pod in observed.ready:
         report = observed.report(pod).status
         if report is None:

@@ -21,7 +21,7 @@ _RETRY_SECONDS = 1.0  # until another service's route is read again for a name t
 
 
 def served_model_names(service: LLMService) -> tuple[str, ...]:
-    """Names under which the gateway routes to an accepted service."""
+    """Return the names under which the gateway routes to an accepted service."""
     always = names.qualified(service.key)
     return (always,) if service.served_name == always else (always, service.served_name)
 
@@ -40,7 +40,7 @@ def model_names_in(body: Body) -> set[str]:
 
 
 def rivals(body: Body, services_asking_for: Callable[[str], Iterable[Body]]) -> Iterator[Key]:
-    """Other services that ask for a name of this service or route: what becomes of it decides for them."""
+    """Yield other services that want a name of this service or route: what becomes of it decides for them."""
     own = key_of(body)
     for name in model_names_in(body) | ({names.qualified(own)} if body["kind"] == KIND else set()):
         for other in services_asking_for(name):
@@ -61,16 +61,16 @@ class KnownServices(Protocol):
     """What is known of all services: the cache."""
 
     def service(self, key: Key) -> Body | None:
-        """The LLMService."""
+        """Return the raw LLMService; None if there is none."""
 
     def owned(self, key: Key) -> Iterable[Body]:
-        """Owned objects of a service, pods not included."""
+        """Yield owned objects of a service, pods not included."""
 
     def services_asking_for(self, name: str) -> Iterable[Body]:
-        """LLMServices that may have a claim to a model name."""
+        """Yield LLMServices that may have, or come to have, a model name."""
 
     def services_routing(self, name: str) -> list[Key]:
-        """The services in whose routes a model name is."""
+        """Return the services in whose routes a model name is."""
 
 
 class ModelNames:
@@ -112,7 +112,7 @@ class ModelNames:
             )
 
     def find_holder(self, name: str, service: LLMService) -> Key:
-        """Whose the name is or, if nobody's, of whom that could have it."""
+        """Return who holds the name or, if nobody does, the first of those who could."""
         if name == names.qualified(service.key):
             return service.key
         namespace, _, called = name.partition("/")
@@ -127,15 +127,15 @@ class ModelNames:
         return min(next(keys for keys in candidates if keys), key=self._seniority)
 
     def is_used_elsewhere(self, name: str, service: LLMService) -> bool:
-        """Whether a name of the service's own is still, or may still become, another's at the gateway."""
+        """Tell whether a name of the service's own is still, or may become, another's at the gateway."""
         return any(key != service.key for key in (*self._cache.services_routing(name), *self._taking(name)))
 
     def has_pending(self, key: Key) -> bool:
-        """Whether a pass took names and failed, so that it is not known what came of it."""
+        """Tell whether a pass took names and failed, so that it is not known what came of it."""
         return any(holder == key for holder, _ in self._taken.values())
 
     def release_pending(self, key: Key) -> None:
-        """Nothing is about to be granted to the service any more: what was is written."""
+        """Forget what was about to be granted to the service: it is written."""
         self._taken = {name: taken for name, taken in self._taken.items() if taken[0] != key}
 
     def forget(self, key: Key) -> None:
@@ -149,7 +149,7 @@ class ModelNames:
         return [key] if key and body and body["metadata"]["uid"] == uid else []
 
     def _told(self, name: str) -> Iterator[Key]:
-        """Services whose status says that the name is theirs."""
+        """Yield services whose status says that the name is theirs."""
         for body in self._cache.services_asking_for(name):
             if name in ((body.get("status") or {}).get("models") or ()):
                 yield key_of(body)
@@ -158,7 +158,7 @@ class ModelNames:
         return any(body["kind"] == ROUTE_KIND for body in self._cache.owned(key))
 
     def _askers(self, name: str, service: LLMService) -> Iterator[LLMService]:
-        """Other services that would serve the name; one whose spec is wrong asks for nothing."""
+        """Yield other services that would serve the name; one whose spec is wrong would serve none."""
         for body in self._cache.services_asking_for(name):
             other = None if key_of(body) == service.key else self._parse(body)
             if other is not None and other.served_name == name:
@@ -169,7 +169,7 @@ class ModelNames:
         return (body["metadata"].get("creationTimestamp") or "") if body else "", key
 
     def _parse(self, body: Body) -> LLMService | None:
-        """Once per generation."""
+        """Parse a spec, once per generation."""
         key, metadata = key_of(body), body["metadata"]
         known = self._parsed.get(key)
         if known is None or known[:2] != (metadata["uid"], metadata.get("generation", 1)):

@@ -65,11 +65,11 @@ class Observation:
         return tuple(pod for pod in self.pods if pod.ready)
 
     def report(self, pod: Pod) -> SidecarReport:
-        """The pod's report; empty before the first."""
+        """Return the pod's report; empty before the first."""
         return self.reports.get(pod.uid, SidecarReport())
 
     def deployment(self, name: str) -> Body | None:
-        """The live Deployment."""
+        """Return the live Deployment; None if there is none."""
         return self.objects.get(("Deployment", name))
 
 
@@ -86,7 +86,7 @@ def observe(owned: Iterable[Body], pods: Iterable[Body], reports: Mapping[str, S
 
 
 def _failed(pods: Iterable[Body]) -> str:
-    """Of the newest pod that its node gave up, with a reason of the node's own; empty if there is none."""
+    """Explain why a node gave up the newest of such pods, with the node's own reason; empty if none was."""
     failed = [pod for pod in pods if pod.get("status", {}).get("phase") == "Failed"]
     told = [pod for pod in failed if pod["status"].get("reason")]
     if not told:
@@ -126,7 +126,7 @@ def _pod(raw: Body, reports: Mapping[str, SidecarReport]) -> Pod:
 
 
 def _phase(engine: Body, report: SidecarReport | None) -> str:
-    """What an engine that starts says that it does; what one before it said in this pod does not count."""
+    """Return what a starting engine says that it does; what one before it said in this pod does not count."""
     started = engine.get("state", {}).get("running", {}).get("startedAt")
     if not started or report is None or report.status is None:
         return ""
@@ -135,7 +135,7 @@ def _phase(engine: Body, report: SidecarReport | None) -> str:
 
 
 def _load_seconds(status: Body) -> int:
-    """Between the engine's start and the pod's readiness."""
+    """Return the seconds from the engine's start to the pod's readiness."""
     started = engine_container_status(status).get("state", {}).get("running", {}).get("startedAt")
     ready = pod_condition(status, "Ready").get("lastTransitionTime")
     if not started or not ready:

@@ -70,7 +70,7 @@ def _plan_applies(wanted: Iterable[Manifest], observed: Observation) -> Iterable
 
 
 def _plan_deletions(wanted: Iterable[Manifest], observed: Observation) -> Iterable[Delete]:
-    """Delete what the service owns and no longer wants: its DRA claim template, which alone may be unwanted.
+    """Delete what the service owns and no longer wants: its DRA claim template, which alone can be unwanted.
 
     A copy that someone made of an object is not its own, even if it has our labels and names an owner.
     """
@@ -84,7 +84,7 @@ def _plan_deletions(wanted: Iterable[Manifest], observed: Observation) -> Iterab
 
 
 def contains_fields(live: Any, ours: Any, parent: str = "", *, quantity: bool = False) -> bool:
-    """Whether `live` has every field that we set, with our value; other fields are not looked at.
+    """Tell whether `live` has every field that we set, with our value; other fields are not looked at.
 
     `parent` is the field that holds them, and `quantity` says whether they are Kubernetes quantities.
     """

@@ -54,12 +54,12 @@ class Problem:
 
 
 def describe_problem(reason: PodReason, more: str = "", **details: str) -> Problem:
-    """The reason with its sentence; `details` are what its text leaves open."""
+    """Return the reason with its sentence; `details` are what its text leaves open."""
     return Problem(reason, reason.text.format(**details), more)
 
 
 def find_problem(pod: Body, phase: str = "") -> Problem:
-    """Of a pod that is not ready; `phase`: what its engine says that it is doing, empty if nothing."""
+    """Find out why a pod is not ready; `phase`: what its engine says that it is doing, empty if nothing."""
     status = pod.get("status", {})
     scheduled = pod_condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
@@ -84,7 +84,7 @@ def find_problem(pod: Body, phase: str = "") -> Problem:
 
 
 def awaits_route(pod: Body) -> bool:
-    """Whether the pod's readiness waits for the gateway to have its address."""
+    """Tell whether the pod's readiness waits for the gateway to have its address."""
     gates = {gate.get("conditionType") for gate in pod.get("spec", {}).get("readinessGates") or ()}
     return (
         names.ROUTED_GATE in gates
@@ -93,14 +93,14 @@ def awaits_route(pod: Body) -> bool:
 
 
 def missing_pvc(volume: str, claim: str, namespace: str) -> Problem:
-    """The claim of a pod's volume does not exist."""
+    """Describe that the claim of a pod's volume does not exist."""
     field, reason = field_of_volume(volume)
     advice = f"create PersistentVolumeClaim {claim} in namespace {namespace}, or change {field}"
     return describe_problem(reason, field=field, claim=claim, advice=advice)
 
 
 def field_of_volume(volume: str) -> tuple[str, PodReason]:
-    """The field of the spec that a pod's volume comes from, and the reason when its claim is missing."""
+    """Return the field that a pod's volume comes from, and the reason to give when its claim is missing."""
     return {
         "model": ("spec.model.source", PodReason.MODEL_CLAIM_NOT_FOUND),
         "cache": ("spec.model.cache.claimName", PodReason.MODEL_CLAIM_NOT_FOUND),
@@ -108,7 +108,7 @@ def field_of_volume(volume: str) -> tuple[str, PodReason]:
 
 
 def pvcs_of(pod: Body) -> dict[str, str]:
-    """Volume name → claim of a pod or a pod template."""
+    """Return the claim of each volume of a pod or a pod template, by the volume's name."""
     sources = {
         volume["name"]: (volume.get("persistentVolumeClaim") or {}).get("claimName")
         for volume in pod.get("spec", {}).get("volumes") or []
@@ -117,27 +117,27 @@ def pvcs_of(pod: Body) -> dict[str, str]:
 
 
 def container_statuses(status: Body) -> list[Body]:
-    """The statuses of a pod's containers, those that start first before the others."""
+    """Return the statuses of a pod's containers, those that start first before the others."""
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def engine_container_status(status: Body) -> Body:
-    """The status of the engine's container; empty before there is one."""
+    """Return the status of the engine's container; empty before there is one."""
     return next((c for c in container_statuses(status) if c["name"] == names.ENGINE), {})
 
 
 def pod_condition(status: Body, kind: str) -> Body:
-    """A pod's condition; empty if it has none of that kind."""
+    """Return a pod's condition; empty if it has none of that kind."""
     return next((c for c in status.get("conditions") or [] if c["type"] == kind), {})
 
 
 def kubectl_logs_hint(pod: str, container: str, *, ended: bool = False) -> str:
-    """Where to read on: what a container says, or said before it ended."""
+    """Tell where to read on: what a container says, or said before it ended."""
     return f"`kubectl logs {pod} -c {container}{' --previous' if ended else ''}` has more"
 
 
 def shorten(message: str) -> str:
-    """At most so much that a condition stays readable."""
+    """Cut a text to what a condition shows and stays readable."""
     return message if len(message) <= _MESSAGE_LIMIT else message[:_MESSAGE_LIMIT] + "…"
 
 
@@ -157,7 +157,7 @@ def _not_scheduled(pod: Body, message: str) -> Problem:
 
 
 def _blocked(pod: Body, container: Body) -> Problem | None:
-    """A container that cannot be made."""
+    """Find out whether a container cannot be made, and why."""
     name, waiting = container["name"], container.get("state", {}).get("waiting", {})
     why, words = waiting.get("reason", ""), shorten(waiting.get("message", ""))
     missing = _MISSING_OBJECT.search(words) or _MISSING_KEY.search(words)
@@ -174,7 +174,7 @@ def _blocked(pod: Body, container: Body) -> Problem | None:
 
 
 def _down(pod: Body, container: Body) -> Problem | None:
-    """A container that ended and does not run, or does not serve yet beside an engine that may."""
+    """Find out whether a container ended and does not run, or does not serve yet beside an engine."""
     state, crash = container.get("state", {}), crash_of(container)
     up = state.get("running") is not None and (container.get("started") or container["name"] == names.ENGINE)
     if crash and not up:
@@ -190,7 +190,7 @@ def _crashing(pod: Body, crash: Crash, now: str = "") -> Problem:
 
 
 def _not_configured(pod: Body, missing: re.Match[str], words: str) -> Problem:
-    """`missing`: the object or the key in it, in the kubelet's `words`."""
+    """Describe a missing object, or a missing key in it, in the kubelet's `words`."""
     token = next((e for e in _engine_env(pod) if e["name"] == _TOKEN_VARIABLE), {})
     asked = token.get("valueFrom", {}).get("secretKeyRef", {})
     found = missing.groupdict()
@@ -210,7 +210,7 @@ def _starting(pod: Body) -> Problem:
 
 
 def _served(status: Body, running: Body) -> bool:
-    """Whether the pod was ready since its engine started: readiness changed after that, and not to true."""
+    """Tell whether the pod was ready since its engine started: readiness changed since, and not to true."""
     since = pod_condition(status, "Ready").get("lastTransitionTime") or ""
     return since > (running.get("startedAt") or "")  # RFC 3339, UTC: sorts as text
 

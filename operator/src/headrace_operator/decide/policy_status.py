@@ -33,7 +33,7 @@ class ConditionState:
 
 
 def policy_in_force(key: Key, observed: Observation) -> PolicyDocument | None:
-    """The document that the live ConfigMap hands to the engines; None also when it cannot be read."""
+    """Read the document that the live ConfigMap hands to the engines; None if there is none to read."""
     config_map = observed.objects.get(("ConfigMap", names.policy_config_map(key)))
     text = ((config_map or {}).get("data") or {}).get(names.POLICY_FILE)
     try:
@@ -43,7 +43,7 @@ def policy_in_force(key: Key, observed: Observation) -> PolicyDocument | None:
 
 
 def policy_status(document: PolicyDocument | None, observed: Observation) -> PolicyStatus | None:
-    """What engines were told, and what they do."""
+    """Return what engines were told, and what they do."""
     if document is None:
         return None
     statuses = [report for pod in observed.ready if (report := observed.report(pod).status)]
@@ -57,7 +57,7 @@ def policy_status(document: PolicyDocument | None, observed: Observation) -> Pol
 
 
 def _schedules_by(status: EngineStatus, document: PolicyDocument) -> str:
-    """The policy that an engine runs, whatever it was told to."""
+    """Return the policy that an engine runs, whatever it was told to."""
     if status.engine.state == "Stock":
         return "Stock"
     if status.policy.disabled:
@@ -68,7 +68,7 @@ def _schedules_by(status: EngineStatus, document: PolicyDocument) -> str:
 
 
 def policy_applied(document: PolicyDocument | None, observed: Observation) -> ConditionState:
-    """Whether all ready engines schedule by the document that is in force."""
+    """Decide whether all ready engines schedule by the document that is in force."""
     if document is None or not observed.ready:
         return ConditionState(
             None, Reason.NO_READY_REPLICAS, "no engine is ready to apply a policy: see Ready"
@@ -103,13 +103,13 @@ def _policy_trouble(pod: Pod, document: PolicyDocument, observed: Observation) -
 
 
 def describe_stock_engine(engine: EngineInfo) -> str:
-    """Of an engine without policies: why, and what it does instead."""
+    """Explain why an engine has no policies, and what it does instead."""
     why = engine.reason or f"vLLM {engine.vllm_version} is not supported"
     return f"{why}; requests are served in the order of vLLM's own scheduler"
 
 
 def describe_failed_policy(policy: AppliedPolicy) -> str:
-    """Of an engine whose policy failed: why, and what it does instead."""
+    """Explain why an engine's policy failed, and what it does instead."""
     why = policy.error or "the policy failed repeatedly"
     return f"{why}; the engine schedules FCFS until policy or settings change"
 

@@ -41,7 +41,7 @@ def ready(live: Body | None, observed: Observation, refused: RefusedError | None
 
 
 def _missing(live: Body, observed: Observation) -> tuple[str, str]:
-    """Why replicas are missing: the gravest reason that any of them has."""
+    """Explain why replicas are missing: the gravest reason that any of them has."""
     refusal = deployment_condition(live, "ReplicaFailure")
     if refusal.get("status") == "True":
         words = refusal.get("message", "")
@@ -84,7 +84,7 @@ def progressing(
 
 
 def describe_late_rollout(live: Body, observed: Observation) -> str:
-    """Why a rollout came to a halt, and what lets it go on."""
+    """Explain why a rollout came to a halt, and what lets it go on."""
     late = "a new pod did not become ready in time"
     worst = _of_new_pods(live, observed) or _gravest(observed.pods)
     if worst is None:
@@ -94,7 +94,7 @@ def describe_late_rollout(live: Body, observed: Observation) -> str:
 
 
 def _rolling_out(live: Body, observed: Observation) -> ConditionState | None:
-    """With what keeps its pods: where others serve meanwhile, Ready does not tell."""
+    """Tell what keeps the pods of a rollout; where others serve meanwhile, Ready does not tell."""
     deployed = live.get("status", {})
     if deployed.get("observedGeneration", 0) < live["metadata"].get("generation", 0):
         return ConditionState(True, Reason.ROLLING_OUT, "the Deployment was changed")
@@ -120,7 +120,7 @@ def _filling_up(live: Body, observed: Observation) -> ConditionState | None:
 
 
 def _gravest(pods: Iterable[Pod]) -> tuple[str, Problem] | None:
-    """The gravest problem of any of these pods, and whose it is."""
+    """Return the gravest problem of any of these pods, and whose it is."""
     problems = [(pod.name, pod.problem) for pod in pods if pod.problem]
     return min(problems, key=lambda item: (item[1].reason.rank, item[0]), default=None)
 
@@ -131,6 +131,6 @@ def describe_pod_problem(worst: tuple[str, Problem]) -> str:
 
 
 def _of_new_pods(live: Body, observed: Observation) -> tuple[str, Problem] | None:
-    """The gravest problem among the pods that a rollout brings."""
+    """Return the gravest problem among the pods that a rollout brings."""
     inputs = recorded_annotation(live, names.INPUTS_HASH)
     return _gravest(pod for pod in observed.pods if pod.inputs == inputs)

@@ -36,7 +36,7 @@ _MESSAGE_LIMIT = 1500
 def assess_rollout(
     service: LLMService, live: Body | None, observed: Observation
 ) -> tuple[LLMService, Rollout]:
-    """The service as it is to be carried out, which is not as asked where that failed, and how it goes."""
+    """Return the service to execute, not the wanted one where that failed, and how its rollout goes."""
     if live is None:
         return service, NOTHING_NEW
     spec, ready, given_up = input_blocks(service), last_ready(live), rolled_back(live)
@@ -55,7 +55,7 @@ def assess_rollout(
 
 
 def service_as_served(service: LLMService, live: Body | None) -> LLMService:
-    """The service as clients are to find it: while its pods are replaced, under the names that they had.
+    """Return the service as clients are to find it: with the names that it had while its pods are replaced.
 
     Engines answer to the names that they were started with.
     """
@@ -68,7 +68,7 @@ def service_as_served(service: LLMService, live: Body | None) -> LLMService:
 
 
 def service_as_running(service: LLMService, live: Body | None) -> LLMService | None:
-    """The service with the inputs of the pods that run, and else as asked; None if they are not known.
+    """Return the service with the inputs of the pods that run; None if they are not known.
 
     It is carried out while its own inputs are refused.
     """
@@ -77,26 +77,26 @@ def service_as_running(service: LLMService, live: Body | None) -> LLMService | N
 
 
 def is_complete(live: Body) -> bool:
-    """Whether all replicas have the live template and are ready."""
+    """Tell whether all replicas have the live template and are ready."""
     wanted, told = int(live["spec"]["replicas"]), live.get("status", {})
     counts = [told.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas")]
     return wanted > 0 and _current(live) and all(count == wanted for count in counts)
 
 
 def is_stuck(live: Body) -> bool:
-    """Whether no pod became ready for so long that the rollout has failed."""
+    """Tell whether no pod became ready for so long that the rollout has failed."""
     progressing = deployment_condition(live, "Progressing")
     timed_out = progressing.get("reason") == "ProgressDeadlineExceeded"
     return progressing.get("status") == "False" and timed_out and _current(live)
 
 
 def deployment_condition(live: Body, kind: str) -> Body:
-    """A condition of the Deployment; empty if it has none of that kind."""
+    """Return a condition of the Deployment; empty if it has none of that kind."""
     return next((c for c in live.get("status", {}).get("conditions") or [] if c["type"] == kind), {})
 
 
 def _current(live: Body) -> bool:
-    """Whether the status is about the Deployment as it is."""
+    """Tell whether the status is about the Deployment as it is."""
     seen: int = live.get("status", {}).get("observedGeneration", 0)
     return seen >= int(live["metadata"].get("generation", 0))
 
@@ -106,7 +106,7 @@ def _load_seconds(live: Body, observed: Observation) -> int | None:
 
 
 def _placing(spec: Body) -> tuple[Any, ...]:
-    """What of the blocks decides where pods can run."""
+    """Return what of the blocks decides where pods can run."""
     model = spec.get("model", {})
     claim = model.get("source", "") if model.get("source", "").startswith("pvc://") else ""
     size = spec.get("engine", {}).get("tensorParallelSize")
@@ -114,7 +114,7 @@ def _placing(spec: Body) -> tuple[Any, ...]:
 
 
 def _failure(live: Body, observed: Observation, *, as_before: bool) -> str:
-    """Why the rollout of the live template cannot succeed; empty: it still may, or has.
+    """Explain why the rollout of the live template cannot succeed; empty: it still may, or has.
 
     `as_before`: its pods run wherever the last ones did, so that for want of a node the spec is not to blame.
     """
@@ -140,7 +140,7 @@ def _only_unrouted(pod: Pod) -> bool:
 
 
 def _restored(service: LLMService, ready: LastReady) -> LLMService | None:
-    """The service with the inputs that were ready last; None if this release reads them otherwise."""
+    """Return the service with the inputs that were ready last; None if this release cannot read them."""
     return _with_inputs(service, ready.spec)
 
 

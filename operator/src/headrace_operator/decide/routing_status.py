@@ -22,7 +22,7 @@ _REASONS = {
 
 
 def routing_ready(key: Key, observed: Observation) -> ConditionState:
-    """Whether every Envoy routes to all ready replicas."""
+    """Decide whether every Envoy routes to all ready replicas."""
     route = observed.objects.get((ROUTE_KIND, key.name))
     if route is None:
         message = "the gateway has not been told of this service: see Accepted"
@@ -62,19 +62,19 @@ def _endpoints(told: Body, observed: Observation) -> ConditionState:
 
 
 def newly_routed_pods(key: Key, observed: Observation) -> Iterator[Pod]:
-    """Pods whose readiness waits for the gateway, and that every Envoy knows by now."""
+    """Yield pods whose readiness waits for the gateway, and that every Envoy knows by now."""
     route = observed.objects.get((ROUTE_KIND, key.name)) or {}
     known = _known(route.get("status") or {})
     return (pod for pod in observed.pods if pod.awaits_route and pod.uid in known)
 
 
 def _known(told: Body) -> set[str]:
-    """UIDs of the pods that every Envoy has: of a pod's address alone another may have been told before."""
+    """Return the UIDs of the pods that every Envoy has; a pod's address alone may have been another's."""
     return set(told.get("pods") or ())
 
 
 def routed_condition(now: str) -> dict[str, str]:
-    """The condition of a pod that is routed to; it is never taken back."""
+    """Make the condition of a pod that is routed to; it is never taken back."""
     return {
         "type": names.ROUTED_GATE,
         "status": "True",

@@ -30,7 +30,7 @@ class ServiceEvent:
 
 
 def service_events(previous: Body, current: ServiceStatus) -> Iterator[ServiceEvent]:
-    """One event for each condition whose status or reason changed."""
+    """Make an event of each condition whose status or reason changed."""
     before = {c["type"]: (c["status"], c["reason"]) for c in previous.get("conditions") or []}
     for condition in current.conditions:
         changed = before.get(condition.type) != (condition.status, condition.reason)
@@ -46,7 +46,7 @@ def service_events(previous: Body, current: ServiceStatus) -> Iterator[ServiceEv
 
 
 def _note(text: str) -> str:
-    """As much of the text as an Event takes, whole characters."""
+    """Cut a text to what an Event takes, in whole characters."""
     if len(text.encode()) <= _LONGEST_NOTE:
         return text
     end = "…"

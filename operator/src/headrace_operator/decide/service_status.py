@@ -74,7 +74,7 @@ def build_status(
     gateway: str,
     now: str,
 ) -> ServiceStatus:
-    """The status at `now` (RFC 3339, UTC); `failure` is what went wrong in this reconcile, or empty."""
+    """Build the status at `now` (RFC 3339, UTC); `failure` is what went wrong in this reconcile, or empty."""
     live = observed.deployment(subject.key.name)
     document = policy_in_force(subject.key, observed)
     route = observed.objects.get((ROUTE_KIND, subject.key.name))
@@ -127,7 +127,7 @@ def _accepted(refused: RefusedError | None, live: Body | None, executed: Execute
 
 
 def _unasked(subject: Subject, policy: PolicyStatus, observed: Observation) -> bool:
-    """Whether a sidecar has neither answered nor failed to yet, of what was told of: policy and ready pods.
+    """Tell whether a sidecar has neither answered nor failed to, of the policy and pods that were told of.
 
     So it is for seconds after an operator begins to lead. What was told of engines then stays: to call every
     policy unconfirmed and then confirmed would be two writes and two events for each service. A pod more is
@@ -141,7 +141,7 @@ def _unasked(subject: Subject, policy: PolicyStatus, observed: Observation) -> b
 
 
 def _states_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condition, ConditionState]:
-    """What was told last of these."""
+    """Return the states that were told last, of these conditions."""
     holds = {state: holds for holds, state in _STATUSES.items()}
     return {
         Condition(told["type"]): ConditionState(
@@ -153,7 +153,7 @@ def _states_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condi
 
 
 def _condition(kind: Condition, state: ConditionState, subject: Subject, now: str) -> StatusCondition:
-    """The condition as written; its transition time moves only with its status."""
+    """Make the condition as it is written; its transition time moves only with its status."""
     status = _STATUSES[state.holds]
     before: Body = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
     since = before["lastTransitionTime"] if before.get("status") == status else now

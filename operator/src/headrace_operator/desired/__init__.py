@@ -37,7 +37,7 @@ def desired_objects(
     *,
     reserved: Iterable[str] = (),
 ) -> tuple[Manifest, ...]:
-    """All objects of the service in the order to apply them: what a pod needs comes before the Deployment.
+    """Make all objects of the service, in the order to apply them: what a pod needs before the Deployment.
 
     `models` are the names that the service owns at the gateway, `live` the Deployment that runs now,
     `rollout` how far it got, and `reserved` names of its own that its engines do not answer to yet.
@@ -56,6 +56,6 @@ def desired_objects(
 
 
 def without_models(service: LLMService, live: Body, lost: Iterable[str]) -> Manifest:
-    """The gateway's live view of the service, minus names that now belong to others."""
+    """Return the live route without the names that belong to others by now."""
     kept = [model for model in (*models_of(live), *reserved_of(live)) if model not in set(lost)]
     return with_content_hash(with_models(service, live, kept))

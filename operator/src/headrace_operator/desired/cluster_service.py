@@ -8,7 +8,7 @@ from headrace_operator.desired.manifest import Manifest, manifest
 
 
 def cluster_service(service: LLMService) -> Manifest:
-    """A ClusterIP Service; its labels are copied to its EndpointSlices, where the picker finds them."""
+    """Make a ClusterIP Service; its labels are copied to its EndpointSlices, where the picker finds them."""
     ports = (("http", names.HTTP_PORT), ("sidecar", names.SIDECAR_PORT))
     return manifest(
         service,

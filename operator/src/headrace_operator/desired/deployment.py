@@ -46,7 +46,7 @@ _LOADING_FACTOR = 5  # of what the model took to load last: disks, networks and 
 def deployment(
     service: LLMService, settings: Settings, live: Body | None, rollout: Rollout = NOTHING_NEW
 ) -> Manifest:
-    """The Deployment, given the one that runs now (None: none does) and how its rollout goes."""
+    """Make the Deployment, given the one that runs (None: none does) and how its rollout goes."""
     spec = input_blocks(service)
     inputs, ready = content_hash(spec), last_ready(live)
     image, template, rendered = _template(service, settings, live, inputs)
@@ -90,14 +90,14 @@ def deployment(
 
 
 def _recorded_identity(live: Body | None) -> tuple[str | None, ...]:
-    """Which template runs, as `LastReady.identity`."""
+    """Return which template runs, in the form of `LastReady.identity`."""
     return tuple(
         recorded_annotation(live, name) for name in (names.INPUTS_HASH, names.TEMPLATE_HASH, names.RUNTIME)
     )
 
 
 def _deadline(loading: int, spec: Body, ready: LastReady | None, template: Body) -> int:
-    """Seconds without a pod becoming ready after which a rollout has failed.
+    """Return the seconds without a pod becoming ready after which a rollout has failed.
 
     A start that its probe still allows, for `loading` seconds, is still progress, unless this model was seen
     to load sooner. And a pod may have to wait for the accelerator of one that drains.
@@ -112,7 +112,7 @@ def _deadline(loading: int, spec: Body, ready: LastReady | None, template: Body)
 def _template(
     service: LLMService, settings: Settings, live: Body | None, inputs: str
 ) -> tuple[str, JsonObject, str]:
-    """Sidecar image, template, and the hash of its rendering."""
+    """Make the template; returns the sidecar's image, the template, and the hash of its rendering."""
     ready = last_ready(live)
     if ready is not None and ready.inputs == inputs:
         return ready.runtime, ready.template, ready.rendering

@@ -8,7 +8,7 @@ from headrace_operator.desired.manifest import Manifest, manifest
 
 
 def disruption_budget(service: LLMService) -> Manifest:
-    """At most `maxUnavailable` down, but always one, or nodes could not be drained.
+    """Make the budget: `maxUnavailable` down at most, but always one, or nodes could not be drained.
 
     Replicas that are not ready never block a drain.
     """

@@ -33,7 +33,7 @@ _START_PERIOD = 2
 
 
 def engine_container(service: LLMService) -> JsonObject:
-    """The container. It has no liveness probe: vLLM exits when its engine dies, and a busy one must live."""
+    """Make the container. It has no liveness probe: vLLM exits when its engine dies; a busy one must live."""
     health = {"path": "/health", "port": "http"}
     return {
         "name": names.ENGINE,
@@ -60,24 +60,24 @@ def engine_container(service: LLMService) -> JsonObject:
 
 
 def drain_seconds(service: LLMService) -> int:
-    """How long a stopping engine may finish its requests; vLLM counts in whole seconds."""
+    """Return how long a stopping engine may finish its requests; vLLM counts in whole seconds."""
     return math.ceil(milliseconds(service.spec.disruption.drain_timeout) / 1000)
 
 
 def start_seconds(service: LLMService) -> int:
-    """How long an engine may take to serve."""
+    """Return how long an engine may take to serve."""
     return math.ceil(milliseconds(service.spec.engine.start_timeout) / 1000)
 
 
 def pull_policy(image: str) -> str:
-    """What the API server fills in for a new object; in an old one it leaves what went with the old image."""
+    """Return what the API server fills in for a new object; an old one keeps what went with the old image."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
 
 
 def needs_home(service: LLMService) -> bool:
-    """Whether the image's own home and /tmp may not be writable: its user, or its root, is another."""
+    """Tell whether the image's own home and /tmp may not be writable: its user, or its root, is another."""
     asked = service.spec.pod_template.security_context
     mounted = {mount.mount_path.rstrip("/") for mount in service.spec.pod_template.volume_mounts}
     return HOME_FOLDER not in mounted and (
@@ -86,7 +86,7 @@ def needs_home(service: LLMService) -> bool:
 
 
 def claim_and_path(source: str) -> tuple[str, str]:
-    """Claim name and path of a pvc:// source."""
+    """Split a pvc:// source into the claim's name and the path in it."""
     claim, _, path = source.removeprefix("pvc://").partition("/")
     return claim, path
 
@@ -142,7 +142,7 @@ def _environment_from(service: LLMService) -> JsonObject:
 
 
 def _variable(variable: Variable) -> JsonObject:
-    """The variable, with what the API server would fill in and leave there when its source is another."""
+    """Make the variable, with what the API server fills in and leaves there when its source is another."""
     content = variable.as_body()
     field = content.get("valueFrom", {}).get("fieldRef")
     if field is not None:

@@ -55,12 +55,12 @@ NOTHING_NEW = Rollout()
 
 
 def recorded_annotation(live: Body | None, annotation: str) -> str | None:
-    """What the live Deployment says of itself."""
+    """Read an annotation that a live Deployment may bear."""
     return ((live or {}).get("metadata", {}).get("annotations") or {}).get(annotation)
 
 
 def running_inputs(live: Body | None) -> JsonObject | None:
-    """The blocks of the spec that the live template was made from; None if they are not known."""
+    """Return the blocks of the spec that the live template was made from; None if they are not known."""
     asked, ready = recorded_annotation(live, names.INPUTS_HASH), last_ready(live)
     try:
         spec = json.loads(recorded_annotation(live, names.INPUTS) or "null")
@@ -72,7 +72,7 @@ def running_inputs(live: Body | None) -> JsonObject | None:
 
 
 def inputs_annotation(live: Body | None, inputs: str, spec: Body) -> dict[str, str]:
-    """What the template is made from, as it is written.
+    """Write down what the template is made from.
 
     A Deployment that a release without this annotation made gets it with its next template: to add it alone
     would be a change.
@@ -87,7 +87,7 @@ def inputs_annotation(live: Body | None, inputs: str, spec: Body) -> dict[str, s
 
 
 def last_ready(live: Body | None) -> LastReady | None:
-    """The template that was ready last; None also when what is written cannot be read."""
+    """Read which template was ready last; None also when what is written cannot be read."""
     text = recorded_annotation(live, names.LAST_READY)
     try:
         return LastReady(**json.loads(text)) if text else None
@@ -96,7 +96,7 @@ def last_ready(live: Body | None) -> LastReady | None:
 
 
 def rolled_back(live: Body | None) -> RolledBack | None:
-    """What was given up, if anything."""
+    """Read what was given up, if anything."""
     text = recorded_annotation(live, names.ROLLED_BACK)
     try:
         return RolledBack(**json.loads(text)) if text else None
@@ -105,7 +105,7 @@ def rolled_back(live: Body | None) -> RolledBack | None:
 
 
 def history_annotations(ready: LastReady | None, given_up: RolledBack | None) -> dict[str, str]:
-    """Both, as they are written."""
+    """Write down the template that was ready last, and what was given up."""
     found = {names.LAST_READY: ready, names.ROLLED_BACK: given_up}
     texts = {name: json.dumps(asdict(entry), sort_keys=True) for name, entry in found.items() if entry}
     return {name: text for name, text in texts.items() if len(text) <= _LONGEST}

@@ -13,7 +13,7 @@ _DRAIN = "drainTimeout"
 
 
 def input_blocks(service: LLMService) -> JsonObject:
-    """The blocks as JSON. Defaults are left out, so that a field of a new release changes nothing."""
+    """Return the blocks as JSON, without defaults, so that a field of a new release changes nothing."""
     content = {
         name: getattr(service.spec, field).model_dump(mode="json", by_alias=True, exclude_defaults=True)
         for name, field in _BLOCKS.items()
@@ -22,12 +22,12 @@ def input_blocks(service: LLMService) -> JsonObject:
 
 
 def inputs_hash(service: LLMService) -> str:
-    """Identifies them."""
+    """Return a hash that tells the blocks of two specs apart."""
     return content_hash(input_blocks(service))
 
 
 def with_blocks(service: LLMService, content: Body) -> LLMService:
-    """The service with other blocks; raises ValueError or KeyError if this release does not know them."""
+    """Return the service with other blocks; ValueError or KeyError if this release cannot read them."""
     spec = service.spec
     update = {
         field: type(getattr(spec, field)).model_validate(content[name]) for name, field in _BLOCKS.items()
@@ -37,6 +37,6 @@ def with_blocks(service: LLMService, content: Body) -> LLMService:
 
 
 def changed_fields(before: Body, after: Body) -> list[str]:
-    """Fields of the spec whose blocks differ, as a user writes them."""
+    """Return the fields of the spec whose blocks differ, as a user writes them."""
     fields = {name: f"spec.{name}" for name in _BLOCKS} | {_DRAIN: "spec.disruption.drainTimeout"}
     return [field for name, field in fields.items() if before.get(name) != after.get(name)]

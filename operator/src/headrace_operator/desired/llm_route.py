@@ -13,13 +13,13 @@ from headrace_operator.desired.manifest import Manifest, Owner, manifest
 
 
 def route(service: LLMService, models: Iterable[str], reserved: Iterable[str] = ()) -> Manifest:
-    """The route of the service under its names `models`; `reserved`: others of its own, not served yet."""
+    """Make the service's route under its names `models`; `reserved`: others of its own, not served yet."""
     made = route_of(service, gateway_config(service, models))
     return {**made, "spec": {**made["spec"], **_reserving(reserved)}}
 
 
 def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
-    """Routing of the service under these names."""
+    """Make the routing of the service under these names."""
     routing = service.spec.routing
     return GatewayConfig(
         namespace=service.key.namespace,
@@ -40,20 +40,20 @@ def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
 
 
 def _prefix_caching(service: LLMService) -> bool:
-    """Whether vLLM keeps prefixes: unless told not to, the last argument counting; on a CPU it never does."""
+    """Tell whether vLLM keeps prefixes: unless told not to, the last argument counting; on a CPU never."""
     options = engine_arguments.parse_arguments(service.spec.engine.args)
     wanted = engine_arguments.is_switched_on(options, "enable-prefix-caching", otherwise=True)
     return wanted and service.spec.accelerator.type == "GPU"
 
 
 def route_of(owner: Owner, config: GatewayConfig) -> Manifest:
-    """The object; who it is for, its name says."""
+    """Make a route of a configuration; its name says which service it is for."""
     spec = {key: value for key, value in encode(config).items() if key not in {"namespace", "name"}}
     return manifest(owner, API_VERSION, ROUTE_KIND, owner.key.name, spec=spec)
 
 
 def with_models(owner: Owner, live: Body, models: Iterable[str]) -> Manifest:
-    """The live route with other names, for a service whose new spec is not accepted."""
+    """Return the live route with other names, for a service whose new spec is not accepted."""
     kept = set(models)
     spec = {**live["spec"], "models": [name for name in models_of(live) if name in kept]}
     spec.pop("reserved", None)
@@ -62,16 +62,16 @@ def with_models(owner: Owner, live: Body, models: Iterable[str]) -> Manifest:
 
 
 def _reserving(names_kept: Iterable[str]) -> dict[str, list[str]]:
-    """The field, if there is anything in it: the API server takes a list away with its last item."""
+    """Return the field, if there is anything in it: the API server takes a list away with its last item."""
     reserved = list(names_kept)
     return {"reserved": reserved} if reserved else {}
 
 
 def models_of(live: Body) -> tuple[str, ...]:
-    """Names under which the live route is served."""
+    """Return the names under which the live route is served."""
     return tuple((live.get("spec") or {}).get("models") or ())
 
 
 def reserved_of(live: Body) -> tuple[str, ...]:
-    """Names that the live route keeps from others beside these."""
+    """Return the names that the live route keeps from others beside these."""
     return tuple((live.get("spec") or {}).get("reserved") or ())

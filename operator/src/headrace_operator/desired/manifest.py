@@ -34,7 +34,7 @@ def manifest(
     labels: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Manifest:
-    """An object of the service; garbage collection removes it with the service, no finalizer needed."""
+    """Make an object of the service; garbage collection removes it with the service, no finalizer needed."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -58,24 +58,24 @@ def manifest(
 
 
 def owner(body: Body) -> str | None:
-    """Uid of the controlling owner of an object."""
+    """Return the uid of an object's controlling owner."""
     owners = body["metadata"].get("ownerReferences") or []
     return next((reference["uid"] for reference in owners if reference.get("controller")), None)
 
 
 def with_annotations(manifest: Manifest, annotations: Mapping[str, str]) -> Manifest:
-    """The manifest with more annotations."""
+    """Return the manifest with more annotations."""
     metadata = manifest["metadata"]
     merged = {**metadata.get("annotations", {}), **annotations}
     return {**manifest, "metadata": {**metadata, "annotations": merged}}
 
 
 def with_content_hash(manifest: Manifest, content: Manifest | None = None) -> Manifest:
-    """The manifest with the hash of its content as an annotation; `content` if another stands for it."""
+    """Return the manifest with the hash of its content, or of what stands for it, as an annotation."""
     return with_annotations(manifest, {names.APPLIED_HASH: content_hash(content or manifest)})
 
 
 def content_hash(content: Any) -> str:
-    """16 hex digits that identify JSON content."""
+    """Return 16 hex digits that identify JSON content."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

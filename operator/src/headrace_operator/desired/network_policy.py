@@ -10,7 +10,7 @@ from headrace_operator.settings import Settings
 
 
 def network_policy(service: LLMService, settings: Settings) -> Manifest:
-    """Engine and sidecar ports open to Headrace's own pods; the sidecar's also to all, for metrics scrapers.
+    """Open engine and sidecar ports to Headrace's own pods; the sidecar's also to all, for metrics scrapers.
 
     What the sidecar's port answers to others is load and status, so reading it is harmless; of single
     requests it tells only whoever connects from inside the pod. What the pods themselves reach (hub, DNS) is

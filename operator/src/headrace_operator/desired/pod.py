@@ -18,7 +18,7 @@ from headrace_operator.settings import Settings
 
 
 def pod_template(service: LLMService, image: str, settings: Settings) -> JsonObject:
-    """The template, with the sidecar's `image`."""
+    """Make the template, with the sidecar's `image`."""
     asked = service.spec.pod_template
     metadata = {
         "labels": {**asked.metadata.labels, **names.labels(service.key)},
@@ -28,7 +28,7 @@ def pod_template(service: LLMService, image: str, settings: Settings) -> JsonObj
 
 
 def _fixed(service: LLMService, image: str, settings: Settings) -> JsonObject:
-    """What every engine pod has. Service links are off: a Service named `vllm` would set VLLM_PORT."""
+    """Make what every engine pod has. Service links are off: a Service named `vllm` would set VLLM_PORT."""
     return {
         "automountServiceAccountToken": False,
         "serviceAccountName": service.spec.pod_template.service_account_name or _DEFAULT_ACCOUNT,
@@ -48,7 +48,7 @@ def _fixed(service: LLMService, image: str, settings: Settings) -> JsonObject:
 
 
 def _placement(service: LLMService) -> JsonObject:
-    """Where the pod may run, as the user asked; absent where nothing was asked."""
+    """Say where the pod may run, as the user asked; absent where nothing was asked."""
     asked = service.spec.pod_template
     placement = {
         "nodeSelector": dict(asked.node_selector),
@@ -106,7 +106,7 @@ def _volumes(service: LLMService) -> list[JsonObject]:
 
 
 def _volume(volume: Volume) -> JsonObject:
-    """The volume, with what the API server would fill in and leave there when the image is another."""
+    """Make the volume, with what the API server fills in and leaves there when its source is another."""
     content = volume.as_body()
     if volume.image is not None:
         policy = volume.image.pull_policy or engine_container.pull_policy(volume.image.reference)
@@ -115,7 +115,7 @@ def _volume(volume: Volume) -> JsonObject:
 
 
 def _shared_memory(service: LLMService) -> str:
-    """Size of /dev/shm: the runtime's 64 MiB is too small for the ranks' message queues and NCCL."""
+    """Return the size of /dev/shm: the runtime's 64 MiB is too small for ranks' message queues and NCCL."""
     return f"{1 + service.spec.engine.tensor_parallel_size}Gi"
 
 

@@ -9,7 +9,7 @@ from headrace_operator.desired.manifest import Manifest, manifest
 
 
 def policy_config_map(service: LLMService) -> Manifest:
-    """What the engines shall schedule by; a change reaches them without touching the pod template."""
+    """Make the ConfigMap that engines schedule by; a change reaches them without a new pod template."""
     return manifest(
         service,
         "v1",

@@ -11,7 +11,7 @@ REQUEST = "gpu"
 
 
 def resource_claim_template(service: LLMService, dra: Dra) -> Manifest:
-    """As many devices of the class as the model is spread over. A template's content can never change."""
+    """Ask for as many devices of the class as the model is spread over. Its content can never change."""
     selectors = [selector.as_body() for selector in dra.selectors]
     request = {
         "name": REQUEST,

@@ -21,12 +21,12 @@ _RESOURCES = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory":
 
 
 def install_container(image: str, settings: Settings) -> JsonObject:
-    """Copies the plugin into the shared folder and ends."""
+    """Make the container that copies the plugin into the shared folder and ends."""
     return {**_container(names.INSTALL, image, settings), "args": ["install"]}
 
 
 def sidecar_container(image: str, settings: Settings) -> JsonObject:
-    """Hands the policy to the engine and reports on it.
+    """Make the container that hands the policy to the engine and reports on it.
 
     A native sidecar: the engine starts after its start-up probe has passed, and it stops after the engine.
     It has no readiness probe, since a restart of the sidecar must not take a working engine out of service

@@ -56,7 +56,7 @@ class Cache:
             self._holders[body["metadata"]["uid"]] = key
 
     def _leave(self, body: JsonObject) -> list[Key]:
-        """Whose the object was until somebody changed its label; it is not remembered there any more."""
+        """Take an object out where its label was before somebody changed it; returns whose it was."""
         uid = body["metadata"]["uid"]
         former = self._holders.get(uid)
         if former is None or former == service_key_of(body):
@@ -85,7 +85,7 @@ class Cache:
             self.put(body)
 
     def has_seen(self, service: JsonObject) -> bool:
-        """Whether a service is remembered as it is here, or as it was later."""
+        """Tell whether a service is remembered as it is here, or as it was later."""
         known = self._services.get(key_of(service))
         if known is None or known["metadata"]["uid"] != service["metadata"]["uid"]:
             return False
@@ -107,7 +107,7 @@ class Cache:
         return [key]
 
     def replace_by_older(self, known: JsonObject, live: JsonObject) -> None:
-        """The API server itself has an older version than is `known`: its etcd was restored from a backup."""
+        """Take the API server's version, which is older than `known`: its etcd was restored from a backup."""
         key = service_key_of(known)
         if key is None:
             return
@@ -123,7 +123,7 @@ class Cache:
             _remove(self._named, model_names_in(known), key)
 
     def _bury(self, uid: str, number: int) -> None:
-        """An event or an answer that comes late must not bring it back; one newer than its end may."""
+        """Remember the end of an object: what comes late must not bring it back, what is newer may."""
         self._deleted[uid] = max(number, self._deleted.pop(uid, -1))
         if len(self._deleted) > _DELETIONS:
             del self._deleted[next(iter(self._deleted))]
@@ -133,38 +133,38 @@ class Cache:
         self._forget(key, (kind, name))
 
     def service(self, key: Key) -> JsonObject | None:
-        """The LLMService."""
+        """Return the raw LLMService; None if there is none."""
         return self._services.get(key)
 
     def services(self) -> Iterable[JsonObject]:
-        """All LLMServices."""
+        """Yield all LLMServices."""
         return self._services.values()
 
     def services_asking_for(self, name: str) -> Iterator[JsonObject]:
-        """LLMServices that may have a claim to a model name: they ask for it, had it, or are called so."""
+        """Yield LLMServices that may have a model name: they ask for it, had it, or are called so."""
         keys = dict(self._named.get(name, {}))
         namespace, _, service = name.partition("/")
         keys[Key(namespace, service)] = None
         return (self._services[key] for key in keys if key in self._services)
 
     def services_routing(self, name: str) -> list[Key]:
-        """The services in whose routes a model name is."""
+        """Return the services in whose routes a model name is."""
         return list(self._routed.get(name, ()))
 
     def owned(self, key: Key) -> list[JsonObject]:
-        """Owned objects of a service, pods not included."""
+        """Return the owned objects of a service, pods not included."""
         return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind != "Pod"]
 
     def owned_object(self, key: Key, kind: str, name: str) -> JsonObject | None:
-        """One owned object of a service."""
+        """Return one owned object of a service."""
         return self._belongings.get(key, {}).get((kind, name))
 
     def pods(self, key: Key) -> list[JsonObject]:
-        """Pods of a service."""
+        """Return the pods of a service."""
         return [body for (kind, _), body in self._belongings.get(key, {}).items() if kind == "Pod"]
 
     def objects_of_kind(self, kind: str) -> list[JsonObject]:
-        """All that is remembered of a kind, for comparison with what exists."""
+        """Return all that is remembered of a kind, for comparison with what exists."""
         if kind == KIND:
             return list(self._services.values())
         return [
@@ -189,7 +189,7 @@ def _name(body: JsonObject) -> Name:
 
 
 def _newer(body: JsonObject, known: JsonObject | None) -> bool:
-    """Also true without a version, which says nothing."""
+    """Tell whether it is newer; also without a version, which says nothing."""
     return known is None or version(body) > version(known) or not version(body)
 
 
@@ -200,12 +200,12 @@ def _but_status(body: JsonObject) -> JsonObject:
 
 
 def version(body: JsonObject) -> int:
-    """Its resource version."""
+    """Return the resource version of an object."""
     return int(body["metadata"].get("resourceVersion") or 0)
 
 
 def _compact(body: JsonObject) -> JsonObject:
-    """What is read of an object, with texts that occur in many held once."""
+    """Return what is read of an object, with texts that occur in many objects held once."""
     kept = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "managedFields"}}
     if body["kind"] == "Pod":
         spec = body.get("spec", {})

@@ -35,18 +35,18 @@ class Cluster(Protocol):
     """What the operator does at the API server. Every method raises ApiError."""
 
     async def read(self, kind: str, namespace: str, name: str) -> JsonObject | None:
-        """The object as it is now; None if it does not exist."""
+        """Read the object as it is; None if it does not exist."""
 
     async def apply(self, manifest: Body, *, dry_run: bool = False) -> JsonObject:
-        """Server-side apply of our fields; the whole object as it is then, or with `dry_run` would be."""
+        """Apply our fields on the server's side; returns the object as it is or, with `dry_run`, would be."""
 
     async def apply_status(self, kind: str, namespace: str, name: str, status: Body) -> JsonObject:
-        """Server-side apply of the status."""
+        """Apply the status on the server's side."""
 
     async def annotate(
         self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]
     ) -> JsonObject:
-        """Set annotations."""
+        """Set annotations of an object, and nothing else of it."""
 
     async def set_condition(
         self, namespace: str, pod: str, uid: str, condition: Mapping[str, str]
@@ -74,7 +74,7 @@ class ApiCluster:
         self._write_seconds = write_seconds
 
     async def read(self, kind: str, namespace: str, name: str) -> JsonObject | None:
-        """The object as it is now; None if it does not exist."""
+        """Read the object as it is; None if it does not exist."""
         try:
             path = resource(kind).path(namespace, name)
         except ValueError:
@@ -87,13 +87,13 @@ class ApiCluster:
             raise
 
     async def apply(self, manifest: Body, *, dry_run: bool = False) -> JsonObject:
-        """Server-side apply of our fields; the whole object as it is then, or with `dry_run` would be."""
+        """Apply our fields on the server's side; returns the object as it is or, with `dry_run`, would be."""
         metadata = manifest["metadata"]
         path = resource(manifest["kind"]).path(metadata["namespace"], metadata["name"])
         return await self._request("PATCH", path, manifest, _APPLY, dry_run=dry_run)
 
     async def apply_status(self, kind: str, namespace: str, name: str, status: Body) -> JsonObject:
-        """Server-side apply of the status."""
+        """Apply the status on the server's side."""
         target = resource(kind)
         body = {
             "apiVersion": target.api_version,
@@ -106,7 +106,7 @@ class ApiCluster:
     async def annotate(
         self, kind: str, namespace: str, name: str, annotations: Mapping[str, str]
     ) -> JsonObject:
-        """Set annotations."""
+        """Set annotations of an object, and nothing else of it."""
         body = {"metadata": {"annotations": dict(annotations)}}
         return await self._request("PATCH", resource(kind).path(namespace, name), body, _MERGE)
 
@@ -159,7 +159,7 @@ class ApiCluster:
     async def each(
         self, target: Resource, namespace: str | None, selector: str, *, metadata_only: bool = False
     ) -> AsyncIterator[JsonObject]:
-        """All objects of a kind with a label selector, page by page."""
+        """Yield all objects of a kind with a label selector, page by page."""
         accept = _METADATA if metadata_only else _JSON
         query = {"limit": str(_PAGE), "labelSelector": selector}
         while True:
@@ -227,7 +227,7 @@ class ApiCluster:
 
 
 def _message(text: bytes) -> str:
-    """What an error says; a proxy on the way may answer in other words than the API server's."""
+    """Read what an error says; a proxy on the way may answer in other words than the API server's."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
@@ -235,13 +235,13 @@ def _message(text: bytes) -> str:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Of a Retry-After header; the API server gives whole seconds."""
+    """Read a Retry-After header; the API server gives whole seconds."""
     return float(retry_after) if retry_after and retry_after.isdigit() else 0.0
 
 
 @asynccontextmanager
 async def connect(write_seconds: Callable[[], float] = lambda: _TIMEOUT) -> AsyncIterator[ApiCluster]:
-    """A connection by the pod's service account, or by KUBECONFIG outside a cluster.
+    """Connect by the pod's service account, or by KUBECONFIG outside a cluster.
 
     `write_seconds` is asked before each write for how long it may take; 0 or less refuses it.
     """

@@ -58,14 +58,14 @@ class WatchBackoff:
 
 
 def register_watches(registry: kopf.OperatorRegistry, cache: Cache, enqueue: Callable[[Key], None]) -> None:
-    """Handlers for every kind that the operator watches, and how kopf gets its credentials."""
+    """Register handlers for every kind that the operator watches, and how kopf gets its credentials."""
     kopf.on.login(registry=registry)(_login)
     for resource in WATCHED:
         _watch(registry, resource, cache, enqueue)
 
 
 def configure_kopf(settings: kopf.OperatorSettings) -> None:
-    """Kopf's settings: read only, by label, and never trusting a silent watch."""
+    """Configure kopf: read only, by label, and never trusting a silent watch."""
     settings.posting.enabled = False  # events are ours, on transitions only
     settings.scanning.disabled = True  # no list of CRDs and namespaces: least privilege
     settings.watching.inactivity_timeout = 70  # bookmarks come every minute; the API server keeps events 75 s
@@ -96,7 +96,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """The pod's service account, or KUBECONFIG outside a cluster; asked again when a token has expired."""
+    """Log in by the pod's service account, or by KUBECONFIG outside a cluster; again when a token expires."""
     return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
 
@@ -120,5 +120,5 @@ def _watch(
 
 
 def _typed(resource: Resource, body: kopf.Body) -> JsonObject:
-    """The plain object, with the kind that lists leave out."""
+    """Return the plain object, with the kind that lists leave out."""
     return {**dict(body), "apiVersion": resource.api_version, "kind": resource.kind}

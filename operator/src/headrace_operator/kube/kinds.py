@@ -23,7 +23,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str | None = None) -> str:
-        """URL path of an object, or of a list; without a namespace, of all namespaces.
+        """Return the URL path of an object, or of a list; without a namespace, of all namespaces.
 
         Raises ValueError if no object can have this name: some names come from fields that anybody may write.
         """
@@ -55,5 +55,5 @@ _BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, REPLIC
 
 
 def resource(kind: str) -> Resource:
-    """The resource of a kind that the operator knows."""
+    """Return the resource of a kind that the operator knows."""
     return _BY_KIND[kind]

@@ -36,7 +36,7 @@ class Leases(Protocol):
     """What is done at the API server. Every method raises ApiError."""
 
     async def read(self, kind: str, namespace: str, name: str) -> JsonObject | None:
-        """The object as it is now; None if it does not exist."""
+        """Read the object as it is; None if it does not exist."""
 
     async def write_lease(self, lease: Body) -> JsonObject:
         """Create it, or with a resource version replace exactly that version."""
@@ -56,7 +56,7 @@ class Lease:
     _written: JsonObject | None = None  # what we wrote last, and expect to be there still
 
     def seconds_left(self) -> float:
-        """For how long this replica may write; 0 or less: it may not."""
+        """Return for how long this replica may write; 0 or less: it may not."""
         return self._held_until - self.clock()
 
     @property
@@ -100,7 +100,7 @@ class Lease:
             logger.warning("the Lease %s runs out by itself: %s", self.name, error)
 
     def _free(self, found: JsonObject) -> bool:
-        """Whether it may be taken: it is nobody's or ours, or its holder let it run out as we looked on."""
+        """Tell whether the Lease is nobody's or ours, or its holder let it run out as we looked on."""
         self._saw(found)
         duration = found["spec"].get("leaseDurationSeconds") or _DURATION
         return _holder(found) in {"", self.identity} or self.clock() - self._seen_at >= duration
@@ -111,7 +111,7 @@ class Lease:
             self._seen, self._seen_at = seen, self.clock()
 
     def _ours(self, found: JsonObject | None, holder: str) -> JsonObject:
-        """The Lease as it is to be written."""
+        """Make the Lease as it is to be written."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = found["spec"] if found else {}
         spec = {
@@ -158,7 +158,7 @@ async def run_election(
 
 
 async def _attempt(lease: Lease, leases: Leases) -> bool:
-    """Whether the API server answered."""
+    """Try once; returns whether the API server answered."""
     try:
         await lease.acquire_or_renew(leases)
     except (ApiError, TimeoutError) as error:

@@ -64,7 +64,7 @@ class Ownership:
         return _NEXT_PASS if len(unknown) > _AT_ONCE else _LOOK_AGAIN if known.strange else None
 
     def own(self, key: Key, pods: Iterable[Body]) -> Iterator[Body]:
-        """Those of the pods that the service's Deployment made, as far as is known."""
+        """Yield those of the pods that the service's Deployment made, as far as is known."""
         known = self._known.get(key, _Known()).own
         return (pod for pod in pods if (maker := _maker(pod)) and maker["uid"] in known)
 
@@ -79,7 +79,7 @@ class Ownership:
 
 
 def _maker(pod: Body) -> Body | None:
-    """The ReplicaSet that a pod says controls it."""
+    """Return the ReplicaSet that a pod says controls it."""
     for reference in pod["metadata"].get("ownerReferences") or ():
         if reference.get("controller") and reference["kind"] == REPLICA_SET.kind:
             return dict(reference)

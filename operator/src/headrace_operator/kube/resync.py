@@ -83,7 +83,7 @@ async def _look(body: JsonObject, cache: Cache, cluster: ApiCluster, enqueue: Ca
 async def _each(
     target: Resource, cluster: ApiCluster, settings: Settings, *, metadata_only: bool = False
 ) -> AsyncIterator[JsonObject]:
-    """Every object of a kind that concerns a service."""
+    """Yield every object of a kind that concerns a service."""
     selector = "" if target is SERVICE else names.SELECTOR
     for namespace in settings.watch_namespaces or (None,):
         try:
@@ -96,7 +96,7 @@ async def _each(
 
 
 def _reference(body: JsonObject) -> JsonObject:
-    """What is needed to compare an object and to look it up; the rest would double what is remembered."""
+    """Return what is needed to compare an object and to look it up; the rest would take as much again."""
     metadata = body["metadata"]
     kept = {name: metadata[name] for name in _COMPARED if name in metadata}
     return {"kind": body["kind"], "metadata": kept}

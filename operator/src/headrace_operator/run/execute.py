@@ -79,7 +79,7 @@ async def execute(
 
 
 def is_policy_written(objections: Collection[Target]) -> bool:
-    """Whether nothing stood against the ConfigMap with the policy."""
+    """Tell whether nothing stood against the ConfigMap with the policy."""
     return not any(kind == "ConfigMap" for kind, _ in objections)
 
 

@@ -78,7 +78,7 @@ def _check_free(service: LLMService, kind: str, name: str, found: Body | None) -
 
 
 def _is_made_by_us(metadata: Body) -> bool:
-    """Whether the API server has recorded that fields of an object are as we applied them."""
+    """Tell whether the API server has recorded that fields of an object are as we applied them."""
     return any(
         entry.get("manager") == names.FIELD_MANAGER and entry.get("operation") == "Apply"
         for entry in metadata.get("managedFields") or ()

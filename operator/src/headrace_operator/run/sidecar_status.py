@@ -33,7 +33,7 @@ FetchStatus = Callable[[str], Awaitable[EngineStatus]]  # raises OSError or Cont
 
 
 async def fetch_status(ip: str) -> EngineStatus:
-    """The status that the sidecar in the pod at this address gives; raises OSError or ContractError.
+    """Fetch the status of the sidecar in the pod at this address; raises OSError or ContractError.
 
     A connection for each question: what a pod sends unasked between two would pile up here.
     """
@@ -43,7 +43,7 @@ async def fetch_status(ip: str) -> EngineStatus:
 
 
 def _shortened(document: Any) -> Any:
-    """The same with texts of a length for people, printable, and lists as short: it is kept, and shown."""
+    """Cut texts to a length for people, printable, and lists as short: the status is kept, and shown."""
     if isinstance(document, str):
         text = document if document.isprintable() else "".join(c for c in document if c.isprintable())
         return text[:_MOST_CHARACTERS]
@@ -95,11 +95,11 @@ class SidecarStatuses:
             del self._followers[key]
 
     def reports(self, key: Key) -> Mapping[str, SidecarReport]:
-        """Last reports by pod uid."""
+        """Return the last reports of a service's pods, by their uids."""
         return {uid: follower.report for uid, follower in self._followers.get(key, {}).items()}
 
     async def stop(self) -> None:
-        """End all tasks."""
+        """Cancel the tasks of all pods and wait for their ends."""
         tasks = [follower.task for group in self._followers.values() for follower in group.values()]
         self._followers.clear()
         for task in tasks:
@@ -124,7 +124,7 @@ class SidecarStatuses:
                 continue
 
     async def _ask(self, follower: _Follower) -> SidecarReport:
-        """The new report; a few failures in a row keep the last one, since sidecars restart."""
+        """Ask for a new report; a few failures in a row keep the last one, since sidecars restart."""
         try:
             status = await self._fetch_status(follower.ip)
         except (OSError, ContractError) as error:
@@ -137,7 +137,7 @@ class SidecarStatuses:
 
 
 def _describe_error(error: Exception) -> str:
-    """What a condition may say of it: nothing that the other end wrote."""
+    """Return what a condition may say of an error: nothing that the other end wrote."""
     if isinstance(error, ContractError):
         return "its answer is not a status of this release's form"
     if isinstance(error, TimeoutError):
@@ -146,7 +146,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _without_counters(report: SidecarReport) -> SidecarReport:
-    """Without what changes with every request, which no reconcile asks for."""
+    """Leave out what changes with every request: it is no reason to reconcile."""
     if report.status is None:
         return report
     engine, policy, prediction = report.status.engine, report.status.policy, report.status.prediction
@@ -162,7 +162,7 @@ def _without_counters(report: SidecarReport) -> SidecarReport:
 
 
 def _seconds_until_next_question(follower: _Follower) -> float:
-    """Seconds until the next question."""
+    """Return the seconds until the next question."""
     status = follower.report.status
     if status is not None and (status.engine.state == "Stock" or _answered(status, follower.wanted)):
         return _SETTLED

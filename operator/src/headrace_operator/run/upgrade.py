@@ -61,7 +61,7 @@ def translate_config_map(
     *,
     taken: bool = False,
 ) -> Manifest | None:
-    """The route that ConfigMap `left` told of; None if it cannot be read.
+    """Make a route of what ConfigMap `left` told; None if it cannot be read.
 
     `claiming`: who may have a claim to the served name; `taken`: a route has it.
     """

@@ -48,12 +48,12 @@ class WorkQueue(Generic[K]):
         self._changed.set()
 
     def done(self, key: K) -> None:
-        """The key was worked on; its retries start over."""
+        """Count the key as worked on; its retries start over."""
         self._failures.pop(key, None)
         self._finish(key)
 
     def retry(self, key: K, at_least: float = 0.0) -> None:
-        """Working on the key failed: again later, and not before `at_least` seconds."""
+        """Have the key worked on again after a failure: later, and not before `at_least` seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = min(_FIRST_RETRY * 2.0 ** min(failures, 20), _LAST_RETRY)
@@ -61,7 +61,7 @@ class WorkQueue(Generic[K]):
         self.add(key, max(at_least, min(delay * self._jitter(), _LAST_RETRY)))
 
     async def get(self) -> K:
-        """The next key that is due and not being worked on; the caller must call `done` or `retry`."""
+        """Wait for a key that is due and not being worked on; the caller must call `done` or `retry`."""
         while True:
             key, wait = self._next()
             if key is not None:
@@ -86,7 +86,7 @@ class WorkQueue(Generic[K]):
         return max((now - due for due in self._due.values() if due <= now), default=0.0)
 
     def _next(self) -> tuple[K | None, float | None]:
-        """A key to work on, or how long until one may be."""
+        """Return a key to work on, or how long until one may be."""
         blocked: list[tuple[float, int, K]] = []
         found: K | None = None
         wait: float | None = None

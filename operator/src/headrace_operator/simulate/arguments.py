@@ -11,7 +11,7 @@ _MULTIPLIERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}  # vLLM: 1k is 
 
 
 def whole(options: Options, name: str, least: int = 1) -> int | None:
-    """The number given for `name`, None without the option; raises UsageError."""
+    """Read the number given for `name`, None without the option; raises UsageError."""
     if name not in options:
         return None
     text = (options[name] or "").strip()
@@ -31,7 +31,7 @@ def whole(options: Options, name: str, least: int = 1) -> int | None:
 
 
 def fraction(options: Options, name: str, otherwise: float) -> float:
-    """The share from 0 up to 1 that is given for `name`; raises UsageError."""
+    """Read the share from 0 up to 1 that is given for `name`; raises UsageError."""
     if name not in options:
         return otherwise
     try:

@@ -39,7 +39,7 @@ class Candidate:
 
 
 def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
-    """Every policy with default settings and each step budget that is one of its own, and the service's.
+    """List every policy with default settings, each step budget that is one of its own, and the service's.
 
     `engine_tokens` is the engine's --max-num-batched-tokens: a fixed budget of as much is the engine's own.
     """
@@ -61,7 +61,7 @@ def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
 
 
 def patch(service: LLMService, candidate: Candidate) -> JsonObject:
-    """The merge patch that makes `candidate` the service's scheduling; stored settings of the policy go."""
+    """Make the merge patch that sets the service's scheduling to `candidate`; stored settings go."""
     document = candidate.document
     scheduling: JsonObject = {
         "policy": document.policy,
@@ -77,7 +77,7 @@ def patch(service: LLMService, candidate: Candidate) -> JsonObject:
 
 
 def command(service: LLMService, change: Body) -> str:
-    """The patch as a command to paste."""
+    """Write the patch as a command to paste."""
     return (
         f"kubectl patch llmservice {service.key.name} -n {service.key.namespace} --type merge "
         f"-p '{json.dumps(change)}'"
@@ -85,13 +85,13 @@ def command(service: LLMService, change: Body) -> str:
 
 
 def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, str]:
-    """What the document comes to: policy, settings with their defaults, tokens per step."""
+    """Return what the document comes to: policy, settings with their defaults, tokens per step."""
     settings = parameters.parse(registry.POLICIES[document.policy].Params, document.parameters, "")
     return document.policy, settings, _tokens(document, engine_tokens)
 
 
 def _tokens(document: PolicyDocument, engine_tokens: int) -> str:
-    """How many tokens a step takes, or that its target decides."""
+    """Say how many tokens a step takes, or that its target decides."""
     if document.step_budget.mode == "SLO":
         return SLO
     return str(min(document.step_budget.tokens or engine_tokens, engine_tokens))

@@ -24,7 +24,7 @@ _ANY_CLUSTER = Settings(
 
 
 def load(path: Path) -> LLMService:
-    """The one LLMService in the file; raises UsageError that names the file, the field and the fix."""
+    """Read the one LLMService in the file; UsageError names the file, the field and the fix."""
     found = [body for body in _documents(path) if _kind(body) == KIND]
     if not found:
         raise UsageError(f"{path}: no {KIND} in it; {_contents(path)}")
@@ -55,7 +55,7 @@ def _checked(body: Body) -> LLMService:
 
 @functools.cache
 def _schema() -> Body:
-    """The schema of `spec` that the API server has."""
+    """Return the schema of `spec` that the API server has."""
     version = definition()["spec"]["versions"][0]
     schema: Body = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
@@ -94,7 +94,7 @@ def _kind(body: Any) -> str:
 
 
 def _unknown(value: Any, schema: Body, path: str) -> Iterator[tuple[str, list[str]]]:
-    """Fields that the schema does not have, with those it has; `kubectl apply` refuses them too."""
+    """Yield fields that the schema does not have, with those it has; `kubectl apply` refuses them too."""
     if isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
             yield from _unknown(item, schema["items"], f"{path}[{index}]")

@@ -40,7 +40,7 @@ class Figures:
 
 
 def better(new: Figures, old: Figures) -> bool:
-    """Whether `new` is worth a change: more requests meet their targets, or as many and sooner."""
+    """Tell whether `new` is worth a change: more requests meet their targets, or as many and sooner."""
     gained = new.met["all"] - old.met["all"]
     if abs(gained) > SAME_SHARE:
         return gained > 0
@@ -48,7 +48,7 @@ def better(new: Figures, old: Figures) -> bool:
 
 
 def holds(new: Figures, old: Figures) -> bool:
-    """Whether `new` is at all better than `old`, by the same measure."""
+    """Tell whether `new` is at all better than `old`, by the same measure."""
     gained = new.met["all"] - old.met["all"]
     if abs(gained) > SAME_SHARE:
         return gained > 0
@@ -56,12 +56,12 @@ def holds(new: Figures, old: Figures) -> bool:
 
 
 def starves(new: Figures, old: Figures) -> bool:
-    """Whether someone waits far longer with `new` than anyone with `old`."""
+    """Tell whether someone waits far longer with `new` than anyone with `old`."""
     return new.longest_wait > max(STARVES * old.longest_wait, STARVES_FROM)
 
 
 def best(figures: Sequence[Figures], current: int) -> int:
-    """Index of the setting to recommend; `current` unless another is worth a change and starves nobody.
+    """Return the index of the setting to recommend: `current`, unless another gains and starves nobody.
 
     Of those worth it whose share of met targets is within a point of the highest, the one with the lowest
     mean E2E.
@@ -76,5 +76,5 @@ def best(figures: Sequence[Figures], current: int) -> int:
 
 
 def mean_e2e(figures: Figures) -> float:
-    """Seconds; infinity if no request was finished."""
+    """Return the mean in seconds; infinity if no request was finished."""
     return figures.e2e.mean if figures.e2e else inf

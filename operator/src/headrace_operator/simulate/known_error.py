@@ -11,14 +11,14 @@ _RUNS = {"pro6000_8b": "Llama-3.1-8B on RTX PRO 6000", "qwen3_32b": "Qwen3-32B o
 
 
 def known_error() -> Body:
-    """`source` (one line), and `runs`: signed errors of the means in percent (`ttft`, `tpot`, `e2e`)."""
+    """Read `source` (one line), and `runs`: signed errors of the means in percent (`ttft`, `tpot`, `e2e`)."""
     text = resources.files("headrace_engine.cost").joinpath("known_error.json").read_text("utf-8")
     document: Body = json.loads(text)
     return document
 
 
 def in_words(document: Body) -> str:
-    """One line for people."""
+    """Write the known error in one line for people."""
     runs = [
         f"{_RUNS.get(run, run)}: "
         f"TTFT {errors['ttft']:+.1f} %, TPOT {errors['tpot']:+.1f} %, E2E {errors['e2e']:+.1f} %"

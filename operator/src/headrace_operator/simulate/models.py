@@ -41,7 +41,7 @@ _FAMILIES = (
 
 
 def served(service: LLMService, told: str | None) -> Served:
-    """The catalogue's name for the service's model; raises UsageError if its source says nothing known."""
+    """Find the catalogue's name of the service's model; UsageError if its source says nothing known."""
     if told is not None:
         return Served(told, None, told=True)
     source = service.spec.model.source
@@ -57,12 +57,12 @@ def served(service: LLMService, told: str | None) -> Served:
 
 
 def known(what: Literal["model", "gpu"]) -> list[str]:
-    """Models or GPUs that have a cost model."""
+    """List the models or GPUs that have a cost model."""
     return list(dict.fromkeys(getattr(profile, what) for profile in catalog.profiles()))
 
 
 def cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
-    """The newest cost model of `model` on so many GPUs; raises UsageError that lists what exists."""
+    """Find the newest cost model of `model` on so many GPUs; raises UsageError that lists what exists."""
     try:
         return catalog.find(model, gpu, tensor_parallel)
     except catalog.UnknownProfileError as error:
@@ -70,7 +70,7 @@ def cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
 
 
 def _advice(model: str, gpu: str, tensor_parallel: int) -> str:
-    """The first of model, GPU and number of GPUs that has no cost model, with those that have."""
+    """Name the first of model, GPU and number of GPUs that has no cost model, with those that have."""
     profiles = [each for each in catalog.profiles() if each.model == model.rpartition("/")[2].lower()]
     if not profiles:
         return f"--model: no cost model for {model}; there are {', '.join(known('model'))}"

@@ -51,7 +51,7 @@ class Pool:
 
 @contextmanager
 def pool(world: World) -> Iterator[Simulate]:
-    """A pool of as many processes as the machine has cores, within reason; raises UsageError if one dies."""
+    """Start as many processes as the machine has cores, within reason; raises UsageError if one dies."""
     at_once = max(2, min(os.cpu_count() or 2, MOST))
     os.environ.update(_ENVIRONMENT)
     context = multiprocessing.get_context("forkserver")  # imports vLLM once, which takes seconds

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 def fewest(
     enough: Callable[[Sequence[int]], Sequence[bool]], first: int, most: int, at_once: int
 ) -> int | None:
-    """The smallest number from 1 to `most` that is enough, None if none is; more is never worse.
+    """Return the smallest number from 1 to `most` that is enough, None if none is; more is never worse.
 
     `enough` tells of up to `at_once` numbers together. The search starts at `first` and goes up no more than
     twofold at a time, since large fleets take long to simulate.

@@ -42,14 +42,14 @@ class Report:
 
 
 def _targets(slo: Slo) -> dict[str, int | None]:
-    """Without what clients may ask for: a trace asks for nothing."""
+    """Return the targets without what clients may ask for: a trace asks for nothing."""
     found = dataclasses.asdict(slo)
     del found["per_request"]
     return found
 
 
 def as_json(report: Report) -> JsonObject:
-    """Everything, in seconds and shares."""
+    """Return everything as JSON, in seconds and shares."""
     study, stretch = report.study, report.stretch
     return {
         "simulated": True,
@@ -92,14 +92,14 @@ def as_json(report: Report) -> JsonObject:
 
 
 def fit_error(percent: float | None) -> str:
-    """How far the fit is from the operator times that it was made from, in words."""
+    """Say how far the fit is from the operator times that it was made from."""
     if percent is None:
         return "the fit's error is unknown"
     return f"fitted within {percent:g} % of composed operator times, not of a run on that GPU"
 
 
 def notes(report: Report) -> list[str]:
-    """What is not as in the service, or not known."""
+    """Say what is not as in the service, or not known."""
     arrivals, settings = report.stretch.arrivals, report.engine.settings
     found = list(report.engine.notes)
     if settings.prefix_caching and not any(arrival.prefix for arrival in arrivals):
@@ -126,7 +126,7 @@ def notes(report: Report) -> list[str]:
 
 
 def recommendation(report: Report) -> list[str]:
-    """What to do, as sentences and commands to paste."""
+    """Say what to do, in sentences and commands to paste."""
     study, service = report.study, report.service
     chosen, figures = study.candidates[study.recommended], study.figures[study.recommended]
     lines = []
@@ -158,7 +158,7 @@ def recommendation(report: Report) -> list[str]:
 
 
 def about(report: Report) -> list[str]:
-    """What was simulated, and how far to believe it."""
+    """Say what was simulated, and how far to believe it."""
     stretch, settings, profile = report.stretch, report.engine.settings, report.profile
     count = len(stretch.arrivals)
     prompt = sum(arrival.prompt_tokens for arrival in stretch.arrivals) / count
@@ -190,7 +190,7 @@ def about(report: Report) -> list[str]:
 
 
 def clock(seconds: float) -> str:
-    """`0:10:00`."""
+    """Write seconds as `0:10:00`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

@@ -57,7 +57,7 @@ class Engine:
 
 
 def engine(service: LLMService, served: Served, profile: Profile) -> Engine:
-    """The engine that vLLM would start for `service` on the profile's GPUs; raises UsageError."""
+    """Make the engine that vLLM would start for `service` on the profile's GPUs; raises UsageError."""
     spec = service.spec.engine
     options = engine_arguments.parse_arguments(spec.args)
     notes = _notes(service, served, profile, options)
@@ -92,7 +92,7 @@ def engine(service: LLMService, served: Served, profile: Profile) -> Engine:
 
 
 def _kv_blocks(service: LLMService, profile: Profile, options: Options, block_size: int) -> tuple[int, str]:
-    """KV blocks of one replica, over all its GPUs together.
+    """Count the KV blocks of one replica, over all its GPUs together.
 
     tokens = (memory x utilization x GPUs - weights - reserve x GPUs) / KV bytes per token; the catalogue
     holds memory, weights (bf16) and KV bytes per token of the model.

@@ -19,7 +19,7 @@ _FOUR = "   ".join(field.name for field in fields(Spread))
 
 
 def show(report: Report, console: Console) -> None:
-    """Print everything."""
+    """Print the report as tables and text."""
     console.print(headline(report), style="bold", highlight=False, markup=False)
     console.print()
     console.print(met(report))
@@ -32,7 +32,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def headline(report: Report) -> str:
-    """What is compared."""
+    """Say which service, replicas, hardware and balancer are simulated."""
     replicas = "1 replica" if report.replicas == 1 else f"{report.replicas} replicas"
     return (
         f"Simulated: {report.service.key}, {replicas} of {report.profile.model} on "
@@ -41,7 +41,7 @@ def headline(report: Report) -> str:
 
 
 def met(report: Report) -> Table:
-    """Share of requests that met each target, longest wait, preemptions."""
+    """Make the table of targets met, with the longest wait and the preemptions."""
     limits = targets.limits(report.slo)
     refused = any(figures.refused for figures in report.study.figures)
     table = _table(
@@ -67,7 +67,7 @@ def met(report: Report) -> Table:
 
 
 def latencies(report: Report) -> Table:
-    """Mean and percentiles."""
+    """Make the table of latencies, with means and percentiles."""
     table = _table(
         "Latencies, simulated", f"TTFT (s)\n{_FOUR}", f"TPOT, mean gap (ms)\n{_FOUR}", f"E2E (s)\n{_FOUR}"
     )
@@ -100,6 +100,6 @@ def _spread(spread: Spread | None, factor: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Three figures, five characters."""
+    """Write a number in three figures and five characters."""
     digits = 3 if value < 0.9995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:.{digits}f}"

@@ -11,18 +11,18 @@ ASSUMED = Slo(ttft_ms=1000, tpot_ms=50)  # an interactive service: an answer soo
 
 
 def targets(service: LLMService) -> tuple[Slo, bool]:
-    """The targets, and whether they are assumed."""
+    """Return the targets, and whether they are assumed."""
     own = dataclasses.replace(slo_document(service.spec.slo), per_request=None)  # a trace asks for nothing
     return (ASSUMED, True) if own == Slo() else (own, False)
 
 
 def shown(slo: Slo) -> str:
-    """`TTFT 1 s, TPOT 50 ms`."""
+    """Write targets as `TTFT 1 s, TPOT 50 ms`."""
     return ", ".join(f"{name.upper()} {limit}" for name, limit in limits(slo).items())
 
 
 def limits(slo: Slo) -> dict[str, str]:
-    """Each target that there is, in words: `{"ttft": "1 s", "e2e": "2 x alone"}`."""
+    """Write each target that there is, in words: `{"ttft": "1 s", "e2e": "2 x alone"}`."""
     found = {
         name: duration(value)
         for name, value in (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("e2e", slo.e2e_ms))
@@ -34,5 +34,5 @@ def limits(slo: Slo) -> dict[str, str]:
 
 
 def duration(milliseconds: int) -> str:
-    """`500 ms`, `1 s`, `2.5 s`."""
+    """Write milliseconds as `500 ms`, `1 s` or `2.5 s`."""
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:g} s"

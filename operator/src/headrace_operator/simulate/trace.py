@@ -32,7 +32,7 @@ class Stretch:
 
 
 def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> Stretch:
-    """The busiest `window` seconds of a trace; raises UsageError that names file, row and column."""
+    """Read the busiest `window` seconds of a trace; UsageError names file, row and column."""
     longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
     try:
         trace = read(path, longest=longest, skip=skip)
@@ -57,7 +57,7 @@ def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> 
 
 
 def busiest(arrivals: list[Arrival], window: float) -> float:
-    """Where the window with the most tokens (prompt and output) starts: at the arrival of a request."""
+    """Find where the window with the most tokens (prompt and output) starts: at the arrival of a request."""
     best, best_start, tokens, last = -1, 0.0, 0, 0
     for first in arrivals:
         while last < len(arrivals) and arrivals[last].at < first.at + window:

@@ -43,7 +43,7 @@ def run(world: World, job: Job) -> Figures:
 
 
 def _targets(slo: Slo) -> dict[str, Targets]:
-    """Each target alone, and all together."""
+    """Return each target alone, and all together."""
     seconds = {
         name: milliseconds / 1000
         for name, milliseconds in (("ttft", slo.ttft_ms), ("tpot", slo.tpot_ms), ("e2e", slo.e2e_ms))

@@ -51,11 +51,11 @@ class Estimates:
             self._output.add(request.output_tokens)
 
     def cost(self) -> Linear | None:
-        """How long this engine's steps take; None until enough prefills were seen."""
+        """Return how long this engine's steps take; None until enough prefills were seen."""
         return self._fit.cost()
 
     def rates(self, step_tokens: int) -> Rates:
-        """What is known now, for an engine whose largest step has `step_tokens`."""
+        """Return what is known now, for an engine whose largest step has `step_tokens`."""
         return Rates(
             self._fit.prefill_rate(step_tokens), self._step.value, self._prompt.value, self._output.value
         )

@@ -98,7 +98,7 @@ class Handover:
 
 
 def _claimed_hash(path: Path) -> str:
-    """The hash that a refused document gives itself; empty if it has none that could be told."""
+    """Return the hash that a refused document gives itself; empty if it has none that could be told."""
     try:
         claimed = json.loads(path.read_bytes())["hash"]
     except (OSError, ValueError, RecursionError, LookupError, TypeError):

@@ -86,7 +86,7 @@ def _equal(left: Path, right: Path) -> bool:
 
 
 def _verify(plugin: Path) -> str:
-    """The version that an interpreter with `plugin` on its path finds; raises InstallError if none."""
+    """Ask an interpreter with `plugin` on its path which version it finds; raises InstallError if none."""
     for distribution in metadata.distributions(name=DISTRIBUTION, path=[str(plugin)]):
         for entry in distribution.entry_points.select(group=ENTRY_POINT_GROUP):
             module = plugin.joinpath(*entry.module.split(".")).with_suffix(".py")

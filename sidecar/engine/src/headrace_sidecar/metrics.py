@@ -117,7 +117,7 @@ class EngineMetrics:
         self._handover = handover
 
     def collect(self) -> Iterator[Metric]:
-        """All families, with the numbers of this moment."""
+        """Yield all families, with the numbers of this moment."""
         yield from self._counters()
         yield from self._load()
         yield from self._policy()

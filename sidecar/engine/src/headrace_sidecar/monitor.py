@@ -100,7 +100,7 @@ class Monitor:
             self._finished(requests)
 
     def _numbers(self) -> tuple[BoardRecord, Rates]:
-        """The engine's present board, or what stands in for it."""
+        """Return the engine's present board and rates, or what stands in for them."""
         if self.engine.state == "Stock":
             return (self.stock.record, self.stock.rates) if self.stock else (NOTHING, Rates())
         record = self._observation.record

@@ -36,7 +36,7 @@ class RequestLog:
             )
 
     def portions(self) -> Iterator[str]:
-        """The log as it is now, in order of arrival, `PORTION` lines at a time."""
+        """Yield the log as it is now, in order of arrival, `PORTION` lines at a time."""
         lines = sorted(self._lines)
         for first in range(0, len(lines), PORTION):
             yield "".join(map(_text, lines[first : first + PORTION]))

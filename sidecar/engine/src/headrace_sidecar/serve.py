@@ -52,7 +52,7 @@ class Looking:
         return time.monotonic() - self.looked_at < STALLED_AFTER
 
     def look(self) -> None:
-        """One look; a failure is logged when it begins and shows in the liveness probe if it lasts."""
+        """Observe once; a failure is logged when it begins and shows in the liveness probe if it lasts."""
         now = time.monotonic()
         try:
             self._handover.look(now)
@@ -87,7 +87,7 @@ async def serve(settings: Settings) -> None:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
-    """A sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
+    """Run a sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
     request_log = RequestLog()

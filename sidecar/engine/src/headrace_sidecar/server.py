@@ -110,7 +110,7 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
 
 
 async def _finished_requests(log: RequestLog, request: web.Request) -> web.StreamResponse:
-    """For whoever may open a port of the pod: when somebody asked how much is not for everybody to know."""
+    """Stream the log of finished requests, to callers in the pod only: who asked how much is not for all."""
     if request.remote not in LOOPBACK:
         return web.Response(
             status=403,

@@ -24,7 +24,7 @@ class Settings:
 
 
 def settings(environment: Mapping[str, str]) -> Settings:
-    """Settings from environment variables; raises SettingsError."""
+    """Read the settings from environment variables; raises SettingsError."""
     return Settings(
         root=Path(environment.get("HEADRACE_DIR", DEFAULT_ROOT)),
         policy_dir=Path(environment.get("HEADRACE_POLICY_DIR", "/etc/headrace/policy")),

@@ -90,7 +90,7 @@ def classify(history: History, observation: Observation, now: float) -> EngineIn
 
 
 def _life(observation: Observation) -> BootInfo | None:
-    """What the engine said when it booted; None if the board is from a later boot than that."""
+    """Return the boot report of the engine's present life; None if the board is from a later one."""
     info, record = observation.info, observation.record
     if info is None or record is None or info.boot == observation.boot or record.time < info.started_at:
         return info

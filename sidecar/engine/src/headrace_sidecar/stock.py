@@ -29,7 +29,7 @@ class StockLoad:
 
 
 def stock_load(page: str, now: float, speed: StockSpeed) -> StockLoad:
-    """The load in vLLM's metrics `page`, read at unix time `now`; what the page lacks is 0.
+    """Read the load in vLLM's metrics `page`, fetched at unix time `now`; what the page lacks is 0.
 
     `speed` is what earlier pages of the same engine told, and takes this one in.
     """

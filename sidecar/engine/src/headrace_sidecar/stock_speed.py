@@ -40,7 +40,7 @@ class StockSpeed:
         self._before: tuple[float, Totals] | None = None
 
     def add(self, now: float, totals: Totals) -> None:
-        """The engine's counters as of `now`, unix seconds."""
+        """Take in the engine's counters as of `now`, unix seconds."""
         before, self._before = self._before, (now, totals)
         if before is None:
             return
@@ -55,7 +55,7 @@ class StockSpeed:
             self._fit.add(StepSample._make(each))
 
     def prefill_tokens_per_second(self) -> float:
-        """In steps that are full of prefill; 0 while nothing is known."""
+        """Return the tokens per second in steps that are full of prefill; 0 while nothing is known."""
         if self._before is None:
             return 0.0
         totals = self._before[1]

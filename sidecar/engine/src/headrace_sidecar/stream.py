@@ -37,7 +37,7 @@ class News:
         self._published_at = float("-inf")
 
     def worth(self, report: LoadReport, now: float) -> bool:
-        """Whether to send `report` at `now` (monotonic seconds); if so it counts as sent."""
+        """Tell whether to send `report` at `now` (monotonic seconds); if so it counts as sent."""
         load = _load(report)
         if load == self._load and now - self._published_at < REPEAT_AFTER:
             return False

@@ -37,5 +37,5 @@ class Totals:
         self._present = present
 
     def of(self, name: str) -> int:
-        """The total of the board's field `name`."""
+        """Return the total of the board's field `name`."""
         return self._ended[name] + self._present[name]

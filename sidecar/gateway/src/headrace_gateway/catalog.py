@@ -26,7 +26,7 @@ Engine = tuple[str, str]  # IP address, and UID of the pod; empty if that is not
 
 
 def authority(address: str, port: int) -> str:
-    """An IP address and a port as URLs and Envoy write them."""
+    """Write an IP address and a port as URLs and Envoy do."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -51,7 +51,7 @@ class Service:
         return ServiceKey(self.config.namespace, self.config.name)
 
     def with_engines(self, ready: Set[Engine], unready: Set[Engine] = frozenset()) -> "Service":
-        """This service with these engines."""
+        """Return this service with these engines."""
         addresses, others = (tuple(sorted({address for address, _ in each})) for each in (ready, unready))
         pods = tuple(sorted({uid for _, uid in ready | unready if uid}))
         return replace(self, addresses=addresses, unready=others, pods=pods)
@@ -69,7 +69,7 @@ class Catalog:
         return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
 
     def model_owners(self) -> dict[str, ServiceKey]:
-        """Which service answers to each model name.
+        """Return which service answers to each model name.
 
         `namespace/name` always is its service's own. The operator lets only one service claim any other name;
         if two do all the same, the older keeps it.

@@ -43,6 +43,6 @@ def forget(service: str) -> None:
 
 
 def labels(service: str) -> tuple[str, str]:
-    """The labels `namespace` and `service` of NAMESPACE/NAME, as Envoy's routes call a service."""
+    """Split NAMESPACE/NAME, as Envoy's routes call a service, into the labels `namespace` and `service`."""
     namespace, _, name = service.partition("/")
     return namespace, name

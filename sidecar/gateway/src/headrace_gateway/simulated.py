@@ -92,7 +92,7 @@ class SimulatedGateway:
         self.fleet.set_addresses(self._addresses)
 
     def choose(self, arrival: Arrival, now: float) -> int | None:
-        """The engine for a request, as the picker chooses it from the size of its text."""
+        """Choose the engine for a request, as the picker does, from the size of its text."""
         try:
             return int(self.fleet.choose(self.prompt(arrival), now).address)
         except (NoEngineError, OverloadedError):
@@ -100,7 +100,7 @@ class SimulatedGateway:
             return None
 
     def prompt(self, arrival: Arrival) -> Prompt:
-        """What the picker would read from the request's body."""
+        """Make what the picker would read from the request's body."""
         if arrival.prefix:
             self._texts += 1
             text = text_of(arrival, self._texts)
@@ -109,7 +109,7 @@ class SimulatedGateway:
         return Prompt(1, round(arrival.prompt_tokens * ratio), 0)
 
     def look(self, engine: int, now: float) -> LoadReport | None:
-        """An engine's sidecar looks at it."""
+        """Have an engine's sidecar look at it."""
         return self._sidecars[engine].look(now)
 
     def receive(self, engine: int, report: LoadReport, now: float) -> None:
@@ -117,16 +117,16 @@ class SimulatedGateway:
         self.fleet.observe(self._addresses[engine], report, now)
 
     def finished(self, engine: int, outcome: Outcome, now: float) -> None:
-        """Nothing: the picker does not see answers."""
+        """Do nothing: the picker does not see answers."""
 
     def gone(self, engine: int, _now: float) -> None:
-        """The engine's pod is no longer ready."""
+        """Drop an engine whose pod is no longer ready."""
         left = self.fleet.endpoints.keys() - {self._addresses[engine]}
         self.fleet.set_addresses(sorted(left, key=int))
 
 
 def text_of(arrival: Arrival, number: int) -> bytes:
-    """A text that is equal where prefix ids are; past them there is no other like number `number`."""
+    """Make a text that is equal where prefix ids are; past them no other is like that of `number`."""
     span = int(arrival.prefix_block * BYTES_PER_TOKEN)
     size = int(arrival.prompt_tokens * BYTES_PER_TOKEN)
     text = b"".join(b"%016x" % prefix_id * (span // 16) for prefix_id in arrival.prefix)[:size]

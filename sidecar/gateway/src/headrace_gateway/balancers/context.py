@@ -30,7 +30,7 @@ class Rates:
         )
 
     def or_else(self, other: "Rates") -> "Rates":
-        """These rates, with `other`'s for the unknown ones."""
+        """Return these rates, with those of `other` for the unknown ones."""
         return Rates(
             self.prefill or other.prefill,
             self.step or other.step,

@@ -41,7 +41,7 @@ class Work:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def uncached(self, address: str) -> float:
-        """Prompt tokens that the engine at `address` would have to compute."""
+        """Return the prompt tokens that the engine at `address` would have to compute."""
         return self.tokens - self.cached.get(address, 0.0)
 
 
@@ -95,7 +95,7 @@ class Endpoint:
         return self.serving and now - self.reported_at <= STALE_SECONDS
 
     def held(self) -> int:
-        """Requests that the engine runs, queues, or is about to get."""
+        """Count the requests that the engine runs, queues, or is about to get."""
         return self.booked_requests + self.requests
 
     def book(self, work: Work, now: float) -> None:
@@ -118,11 +118,11 @@ class Endpoint:
         self.sent_uncached = self.sent_uncached * SHARE_MEMORY + uncached
 
     def pending(self) -> float:
-        """Prompt tokens to compute that no step has taken up, as far as is known."""
+        """Return the prompt tokens to compute that no step has taken up, as far as is known."""
         return self.queued_tokens + self.booked_uncached
 
     def uncached_share(self) -> float:
-        """Of the prompt tokens sent lately, the share to compute: reports count cached ones too."""
+        """Return the share of prompt tokens sent lately that is to compute: reports count cached ones too."""
         return self.sent_uncached / self.sent_tokens if self.sent_tokens > 0 else 1.0
 
     def forget(self, now: float) -> None:

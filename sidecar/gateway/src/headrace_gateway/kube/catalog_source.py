@@ -91,7 +91,7 @@ class KubernetesSource:
                     log.exception("this catalog could not be published; the one before stays in force")
 
     def _may_begin(self, now: float) -> bool:
-        """Whether no engine is without its route, of the services there were when this picker started.
+        """Tell whether each engine has its route, of the services there were when this picker started.
 
         Before anything was published, that is: an operator of an earlier release wrote no routes. As long as
         there is not one, this picker waits; those that come wait for the others a little while.
@@ -137,7 +137,7 @@ def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
 
 
 def _service_of(endpoint_slice: Json) -> ServiceKey | None:
-    """The service whose engines these are; None if another Service than its own, with its label, has them."""
+    """Return whose engines these are; None if they are of another Service that bears the label."""
     labels = endpoint_slice["metadata"].get("labels") or {}
     name = labels.get(SERVICE_LABEL)
     if not name or labels.get(OF_SERVICE_LABEL) != name:
@@ -146,7 +146,7 @@ def _service_of(endpoint_slice: Json) -> ServiceKey | None:
 
 
 def _one_family(families: dict[str, set[Engine]]) -> Set[Engine]:
-    """A dual-stack pod has an address in each family but is one engine; IPv4 where there is any."""
+    """Leave one address of a dual-stack pod, which is one engine; IPv4 where there is any."""
     return families.get("IPv4") or families.get("IPv6") or frozenset()
 
 

@@ -106,4 +106,4 @@ async def elect(api: client.ApiClient, namespace: str, name: str, me: str, lead:
 
 
 async def _nothing() -> None:
-    """What the library would run while leading."""
+    """Do what the library wants done while leading: nothing."""

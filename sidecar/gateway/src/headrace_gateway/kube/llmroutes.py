@@ -51,7 +51,7 @@ class RouteReader:
         self._good: dict[ServiceKey, _Good] = {}
 
     def read(self, routes: Iterable[Json]) -> list[Service]:
-        """Services, still without engines."""
+        """Read all services, still without engines."""
         services, found = [], {}
         for route in routes:
             metadata = route["metadata"]

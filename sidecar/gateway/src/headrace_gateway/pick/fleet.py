@@ -123,7 +123,7 @@ class Fleet:
         return work, chunks
 
     def candidates(self, now: float) -> list[Endpoint]:
-        """Engines that report and make progress; if none does, all: an engine serves without its sidecar."""
+        """Return the engines that report and make progress; all if none does: sidecars may be away."""
         endpoints = self.endpoints.values()
         fresh = [endpoint for endpoint in endpoints if endpoint.fresh(now)]
         if fresh:

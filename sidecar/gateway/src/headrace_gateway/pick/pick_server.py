@@ -30,7 +30,7 @@ OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 def server(
     picker: Picker, healthy: Callable[[], bool], leads: Callable[[], bool], max_body_bytes: int
 ) -> web.Server:
-    """Answers picks, and Envoy's health check at `names.HEALTH_PATH`.
+    """Make the server that answers picks, and Envoy's health check at `names.HEALTH_PATH`.
 
     Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker; so does every
     request until this picker `leads`.

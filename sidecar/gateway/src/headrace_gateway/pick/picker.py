@@ -86,7 +86,7 @@ class Picker:
 
 
 def _another_services_model(model: str, service: str, fleet: Fleet) -> Reply:
-    """Path or header name a service, and the body a model that is not its own."""
+    """Refuse a request whose path or header names a service, and whose body a model that is not its own."""
     own = ", ".join(f"`{name}`" for name in fleet.config.models)
     text = f"`{model}` is a model of another service than {service}, which the request names: it has {own}"
     return Reply(404, "model_not_found", text, "model")

@@ -64,7 +64,7 @@ class PrefixIndex:
                 self._caches[address] = _Cache(next(free))
 
     def resize(self, address: str, boot: str, capacity: float) -> None:
-        """An engine of life `boot` holds `capacity` bytes of text; another life begins empty."""
+        """Take in that an engine of life `boot` holds `capacity` bytes of text; another life begins empty."""
         cache = self._caches.get(address)
         if cache is None:
             return
@@ -75,7 +75,7 @@ class PrefixIndex:
         self._trim(cache)
 
     def cached(self, chunks: Chunks) -> Mapping[str, int]:
-        """Bytes from the text's start that each engine holds; engines that hold nothing are left out."""
+        """Return how many bytes from the text's start each engine holds; engines without any are left out."""
         depths: dict[int, int] = {}  # set of engines → bytes
         alive, depth = -1, 0
         for chain, size in chunks:

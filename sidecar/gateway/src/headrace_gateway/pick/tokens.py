@@ -111,7 +111,7 @@ def _measure(request: dict[str, Any]) -> Prompt:
 
 
 def _refuse_many(request: dict[str, Any]) -> None:
-    """Of all that an engine could take for its list of prompts: which one it does depends on the path."""
+    """Refuse several prompts in any field that an engine could take them from: it depends on the path."""
     choices = _choices(request)
     for key in ("prompt", "input", EMBEDDED):
         given = request.get(key)
@@ -143,7 +143,7 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
 
 
 def _said(message: dict[str, Any]) -> bytes:
-    """Its texts, and the tools that it calls."""
+    """Return a message's texts, and the tools that it calls."""
     parts, calls = [message], message.get("tool_calls")
     if isinstance(calls, list):
         called = [call.get("function") for call in calls if isinstance(call, dict)]
@@ -152,7 +152,7 @@ def _said(message: dict[str, Any]) -> bytes:
 
 
 def _text(content: Any) -> bytes:
-    """A text, or the texts among a message's parts."""
+    """Return a text, or the texts among a message's parts."""
     if isinstance(content, list):
         content = "".join(
             part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
@@ -161,7 +161,7 @@ def _text(content: Any) -> bytes:
 
 
 def _only_text(content: Any) -> bool:
-    """Whether a message has no pictures, sounds or files."""
+    """Tell whether a message has no pictures, sounds or files."""
     return not isinstance(content, list) or all(
         isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
     )
@@ -176,7 +176,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _tools(tools: Any) -> bytes:
-    """Chat templates write the tools into the prompt, about as they came, and mostly before the messages."""
+    """Return the tools as chat templates write them into the prompt: about as they came, and first."""
     try:
         return orjson.dumps(tools) if tools else b""
     except orjson.JSONEncodeError:
@@ -184,7 +184,7 @@ def _tools(tools: Any) -> bytes:
 
 
 def _prompts(request: dict[str, Any], key: str) -> Prompt:
-    """A text, a list of token ids, or a list of either."""
+    """Measure a text, a list of token ids, or a list of either."""
     given = request[key]
     if isinstance(given, str) or (isinstance(given, list) and given and _are(int, given)):
         given = [given]

@@ -61,7 +61,7 @@ class LoadClient:
             self._tasks[new] = asyncio.create_task(self._follow(new), name=f"load of {new.address}")
 
     async def stop(self) -> None:
-        """End all load streams."""
+        """End all load streams, and wait for their ends."""
         tasks = list(self._tasks.values())
         self.set_catalog(Catalog())
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -101,14 +101,14 @@ async def client(observe: Observe, random: Random) -> AsyncIterator[LoadClient]:
 
 
 def targets(catalog: Catalog) -> Iterator[Target]:
-    """Every ready engine's sidecar."""
+    """Yield every ready engine's sidecar."""
     for key, service in catalog.services.items():
         for address in service.addresses:
             yield Target(key, address, service.config.sidecar_port)
 
 
 def parse(line: bytes) -> LoadReport:
-    """A line of the stream; raises ContractError, or ValueError if it is not JSON or no engine's numbers.
+    """Parse a line of the stream; raises ContractError or ValueError if no engine could have sent it.
 
     A line with just our fields, types and version skips the general decoder, which takes ten times as long:
     there are thousands of lines a second.

@@ -153,7 +153,7 @@ class _Stream:
             self._end(StreamError(f"the answer has status {status}"))
 
     def on_body(self, body: bytes) -> None:
-        """Called by the parser, for each chunk."""
+        """Take a chunk of the body; the parser calls it."""
         self._rest += body
 
     def on_message_complete(self) -> None:

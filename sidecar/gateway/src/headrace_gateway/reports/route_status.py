@@ -25,7 +25,7 @@ def route_status(read: ReadRoute, progress: Progress, now: str) -> Json:
 
 
 def passing(status: Json) -> bool:
-    """Whether the status tells of what mostly passes at once: Envoys have been told and have not answered.
+    """Tell whether the status is of the kind that passes: Envoys have been told and have not answered.
 
     They are told nothing of a route that is refused.
     """

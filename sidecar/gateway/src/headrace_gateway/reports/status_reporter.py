@@ -172,7 +172,7 @@ async def nowhere(_read: ReadRoute, _status: Json) -> None:
 
 
 def writer(api: client.ApiClient) -> Write:
-    """Writes through `api`, to exactly the object that was read."""
+    """Make what writes through `api`, to exactly the object that was read."""
     custom = client.CustomObjectsApi(api)
 
     async def write(read: ReadRoute, status: Json) -> None:

@@ -31,7 +31,7 @@ def denied(service: str) -> Reply:
 
 
 def views(allowed: Allowed) -> list[tuple[tuple[str, ...], frozenset[ServiceKey]]]:
-    """Groups of clients, each with the services that it may use beside those that everyone may."""
+    """Group the clients by the services that each may use beside those that everyone may."""
     seen: dict[str, set[ServiceKey]] = {}
     for key, clients in allowed.items():
         for client in clients or ():

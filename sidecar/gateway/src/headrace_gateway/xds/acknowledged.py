@@ -37,7 +37,7 @@ class Subscription:
         self.offered = resources
 
     def answer(self, nonce: str, version: str, refusal: str = "") -> None:
-        """It speaks of what bears this nonce and has `version`, or says why it refuses.
+        """Take an answer to what bears this nonce: Envoy has `version`, or says why it refuses.
 
         Whenever it asks for something else it gives the last nonce again, also of what it has refused.
         """
@@ -77,7 +77,7 @@ class Progress:
 
 
 def progress(service: str, current: Snapshot, envoys: Collection[Envoy], now: float) -> Progress:
-    """Of `service` (`namespace/name`) in the current snapshot, at `now` on the clock of the offers."""
+    """Tell how far `service` (`namespace/name`) of the current snapshot is, at `now` on the offers' clock."""
     if service not in current.get(ROUTES, NOTHING).parts:
         return Progress(len(envoys), 0)  # it was refused, or nothing is known yet
     having, refusal = 0, ""
@@ -98,7 +98,7 @@ def _has(envoy: Envoy, kind: str, service: str, current: Snapshot) -> bool:
 
 
 def _pods(envoy: Envoy, service: str) -> frozenset[str]:
-    """UIDs of engines to which this Envoy sends requests for the service as soon as they serve."""
+    """Return the UIDs of engines to which this Envoy sends requests for the service as soon as they serve."""
     parts = [envoy[kind].taken.parts if _taken(envoy, kind) else {} for kind in TYPES]  # type: ignore[union-attr]
     if not all(service in each for each in parts):
         return frozenset()

@@ -142,7 +142,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         return due(self._snapshots.current, subscriptions)
 
     def _outdated(self, subscriptions: dict[str, Subscription]) -> bool:
-        """Whether what is known here may be older than what the Envoy has."""
+        """Tell whether what is known here may be older than what the Envoy has."""
         has_some = any(each.had or each.sent for each in subscriptions.values())
         return has_some and self._snapshots.age > self._stale_after
 
@@ -168,7 +168,7 @@ def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subsc
 
 
 def due(snapshot: Snapshot, subscriptions: dict[str, Subscription]) -> list[discovery_pb2.DiscoveryResponse]:
-    """Responses for the subscribed types that changed, in an order that Envoy can apply."""
+    """Make the responses of the subscribed types that changed, in an order that Envoy can apply."""
     responses = []
     for kind in TYPES:
         subscription = subscriptions.get(kind)

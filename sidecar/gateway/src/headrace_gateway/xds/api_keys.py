@@ -62,7 +62,7 @@ def read(secret: Path) -> dict[str, str]:
 
 
 def credentials(entries: dict[str, str]) -> list[tuple[str, str]]:
-    """Pairs of key and client; what cannot be a key is left out, with a line in the log."""
+    """Pair each key with its client; what cannot be a key is left out, with a line in the log."""
     owners: dict[str, str] = {}
     for client, text in entries.items():
         keys = [line.strip() for line in text.splitlines() if line.strip()]

@@ -62,7 +62,7 @@ class Bootstrap:
 
 
 def bootstrap(settings: Bootstrap) -> dict[str, Any]:
-    """The bootstrap document; `envoy -c` reads it, and takes node and cluster names from its command line."""
+    """Make the bootstrap document for `envoy -c`; node and cluster names come from Envoy's command line."""
     return {
         "admin": {"address": _address("127.0.0.1", settings.admin_port)},
         "dynamic_resources": {
@@ -135,7 +135,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
-    """`/ready` for the kubelet, and Envoy's metrics for Prometheus; nothing else of the admin's is reachable.
+    """Serve `/ready` for the kubelet and Envoy's metrics for Prometheus; nothing else of the admin's.
 
     The admin's `/healthcheck/fail` turns `/ready` 503, which is how a pod drains.
     """
@@ -163,7 +163,7 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
-    """For picks: no healthy picker means going on at once, without waiting for a timeout."""
+    """Make the cluster for picks: with no healthy picker Envoy goes on at once, without waiting."""
     # Picks under way; beyond them Envoy balances by itself rather than wait.
     limits = {"max_connections": 2_000, "max_pending_requests": 2_000, "max_requests": 2_000}
     return {
@@ -175,7 +175,7 @@ def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _leads(**times: str) -> dict[str, Any]:
-    """Asks a picker whether it is the one that leads."""
+    """Make the check that asks a picker whether it is the one that leads."""
     return {
         **times,
         "no_traffic_interval": times["interval"],
@@ -186,7 +186,7 @@ def _leads(**times: str) -> dict[str, Any]:
 
 
 def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
-    """For configuration: from the picker that leads, which tells what all have; if none does, from any."""
+    """Make the cluster for configuration: the picker that leads, which tells what all have; if none, any."""
     http2 = typed(
         "",
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -225,7 +225,7 @@ def _address(host: str, port: int | str) -> dict[str, Any]:
 
 
 def _from_picker() -> dict[str, Any]:
-    """Waits for the picker as long as it takes: serving no routes is worse than not being ready."""
+    """Take routes from the picker and wait for it for ever: serving none is worse than not being ready."""
     return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
 
 

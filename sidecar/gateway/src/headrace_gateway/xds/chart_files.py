@@ -57,7 +57,7 @@ _Dumper.add_representer(str, _represent)
 
 
 def _only_if(condition: str, first_line: str, text: str) -> str:
-    """`text` with a Helm condition around the block that `first_line` begins and its indentation ends."""
+    """Put a Helm condition around the block of `text` that begins with `first_line` and is indented."""
     lines = text.splitlines()
     start = next(number for number, line in enumerate(lines) if line.strip() == first_line)
     indent = len(lines[start]) - len(lines[start].lstrip())

@@ -25,7 +25,7 @@ def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
 
 
 def addresses(service: Service) -> list[str]:
-    """All engines of a service that nobody has ended; those that start are checked until they serve."""
+    """List the engines of a service that nobody has ended; those that start are checked until they serve."""
     return sorted({*service.addresses, *service.unready})
 
 
@@ -56,7 +56,7 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
 
 
 def _override_host() -> dict[str, object]:
-    """The picker's choice if it made one that is still an endpoint, least request otherwise."""
+    """Make the policy: the picker's choice if it made one that is still an endpoint, else least request."""
     fallback = {
         "name": "envoy.load_balancing_policies.least_request",
         "typed_config": _packed(least_request_pb2.LeastRequest(choice_count={"value": 4})),

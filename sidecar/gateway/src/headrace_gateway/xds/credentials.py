@@ -17,7 +17,7 @@ _API_KEY_AUTH = "envoy.extensions.filters.http.api_key_auth.v3.ApiKeyAuth"
 
 
 def api_key_filter(file: str) -> dict[str, Any]:
-    """Lets in who bears a key that is in `file`, an `api_keys_document`; others get a 401."""
+    """Make the filter that lets in who bears a key of `file`, an `api_keys_document`; others get a 401."""
     folder = file.rpartition("/")[0]
     return {
         "name": API_KEYS,
@@ -32,7 +32,7 @@ def api_key_filter(file: str) -> dict[str, Any]:
 
 
 def api_keys_document(credentials: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The filter's configuration: pairs of key and client; no key twice, or Envoy refuses it.
+    """Make the filter's configuration: pairs of key and client; no key twice, or Envoy refuses it.
 
     Engines and the access log learn the client's name; the key ends at the gateway.
     """
@@ -47,7 +47,7 @@ def api_keys_document(credentials: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def tls_socket(file: str) -> dict[str, Any]:
-    """TLS towards clients, under the certificate in `file`, a `certificate_document`."""
+    """Make the socket for TLS towards clients, under the certificate in `file`, a `certificate_document`."""
     source = {"resource_api_version": "V3", "path_config_source": {"path": file}}
     return typed(
         "envoy.transport_sockets.tls",
@@ -61,7 +61,7 @@ def tls_socket(file: str) -> dict[str, Any]:
 
 
 def certificate_document(folder: str) -> dict[str, Any]:
-    """The certificate in `folder`, a mounted Secret of type kubernetes.io/tls, read again when it changes."""
+    """Make the secret for the certificate in `folder`, a mounted TLS Secret, read again when it changes."""
     return {
         "resources": [
             {

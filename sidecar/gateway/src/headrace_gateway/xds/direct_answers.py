@@ -23,7 +23,7 @@ def refuse(match: Match, reply: Reply) -> route_components_pb2.Route:
 
 
 def direct(match: Match, response: Match, allow: str = "") -> route_components_pb2.Route:
-    """Answers with JSON; `allow` becomes the header of that name."""
+    """Make a route that answers with JSON; `allow` becomes the header of that name."""
     headers = {"content-type": "application/json"} | ({"allow": allow} if allow else {})
     return route_components_pb2.Route(
         match=match,
@@ -34,7 +34,7 @@ def direct(match: Match, response: Match, allow: str = "") -> route_components_p
 
 
 def compact_json(body: object) -> str:
-    """ASCII, so that its length is its size in bytes."""
+    """Write JSON in ASCII, so that its length is its size in bytes."""
     return json.dumps(body, separators=(",", ":"))
 
 

@@ -16,7 +16,7 @@ _PATH_NOT_SERVED = "the engines of this model do not serve this path: they were 
 
 
 def engine_errors() -> list[dict[str, Any]]:
-    """Filters that rewrite errors of engines; Envoy's own pass, and so does every answer that is no error.
+    """Make the filters that rewrite errors of engines; Envoy's own pass, and so does what is no error.
 
     Answers meet them from the last to the first, and what is rewritten once has no content-length any more.
     """
@@ -28,12 +28,12 @@ def engine_errors() -> list[dict[str, Any]]:
 
 
 def _vllms(status: int) -> dict[str, Any]:
-    """What vLLM says, and of which field."""
+    """Make an error of what vLLM says, and of which field."""
     return error_body(status, None, "%RESPONSE_BODY(error:message)%", "%RESPONSE_BODY(error:param)%")
 
 
 def _rewrite(status: str, length: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Puts `body` over the JSON of an engine's answer with this status and content-length (regexes)."""
+    """Put `body` over the JSON of an engine's answer with this status and content-length (regexes)."""
     transform = typed(
         "envoy.filters.http.transform",
         "envoy.extensions.filters.http.transform.v3.TransformConfig",

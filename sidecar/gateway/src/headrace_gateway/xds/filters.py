@@ -21,7 +21,7 @@ PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the 
 
 
 def header_hygiene() -> dict[str, Any]:
-    """Removes what clients must not say, before anything reads it."""
+    """Make the filter that removes what clients must not say, before anything reads it."""
     return typed(
         "envoy.http.early_header_mutation.header_mutation",
         "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
@@ -33,7 +33,7 @@ def header_hygiene() -> dict[str, Any]:
 
 
 def model_reader() -> dict[str, Any]:
-    """Waits for the whole body, reads what routes depend on, and has the route chosen anew.
+    """Make the filter that waits for the body, reads what routes depend on, and has a route chosen anew.
 
     Also without a body: routes depend on the client's name too, which Envoy learns after its first choice.
     """
@@ -91,7 +91,7 @@ def _exactly(*headers: str) -> dict[str, Any]:
 
 
 def local_replies(limit: int | str) -> dict[str, Any]:
-    """Envoy's own failures as OpenAI errors; direct responses and the picker's replies already are."""
+    """Make OpenAI errors of Envoy's own failures; direct responses and the picker's replies already are."""
     refused = "response.code_details == 'ext_authz_denied'"
     envoys = f"!(response.code_details == 'direct_response' || {refused})"
 
@@ -166,7 +166,7 @@ def _expression(name: str, expression: str) -> dict[str, Any]:
 
 
 def router() -> dict[str, Any]:
-    """Sends the request on; tells engines and clients nothing of Envoy's own."""
+    """Make the filter that sends the request on, and tells engines and clients nothing of Envoy's own."""
     return typed(
         "envoy.filters.http.router",
         "envoy.extensions.filters.http.router.v3.Router",
@@ -175,5 +175,5 @@ def router() -> dict[str, Any]:
 
 
 def typed(name: str, message: str, **fields: Any) -> dict[str, Any]:
-    """An extension's configuration, as Envoy names it."""
+    """Wrap an extension's configuration with its type, as Envoy wants it."""
     return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **fields}}

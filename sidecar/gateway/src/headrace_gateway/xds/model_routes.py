@@ -22,7 +22,7 @@ _UNQUOTED = "!$&'()*+,;=:@"  # characters that a part of a path may have as they
 def model_routes(
     owned: Mapping[ServiceKey, Sequence[str]], allowed: Allowed, cache: GenerationCache
 ) -> list[Route]:
-    """Lists first, then each model; nobody is told of what only others may use."""
+    """Make the routes of lists, then of each model; nobody is told of what only others may use."""
 
     def list_route(path: str, keys: Set[ServiceKey], clients: tuple[str, ...] | None) -> Route:
         listing = cache.get_or_make(_listing, _named(owned, keys))
@@ -44,12 +44,12 @@ def _named(owned: Mapping[ServiceKey, Sequence[str]], keys: Set[ServiceKey]) -> 
 
 
 def longest_body(routes: Sequence[Route]) -> int:
-    """Bytes of the longest answer among these routes."""
+    """Return the bytes of the longest answer among these routes."""
     return max(len(route.direct_response.body.inline_string) for route in routes)
 
 
 def spellings(model: str) -> list[str]:
-    """Ways to write a name in a path: clients differ in what they quote, slashes above all."""
+    """List ways to write a name in a path: clients differ in what they quote, slashes above all."""
     return sorted({quote(model, safe=safe) for safe in (f"/{_UNQUOTED}", _UNQUOTED, "/", "")})
 
 
@@ -67,7 +67,7 @@ def _model_route(key: ServiceKey, model: str, allowed: tuple[str, ...] | None) -
 
 
 def _listing(models: tuple[tuple[str, str], ...]) -> str:
-    """OpenAI's list of models, from pairs of name and namespace."""
+    """Write OpenAI's list of models, from pairs of name and namespace."""
     return compact_json({"object": "list", "data": [_model(*each) for each in sorted(models)]})
 
 

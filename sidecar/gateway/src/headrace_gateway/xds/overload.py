@@ -11,7 +11,7 @@ IDLE_WHILE_DRAINING = "1s"  # a new connection must have the time to send its re
 
 
 def overload_manager(memory_bytes: int | str, drain_file: str) -> dict[str, Any]:
-    """Envoy's overload manager: for a heap of `memory_bytes`, and a pod that ends.
+    """Make Envoy's overload manager: for a heap of `memory_bytes`, and a pod that ends.
 
     Memory is mostly bodies that wait for the picker or are still coming. The heap is not all that counts
     against the limit, so shares of it are far below one. Cut are the requests that hold most, over 1 MiB.

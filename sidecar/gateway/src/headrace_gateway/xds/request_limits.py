@@ -39,7 +39,7 @@ def limited(config: GatewayConfig) -> bool:
 
 
 def counted(config: GatewayConfig) -> list[Json]:
-    """As what a service's requests are counted: for routes to it."""
+    """Say as what the requests of a service are counted: for routes to it."""
     service = {"generic_key": {"descriptor_key": _SERVICE, "descriptor_value": _name(config)}}
     client = {"request_headers": {"header_name": CLIENT_HEADER, "descriptor_key": _CLIENT}}
     return [
@@ -49,7 +49,7 @@ def counted(config: GatewayConfig) -> list[Json]:
 
 
 def retry_after(config: GatewayConfig) -> int:
-    """Seconds in which the tighter limit lets the next request pass."""
+    """Return the seconds in which the tighter limit lets the next request pass."""
     limits = [each for each in (config.requests_per_minute, config.requests_per_minute_per_client) if each]
     return -(-MINUTE // min(limits))
 

@@ -109,7 +109,7 @@ def _routes_by_model(cluster: str, model: str, terms: _Terms) -> list[route_comp
 def _engine_routes(
     cluster: str, match: Match, terms: _Terms, **action: object
 ) -> list[route_components_pb2.Route]:
-    """A route to the engines, and where only some clients are allowed, a refusal of all others after it."""
+    """Make a route to the engines and, where only some clients are allowed, a refusal of all others."""
     # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
     action |= {"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}}
     metadata = None
@@ -137,7 +137,7 @@ def _make_id_with_overrides() -> base_pb2.HeaderValueOption:
 
 
 def _guards() -> list[route_components_pb2.Route]:
-    """What is refused for every service, with the picker or without: bodies nobody can read, and bombs."""
+    """Make what is refused for every service, with the picker or without: unreadable bodies, and bombs."""
     posted: Match = {"safe_regex": {"regex": rf"{ANY_SERVICE}({ENGINE_PATH['regex']})"}, "headers": [POST]}
 
     def with_headers(*headers: Match) -> Match:
@@ -179,7 +179,7 @@ def _guards() -> list[route_components_pb2.Route]:
 
 
 def _refuse_header() -> route_components_pb2.Route:
-    """A service header that no route took: going on to the body's model would hide the mistake."""
+    """Refuse a service header that no route took: going on to the body's model would hide the mistake."""
     return refuse(
         {"safe_regex": ENGINE_PATH, "headers": [POST, {"name": SERVICE_HEADER, "present_match": True}]},
         Reply(404, "service_not_found", f"no service is named by the header {SERVICE_HEADER}"),
@@ -187,7 +187,7 @@ def _refuse_header() -> route_components_pb2.Route:
 
 
 def _refusals() -> list[route_components_pb2.Route]:
-    """What is left after every service had its chance, most telling first."""
+    """Make what is left after every service had its chance, most telling first."""
     posted: Match = {"safe_regex": ENGINE_PATH, "headers": [POST]}
     by_path: Match = {"regex": rf"{ANY_SERVICE}({ENGINE_PATH['regex']})"}
     about_models: Match = {"regex": rf"{ANY_SERVICE}{names.MODELS_PATH}(/.*)?"}
