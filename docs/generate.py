@@ -2,9 +2,9 @@
 """Fill the generated parts of docs/: generate.py [--check].
 
 A page keeps such a part between `<!-- generated: NAME -->` and `<!-- end -->`. The API reference comes from
-the CRD, the map of packages from their docstrings, the parameters of the policies from their `Params`, the
-metrics from their collectors, the figures that headlines.json and choices.json choose from e2e/bench/results.
-With --check nothing is written and the exit status says whether the pages are current.
+the CRD, the map of packages from their docstrings, the parameters of the policies from their `Params` and
+`Methods`, the metrics from their collectors, the figures that headlines.json and choices.json choose from
+e2e/bench/results. With --check nothing is written and the exit status says whether the pages are current.
 """
 
 import ast
@@ -21,7 +21,8 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from headrace_engine.control.paths import policy_path, stats_paths
-from headrace_engine.policies import registry
+from headrace_engine.policies import parameters, registry
+from headrace_engine.sim.form import MODULES
 from headrace_gateway import metrics as gateway_metrics
 from headrace_operator import metrics as operator_metrics
 from headrace_sidecar.handover import Handover
@@ -58,6 +59,12 @@ def policy_parameters(policy: str) -> str:
         return "No parameters.\n"
     rows = [row(name, schema, required=False) for name, schema in properties.items()]
     return table(rows)
+
+
+def policy_methods(policy: str) -> str:
+    """List the methods of one policy that only simulations choose."""
+    properties = parameters.schema(MODULES[policy].Methods)["properties"]
+    return table([row(name, schema, required=False) for name, schema in properties.items()])
 
 
 def sidecar_metrics() -> str:
@@ -235,6 +242,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "choices": choices,
     "packages": packages,
     **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
+    **{f"methods of {name}": lambda name=name: policy_methods(name) for name in MODULES},
 }
 
 

@@ -15,9 +15,13 @@ from e2e.bench.econoserve import figures as econoserve
 from e2e.bench.econoserve import page as econoserve_page
 from e2e.bench.report import plots, results
 from e2e.bench.runs import comparison, search
-from e2e.bench.runs.engine import SLOS, TARGETS
+from e2e.bench.runs.engine import SLOS, TARGETS, policy_of
 from e2e.bench.runs.workloads import MIX
+from headrace_engine.policies import registry
+from headrace_engine.policies.engine_view import EngineLimits
+from headrace_engine.sim.form import Form
 
+LIMITS = EngineLimits(16, 1, 1000, 2048, 256)
 LATENCIES = [f"{kind}_{end}" for kind in ("ttft", "e2e", "tpot") for end in ("mean", "p95", "p99")]
 FIGURES = [
     *LATENCIES,
@@ -141,6 +145,19 @@ def test_the_best_of_several_kinds_is_found_whichever_comes_first():
 def test_every_target_of_a_service_is_measured():
     assert set(SLOS) - {""} <= set(TARGETS)
     assert {accelgen_cases.target_of(each) for each in accelgen_cases.SETTINGS} <= {*TARGETS, "asked"}
+
+
+def test_every_run_chooses_what_there_is_to_choose():
+    every = dict.fromkeys([*econoserve_cases.everything(), *accelgen_cases.everything()])
+    chosen = {(each.policy, each.parameters, each.methods): each for each in every}
+    made = [policy_of(each) for each in chosen.values() if each.policy in registry.names()]
+    forms = [each for each in made if isinstance(each, Form)]
+    for form in forms:
+        form.build(LIMITS)
+    for document in (each.document if isinstance(each, Form) else each for each in made):
+        registry.validate(document)
+        assert registry.used_parameters(document.policy, document.parameters) == document.parameters
+    assert len(forms) == 4 + 2 + 6  # as published, parts of it, and ablations
 
 
 def test_studies_are_in_budget():

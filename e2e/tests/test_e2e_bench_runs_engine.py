@@ -8,6 +8,7 @@ from e2e.bench.runs import engine as cases
 from e2e.bench.runs import workloads
 from e2e.bench.runs.engine import Case
 from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.sim.form import Form
 
 CASE = Case("code", "llama-3-8b-h100", 0.5, seed=1, requests=50)
 
@@ -48,6 +49,14 @@ def test_policies_become_what_the_simulator_takes():
     )
     assert cases.policy_of(replace(CASE, policy="FCFS")) == PolicyDocument(
         "FCFS", {}, StepBudget(), cases.SLOS[""]
+    )
+
+
+def test_methods_that_no_service_can_choose_make_a_form_of_the_document():
+    general = replace(CASE, policy="EconoServe", parameters=(("patience", 0),))
+    document = cases.policy_of(general)
+    assert cases.policy_of(replace(general, methods=(("variant", "Full"),))) == Form(
+        document, {"variant": "Full"}
     )
 
 

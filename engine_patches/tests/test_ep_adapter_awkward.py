@@ -15,6 +15,7 @@ from headrace_engine.control.layout import SlotWriter
 from headrace_engine.control.records import BOARD, ErrorCode
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.plan import RunningLimits
+from headrace_engine.sim.form import Form
 
 pytestmark = MARKS
 
@@ -23,8 +24,9 @@ DOCUMENTS = {
     "FCFS": PolicyDocument("FCFS", slo=SLO),
     "LARRY": PolicyDocument("LARRY", slo=SLO),
     "EconoServe": PolicyDocument("EconoServe", slo=SLO),
-    "EconoServe as published": PolicyDocument(
-        "EconoServe", {"variant": "Full", "order": "ThreeKeys", "paddingPercent": 15}, slo=SLO
+    "EconoServe as published": Form(
+        PolicyDocument("EconoServe", {"paddingPercent": 15}, slo=SLO),
+        {"variant": "Full", "order": "ThreeKeys"},
     ),
     "AccelGen": PolicyDocument("AccelGen", slo=SLO),
 }

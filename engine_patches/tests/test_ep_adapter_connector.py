@@ -12,6 +12,7 @@ from test_ep_adapter_awkward import POLICIES
 
 from headrace_engine.contracts import PerRequest, PolicyDocument, Slo
 from headrace_engine.control.records import ErrorCode
+from headrace_engine.sim.form import Form
 
 pytestmark = MARKS
 HINTED = Slo(per_request=PerRequest())
@@ -92,8 +93,9 @@ def test_what_is_loaded_counts_as_what_it_will_hold(monkeypatch, asynchronous, v
         request = remote(make_request(str(number), 400, 400, START + number / 100))
         request.sampling_params.extra_args = {"headrace_output_tokens": 400}
         requests.append(request)
-    document = PolicyDocument("EconoServe", {"variant": variant, "patience": 0}, slo=HINTED)
-    trial, transfers = connected_trial(monkeypatch, asynchronous, document)
+    document = PolicyDocument("EconoServe", {"patience": 0}, slo=HINTED)
+    form = Form(document, {"variant": variant})
+    trial, transfers = connected_trial(monkeypatch, asynchronous, form)
     trial.run(requests)
     assert transfers.done == 16
     assert transfers.most > 1

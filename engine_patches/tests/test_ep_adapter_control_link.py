@@ -52,6 +52,15 @@ def test_a_document_that_is_there_at_start_is_staged(root, link):
     assert link.staged.make() is not link.staged.make()
 
 
+def test_a_document_with_parameters_that_do_nothing_is_staged_by_its_own_hash(root, link):
+    """As an operator of another release writes it, for whom they are parameters."""
+    document = PolicyDocument("EconoServe", {"variant": "Full", "reservedPercent": 5}).sealed()
+    write_policy(policy_path(root), document)
+    link.start(LIMITS)
+    assert link.staged.document == document
+    assert link.staged.make().order is not None
+
+
 def test_an_idle_engine_counts_a_staged_document_as_applied(root, link):
     board = BoardReader(stats_paths(root).board)
     link.start(LIMITS)

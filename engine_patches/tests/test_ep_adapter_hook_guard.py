@@ -12,12 +12,13 @@ from ep_adapter_trial import BASES, MARKS, Trial, load
 from headrace_engine.contracts import PolicyDocument, Prediction, Slo
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.plan import Plan, RunningLimits
+from headrace_engine.sim.form import Form
 
 pytestmark = MARKS
 
 SLO = Slo(ttft_ms=800, tpot_ms=15, e2e_ms=5000)
 DOCUMENTS = (
-    PolicyDocument("AccelGen", {"skipping": True, "preemption": "Always"}, slo=SLO),
+    Form(PolicyDocument("AccelGen", slo=SLO), {"skipping": True, "preemption": "Always"}),
     PolicyDocument("EconoServe", slo=SLO, prediction=Prediction("Quantile")),
     PolicyDocument("LARRY", slo=Slo(e2e_scale_percent=300)),
 )

@@ -6,12 +6,14 @@ from ep_adapter_trial import BASES, MARKS, Trial, layered, sharing
 from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies import registry
+from headrace_engine.sim.form import Form
 
 pytestmark = MARKS
 
 FCFS = PolicyDocument("FCFS")
 SLO = Slo(ttft_ms=800, tpot_ms=20, e2e_ms=8000)
-FORMS = [(name, {}) for name in registry.names()] + [("EconoServe", {"variant": "Full"})]
+FORMS = {name: PolicyDocument(name, slo=SLO) for name in registry.names()}
+FORMS["EconoServe as published"] = Form(FORMS["EconoServe"], {"variant": "Full"})
 KINDS = pytest.mark.parametrize(
     "kinds",
     [(), ("full", "window"), ("full", "full"), ("window",)],
@@ -134,12 +136,9 @@ def test_looks_at_caches_of_several_groups_are_few_in_a_step(monkeypatch):
 
 @BASES
 @KINDS
-@pytest.mark.parametrize(
-    ("policy", "parameters"), FORMS, ids=lambda each: each if isinstance(each, str) else None
-)
-def test_every_policy_serves_everyone(asynchronous, kinds, policy, parameters, monkeypatch):
-    document = PolicyDocument(policy, parameters, slo=SLO)
-    trial = cached_trial(kinds, monkeypatch, document, asynchronous=asynchronous)
+@pytest.mark.parametrize("policy", FORMS.values(), ids=FORMS)
+def test_every_policy_serves_everyone(asynchronous, kinds, policy, monkeypatch):
+    trial = cached_trial(kinds, monkeypatch, policy, asynchronous=asynchronous)
     trial.run(sharing(60, 40.0))
     assert trial.link.board.fallback_steps == 0
     assert trial.link.board.error_code == ErrorCode.NONE

@@ -24,9 +24,11 @@ def waits(name, tokens, arrival=0.0, output=0):
     return FakeRequest(name, arrival, tokens, num_output_tokens=output, max_tokens=100)
 
 
-def planned(view, budget=None, **parameters):
+def planned(view, budget=None, gamma=750, **methods):
     """The policy, its plan, and who would be admitted if all had room."""
-    policy = accelgen.compose(accelgen.Params(**parameters), view.limits, budget or fixed_budget(1000))
+    policy = accelgen.compose(
+        accelgen.Params(gamma), view.limits, budget or fixed_budget(1000), accelgen.Methods(**methods)
+    )
     for request in view.waiting:
         policy.add(request)
     plan = policy.plan(view)
@@ -216,8 +218,11 @@ requests = st.tuples(
 parameters = st.builds(
     accelgen.Params,
     gamma=st.sampled_from([0, 750, 100_000]),
-    selection=st.sampled_from(["Shortest", "NearestFit", "MostUrgent"]),
     patience=st.sampled_from([0, 100, 200]),
+)
+methods = st.builds(
+    accelgen.Methods,
+    selection=st.sampled_from(["Shortest", "NearestFit", "MostUrgent"]),
     ordering=st.booleans(),
     exclusive=st.booleans(),
     preemption=st.sampled_from(["UnlessLate", "Always", "Never"]),
@@ -228,18 +233,19 @@ parameters = st.builds(
 @settings(deadline=None, max_examples=15)
 @given(
     st.lists(requests, min_size=1, max_size=25),
-    parameters,
+    st.tuples(parameters, methods),
     st.integers(0, 100),
     st.tuples(st.sampled_from([64, 512]), st.booleans(), st.booleans()),
 )
-def test_everybody_is_served_whatever_targets_predictions_and_aborts(wanted, params, spare_blocks, engine_is):
+def test_everybody_is_served_whatever_targets_predictions_and_aborts(wanted, chosen, spare_blocks, engine_is):
     """KV may be as small as the largest request, and steps smaller than a prompt."""
+    params, how = chosen
     most, known, slo = engine_is
     largest = max(-(-(prompt + output) // 16) for prompt, output, *_ in wanted)
     limits = EngineLimits(16, 1, largest + spare_blocks, most, 8)
     engine = PureEngine(
         limits,
-        lambda: accelgen.compose(params, limits, slo_budget() if slo else engine_budget),
+        lambda: accelgen.compose(params, limits, slo_budget() if slo else engine_budget, how),
         cost=COST if known else None,
     )
     served = []

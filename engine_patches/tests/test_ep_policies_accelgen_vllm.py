@@ -5,20 +5,21 @@ from ep_adapter_trial import BASES, MARKS, Trial, load
 
 from headrace_engine.contracts import PolicyDocument, Slo, StepBudget
 from headrace_engine.control.records import ErrorCode
+from headrace_engine.sim.form import Form
 
 pytestmark = MARKS
 
 MIXED = Slo(ttft_ms=800, tpot_ms=15, e2e_ms=5000)
 NO_ONE_CAN = Slo(ttft_ms=1, tpot_ms=1)
-FORMS = {
-    "as it is": {},
-    "/Order": {"ordering": False},
-    "/Chunk": {"exclusive": False},
-    "/Batch": {"selection": "MostUrgent"},
-    "Algorithm 2": {"selection": "NearestFit"},
-    "nobody moved ahead": {"patience": 0},
-    "no skipping, no preemption": {"skipping": False, "preemption": "Never"},
-    "always preempting, all as urgent": {"preemption": "Always", "gamma": 3_600_000},
+FORMS = {  # parameters, and methods
+    "as it is": ({}, {}),
+    "/Order": ({}, {"ordering": False}),
+    "/Chunk": ({}, {"exclusive": False}),
+    "/Batch": ({}, {"selection": "MostUrgent"}),
+    "Algorithm 2": ({}, {"selection": "NearestFit"}),
+    "nobody moved ahead": ({"patience": 0}, {}),
+    "no skipping, no preemption": ({}, {"skipping": False, "preemption": "Never"}),
+    "always preempting, all as urgent": ({"gamma": 3_600_000}, {"preemption": "Always"}),
 }
 
 
@@ -28,24 +29,26 @@ def fine(trial):
 
 
 @BASES
-@pytest.mark.parametrize("parameters", FORMS.values(), ids=FORMS)
-def test_every_form_serves_everyone(asynchronous, parameters):
-    assert fine(Trial(asynchronous, PolicyDocument("AccelGen", parameters, slo=MIXED)).run(load(50)))
+@pytest.mark.parametrize(("parameters", "methods"), FORMS.values(), ids=FORMS)
+def test_every_form_serves_everyone(asynchronous, parameters, methods):
+    form = Form(PolicyDocument("AccelGen", parameters, slo=MIXED), methods)
+    assert fine(Trial(asynchronous, form).run(load(50)))
 
 
 @pytest.mark.parametrize(
     "slo", [Slo(), NO_ONE_CAN, Slo(e2e_scale_percent=200)], ids=["none", "hopeless", "scale"]
 )
 def test_targets_that_say_nothing_or_too_much(slo):
-    assert fine(Trial(True, PolicyDocument("AccelGen", {"preemption": "Always"}, slo=slo)).run(load(50)))
+    form = Form(PolicyDocument("AccelGen", slo=slo), {"preemption": "Always"})
+    assert fine(Trial(True, form).run(load(50)))
 
 
 @BASES
-@pytest.mark.parametrize("parameters", [{}, {"skipping": True}], ids=["default", "skipping"])
-def test_only_skipping_sends_tokens_of_running_requests_again(asynchronous, parameters, monkeypatch):
+@pytest.mark.parametrize("methods", [{}, {"skipping": True}], ids=["default", "skipping"])
+def test_only_skipping_sends_tokens_of_running_requests_again(asynchronous, methods, monkeypatch):
     """vLLM's V1 model runner forgets who was not in a step, so the next step carries all of its tokens."""
-    document = PolicyDocument("AccelGen", parameters, slo=Slo(ttft_ms=200, tpot_ms=300))
-    trial = Trial(asynchronous, document, blocks=2048)
+    document = PolicyDocument("AccelGen", slo=Slo(ttft_ms=200, tpot_ms=300))
+    trial = Trial(asynchronous, Form(document, methods), blocks=2048)
     assert not trial.scheduler.use_v2_model_runner
     schedule, again, skipped = trial.scheduler.schedule, [], []
 
@@ -59,7 +62,7 @@ def test_only_skipping_sends_tokens_of_running_requests_again(asynchronous, para
     monkeypatch.setattr(trial.scheduler, "schedule", watched)
     assert fine(trial.run(load(60)))
     assert trial.engine.preemptions == 0
-    assert bool(again) == any(skipped) == bool(parameters)
+    assert bool(again) == any(skipped) == bool(methods)
 
 
 @pytest.mark.parametrize("mode", ["Engine", "Fixed"])
@@ -77,24 +80,26 @@ def test_step_budget_slo_goes_with_any_policy(asynchronous, policy):
 
 @BASES
 def test_the_same_load_takes_the_same_course(asynchronous):
-    document = PolicyDocument("AccelGen", {"skipping": True}, slo=MIXED)
-    first, second = (Trial(asynchronous, document).run(load(50)) for _ in range(2))
+    form = Form(PolicyDocument("AccelGen", slo=MIXED), {"skipping": True})
+    first, second = (Trial(asynchronous, form).run(load(50)) for _ in range(2))
     assert first.course == second.course
 
 
 @BASES
 def test_a_live_walk_through_all_policies_loses_nobody(asynchronous):
     documents = [
-        PolicyDocument(policy, parameters, StepBudget(mode), MIXED)
-        for policy, parameters, mode in (
-            ("FCFS", {}, "Policy"),
-            ("LARRY", {}, "SLO"),
-            ("EconoServe", {}, "Policy"),
-            ("AccelGen", {}, "Policy"),
-            ("EconoServe", {"variant": "Full", "order": "ThreeKeys"}, "SLO"),
-            ("AccelGen", {"skipping": True, "selection": "NearestFit"}, "Engine"),
+        PolicyDocument(policy, {}, StepBudget(mode), MIXED)
+        for policy, mode in (
+            ("FCFS", "Policy"),
+            ("LARRY", "SLO"),
+            ("EconoServe", "Policy"),
+            ("AccelGen", "Policy"),
+            ("EconoServe", "SLO"),
+            ("AccelGen", "Engine"),
         )
     ]
+    documents[4] = Form(documents[4], {"variant": "Full", "order": "ThreeKeys"})
+    documents[5] = Form(documents[5], {"skipping": True, "selection": "NearestFit"})
     trial = Trial(asynchronous, documents[0])
 
     def switch():

@@ -11,14 +11,13 @@ from headrace_engine.policies.econoserve.task_queue import (
     FORGOTTEN_LATE,
     LOST_WEIGHT,
     PLACED_PER_STEP,
-    RANGES,
     Deadlines,
     StepAverage,
     TaskQueue,
     by_footprint,
-    by_three_keys,
 )
 from headrace_engine.policies.engine_view import Targets
+from headrace_engine.sim.published_econoserve.rankings import RANGES, SearchedQueue, by_three_keys
 
 LENGTHS = PaddedLengths(0, 0)
 
@@ -26,8 +25,8 @@ waiting = st.lists(st.tuples(st.integers(1, 900), st.integers(1, 300), st.intege
 """Prompt tokens, predicted output, and the E2E target in quarter seconds."""
 
 
-def lined_up(ranking, requests, patience=0):
-    queue = TaskQueue(ranking(LENGTHS), Deadlines(StepAverage()), patience, LIMITS)
+def lined_up(ranking, requests, patience=0, kind=TaskQueue):
+    queue = kind(ranking, Deadlines(StepAverage()), patience, LIMITS)
     view = FakeView()
     for place, (prompt, output, quarters) in enumerate(requests):
         request = FakeRequest(str(place), 0.0, prompt, max_tokens=output)
@@ -44,7 +43,7 @@ def deadline(view, request):
 @settings(deadline=None, max_examples=40)
 @given(waiting, st.lists(st.integers(0, 20), max_size=4))
 def test_footprint_orders_by_kv_and_time_and_what_is_late_counts_for_more(requests, looks):
-    queue, view = lined_up(by_footprint, requests)
+    queue, view = lined_up(by_footprint(LENGTHS), requests)
 
     def key(request):
         footprint = (request.num_tokens + request.max_tokens / 2) * request.max_tokens
@@ -58,7 +57,7 @@ def test_footprint_orders_by_kv_and_time_and_what_is_late_counts_for_more(reques
 @settings(deadline=None, max_examples=40)
 @given(waiting, st.lists(st.integers(0, 20), max_size=4))
 def test_three_keys_order_by_range_then_length_and_what_is_late_is_last(requests, looks):
-    queue, view = lined_up(by_three_keys, requests)
+    queue, view = lined_up(by_three_keys(), requests, kind=SearchedQueue)
 
     def key(request):
         spare = deadline(view, request) - view.now
@@ -75,7 +74,7 @@ def test_three_keys_order_by_range_then_length_and_what_is_late_is_last(requests
 
 
 def test_who_leaves_is_forgotten_also_before_anyone_looked():
-    queue, view = lined_up(by_footprint, [(10, 10, 8), (20, 10, 8), (30, 10, 8)])
+    queue, view = lined_up(by_footprint(LENGTHS), [(10, 10, 8), (20, 10, 8), (30, 10, 8)])
     first, second, third = view.waiting
     queue.discard(second)
     assert list(queue.ranked(view)) == [first, third]
@@ -87,7 +86,7 @@ def test_who_leaves_is_forgotten_also_before_anyone_looked():
 
 
 def test_who_left_is_not_kept_until_the_deadline_it_had():
-    queue, view = lined_up(by_footprint, [])
+    queue, view = lined_up(by_footprint(LENGTHS), [])
     for number in range(2000):
         request = FakeRequest(str(number), 0.0, 100, max_tokens=10)
         view.targets_of[str(number)] = Targets(e2e=86_400.0)

@@ -5,25 +5,31 @@ from ep_adapter_trial import BASES, MARKS, Trial, load
 
 from headrace_engine.contracts import PolicyDocument, Slo, StepBudget
 from headrace_engine.control.records import ErrorCode
+from headrace_engine.sim.form import Form
 
 pytestmark = MARKS
 
-TIGHT = Slo(e2e_scale_percent=200)
-FORMS = {
-    "general": {},
-    "general, calibrated, no room kept": {"reservedPercent": 0, "underPercent": 25},
-    "the paper's": {"variant": "Full", "order": "ThreeKeys", "paddingPercent": 15},
-    "the paper's, lending all": {"variant": "Full", "bufferPercent": 0},
-    "SDO": {"variant": "SDO", "reservedPercent": 50, "underPercent": 25},
-    "SD": {"variant": "SD"},
-    "D": {"variant": "D", "reservedPercent": 0},
+TIGHT, UNAIMED = Slo(e2e_scale_percent=200), Slo()
+FORMS = {  # parameters, and methods
+    "general": ({}, {}),
+    "general, calibrated, no room kept": ({"reservedPercent": 0, "underPercent": 25}, {}),
+    "the paper's": ({"paddingPercent": 15}, {"variant": "Full", "order": "ThreeKeys"}),
+    "the paper's, lending all": ({}, {"variant": "Full", "bufferPercent": 0}),
+    "SDO": ({"reservedPercent": 50, "underPercent": 25}, {"variant": "SDO"}),
+    "SD": ({}, {"variant": "SD"}),
+    "D": ({"reservedPercent": 0}, {"variant": "D"}),
 }
 
 
+def form(parameters, methods, slo=UNAIMED):
+    document = PolicyDocument("EconoServe", parameters, slo=slo)
+    return Form(document, methods) if methods else document
+
+
 @BASES
-@pytest.mark.parametrize("parameters", FORMS.values(), ids=FORMS)
-def test_every_form_serves_everyone(asynchronous, parameters):
-    trial = Trial(asynchronous, PolicyDocument("EconoServe", parameters, slo=TIGHT)).run(load(50))
+@pytest.mark.parametrize(("parameters", "methods"), FORMS.values(), ids=FORMS)
+def test_every_form_serves_everyone(asynchronous, parameters, methods):
+    trial = Trial(asynchronous, form(parameters, methods, TIGHT)).run(load(50))
     assert trial.link.board.fallback_steps == 0
     assert trial.link.board.error_code == ErrorCode.NONE
 
@@ -35,11 +41,11 @@ def test_with_small_steps_and_no_target():
 
 def test_a_live_walk_through_all_forms_loses_nobody():
     trial = Trial(False, PolicyDocument("EconoServe"))
-    documents = [PolicyDocument("EconoServe", parameters) for parameters in FORMS.values()]
+    forms = [form(*each) for each in FORMS.values()]
 
     def switch():
         if trial.engine.steps % 40 == 0:
-            trial.link.stage(documents[trial.engine.steps // 40 % len(documents)])
+            trial.link.stage(forms[trial.engine.steps // 40 % len(forms)])
 
     trial.engine.before_step = switch
     trial.run(load())

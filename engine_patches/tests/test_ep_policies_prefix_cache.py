@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from headrace_engine.policies import accelgen, econoserve, larry
 from headrace_engine.policies.admission import prompt_fits
-from headrace_engine.policies.econoserve.ledger import Ledger
 from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
 from headrace_engine.policies.engine_view import Targets
 from headrace_engine.policies.rotation import PLACED_PER_STEP, ROTATED_PER_STEP
 from headrace_engine.policies.step_budget import fixed_budget
+from headrace_engine.sim.published_econoserve.ledger import Ledger
 
 POLICIES = pytest.mark.parametrize("policy", [larry, econoserve, accelgen])
 BLOCK = LIMITS.block_size

@@ -1,5 +1,7 @@
 """A policy document is refused with the key, the bounds and what to do; the schema agrees with that."""
 
+import re
+
 import jsonschema
 import pytest
 from ep_engine_view import LIMITS
@@ -35,6 +37,32 @@ def test_larry_schema():
 @pytest.mark.parametrize("name", registry.names())
 def test_every_policy_explains_itself(name):
     assert registry.POLICIES[name].__doc__.startswith(f"{name}: ")
+
+
+IGNORED = [
+    (name, key) for name in registry.names() for key in getattr(registry.POLICIES[name], "IGNORED", ())
+]
+
+
+@pytest.mark.parametrize("value", ["Full", 5, None])
+@pytest.mark.parametrize(("policy", "key"), IGNORED)
+def test_what_only_simulations_choose_is_no_parameter_and_does_nothing_in_a_document(policy, key, value):
+    assert key not in registry.parameter_schema(policy)["properties"]
+    document = PolicyDocument(policy, {key: value, "patience": 7})
+    registry.validate(document)
+    assert registry.used_parameters(policy, document.parameters) == {"patience": 7}
+    assert registry.build(document, LIMITS).order is not None
+
+
+def test_a_parameter_out_of_bounds_is_refused_beside_one_that_does_nothing():
+    with pytest.raises(ContractError, match=r"parameters\.patience: -1 is outside 0 to 10000"):
+        registry.validate(PolicyDocument("EconoServe", {"variant": "Full", "patience": -1}))
+
+
+@pytest.mark.parametrize("policy", [name for name in registry.names() if name != "FCFS"])
+def test_each_parameter_says_when_to_touch_it(policy):
+    for schema in registry.parameter_schema(policy)["properties"].values():
+        assert re.search("(?i)(raise|set) it where", schema["description"])
 
 
 @pytest.mark.parametrize(

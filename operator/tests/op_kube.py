@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import httpx
+import yaml
 
 CRDS = Path(__file__).parents[2] / "crds"
 CRD = CRDS / "llmservices.headrace.dev.yaml"
@@ -95,14 +96,20 @@ def eventually(check, seconds=120.0, every=0.05):
         time.sleep(every)
 
 
+def apply_crd(kube, text):
+    """Apply one definition; it is served a moment later."""
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    name = yaml.safe_load(text)["metadata"]["name"]
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    query = {"fieldManager": "test", "force": "true"}
+    ok(kube.http.patch(path, params=query, content=text.encode(), headers=headers))
+
+
 def install_crd(apiserver):
     """Install the definitions and wait until they are served."""
     kube = Kube(apiserver, "default")
-    headers = {"Content-Type": "application/apply-patch+yaml"}
-    query = {"fieldManager": "test", "force": "true"}
     for file in CRDS.glob("*.yaml"):
-        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{file.stem}"
-        ok(kube.http.patch(path, params=query, content=file.read_bytes(), headers=headers))
+        apply_crd(kube, file.read_text())
     for plural in ("llmservices", "llmroutes"):
         eventually(lambda plural=plural: kube.http.get(kube.path(plural)).is_success)
     kube.close()

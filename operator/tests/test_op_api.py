@@ -55,7 +55,10 @@ def test_what_is_no_duration(text):
         ({"engine": {"image": "i", "env": [{"name": "HF_HOME", "value": "x"}]}}, "HF_HOME is reserved"),
         ({"scheduling": {"policy": "SJF"}}, "spec.scheduling"),
         ({"scheduling": {"policy": "LARRY", "larry": {"alpha": -1}}}, "alpha"),
-        ({"scheduling": {"policy": "FCFS", "econoServe": {"bufferPercent": -1}}}, "econoServe.bufferPercent"),
+        (
+            {"scheduling": {"policy": "FCFS", "econoServe": {"reservedPercent": -1}}},
+            "econoServe.reservedPercent",
+        ),
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
         ({"slo": {"e2e": "30s", "e2eScalePercent": 200}}, "exclude each other"),
         ({"slo": {"e2eScalePercent": 99}}, "spec.slo.e2eScalePercent"),
@@ -100,6 +103,18 @@ def test_stored_settings_of_other_policies_wait():
     assert larry.parameters == {"alpha": 7}
     fcfs = policy_document(parse(body(scheduling={"policy": "FCFS", "larry": {"alpha": 7}})))
     assert fcfs.parameters == {}
+
+
+@pytest.mark.parametrize("variant", ["General", "Full", 5, None])
+@pytest.mark.parametrize("policy", ["EconoServe", "AccelGen", "FCFS"])
+def test_settings_that_an_older_crd_stored_and_none_has_now_change_nothing(policy, variant):
+    kept = {"econoServe": {"reservedPercent": 5}, "accelGen": {"gamma": 500}}
+    old = {
+        "econoServe": {"variant": variant, "order": "ThreeKeys", "bufferPercent": 999} | kept["econoServe"],
+        "accelGen": {"skipping": True, "exclusive": variant} | kept["accelGen"],
+    }
+    before, after = (parse(body(scheduling={"policy": policy, **blocks})) for blocks in (old, kept))
+    assert policy_document(before) == policy_document(after)
 
 
 def test_tokens_apply_with_a_fixed_budget_only():

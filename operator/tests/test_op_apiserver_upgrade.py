@@ -1,11 +1,13 @@
 """Releases of the operator that render pods otherwise, over services that run, on a real API server."""
 
 import copy
+import json
 import sys
 
 import pytest
+import yaml
 from op_desk import Desk
-from op_kube import llmservice, ok
+from op_kube import CRD, apply_crd, eventually, install_crd, llmservice, ok
 from op_kubelet import FakeNode
 
 from headrace_operator.desired import pod
@@ -85,3 +87,50 @@ async def test_a_scaled_service_keeps_its_template_under_another_release(api, ow
     await desk.settle()
     [engine] = kube.get("deployments", "chat")["spec"]["template"]["spec"]["containers"]
     assert "--new-default=1" in engine["args"]  # its own next rollout takes the new rendering
+
+
+LEFT = {"econoServe": ("variant", "Full"), "accelGen": ("selection", "NearestFit")}
+
+
+def with_settings_that_left(definition):
+    """The definition as an older release had it, with a default that the API server stores."""
+    definition = yaml.safe_load(definition)
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for block, (name, value) in LEFT.items():
+        settings = spec["properties"]["scheduling"]["properties"][block]["properties"]
+        settings[name] = {"type": "string", "default": value}
+    return yaml.safe_dump(definition)
+
+
+def stored(kube):
+    """Those of the settings that left which the API server shows of the service."""
+    scheduling = kube.get("llmservices", "chat")["spec"]["scheduling"]
+    return {name for block, (name, _) in LEFT.items() if name in scheduling.get(block, {})}
+
+
+async def test_settings_that_left_the_api_roll_no_pods_and_take_no_other_setting_with_them(
+    api, own_api, kube, crd
+):
+    """Invariant 11: neither operator nor engines trip over what an older definition stored."""
+    desk = Desk(api, own_api, kube.namespace)
+    scheduling = {"policy": "EconoServe", "econoServe": {"reservedPercent": 5}, "accelGen": {"gamma": 500}}
+    apply_crd(kube, with_settings_that_left(CRD.read_text()))
+    try:
+        with FakeNode(kube):
+            eventually(lambda: ask(kube, scheduling=scheduling) or stored(kube) == {"variant", "selection"})
+            await desk.settle()
+            await ready(desk, kube, 2)
+            before, policy = running(kube), kube.get("configmaps", "chat-policy")["data"]
+            install_crd(crd)
+            eventually(lambda: not stored(kube))
+            await desk.settle()
+            assert (running(kube), kube.get("configmaps", "chat-policy")["data"]) == (before, policy)
+            ask(kube, scheduling=scheduling)
+            await desk.settle()
+            assert running(kube) == before
+    finally:
+        install_crd(crd)
+    document = json.loads(policy["policy.json"])
+    assert (document["policy"], document["parameters"]["reservedPercent"]) == ("EconoServe", 5)
+    assert LEFT["econoServe"][0] not in document["parameters"]
+    assert kube.get("llmservices", "chat")["spec"]["scheduling"]["accelGen"]["gamma"] == 500

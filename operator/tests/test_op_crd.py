@@ -121,6 +121,8 @@ def test_each_policy_has_its_settings():
     for name in registry.names():
         wanted = registry.parameter_schema(name).get("properties")
         assert bool(wanted) == (block_name(name) in scheduling)
+        if wanted:
+            assert scheduling[block_name(name)]["properties"].keys() == wanted.keys()
 
 
 def test_columns_scale_and_status():
@@ -176,6 +178,12 @@ PUBLISHED = [
     "routing.limits.requestsPerMinutePerClient",
     "routing.maxQueue",
     "routing.sal.kvRelease",
+    "scheduling.accelGen.gamma",
+    "scheduling.accelGen.patience",
+    "scheduling.econoServe.paddingPercent",
+    "scheduling.econoServe.patience",
+    "scheduling.econoServe.reservedPercent",
+    "scheduling.econoServe.underPercent",
     "scheduling.larry.alpha",
     "scheduling.larry.patience",
     "scheduling.policy",

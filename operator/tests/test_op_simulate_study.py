@@ -10,7 +10,7 @@ from op_world import body
 from headrace_engine.contracts import Prediction, Slo
 from headrace_engine.policies import registry
 from headrace_operator.api import parse
-from headrace_operator.simulate import targets
+from headrace_operator.simulate import document, targets
 from headrace_operator.simulate.candidates import candidates, command, patch
 from headrace_operator.simulate.figures import Figures, Spread, best
 from headrace_operator.simulate.replicas import fewest
@@ -102,6 +102,13 @@ def test_the_patch_asks_for_the_candidate_and_nothing_else():
     assert command(service, {"a": None}) == (
         "kubectl patch llmservice chat -n llm --type merge -p '{\"a\": null}'"
     )
+
+
+def test_every_patch_has_fields_of_the_api_only():
+    service = parse(body(scheduling={"policy": "LARRY", "larry": {"alpha": 77}, "accelGen": {"gamma": 1}}))
+    patches = [patch(service, each)["spec"] for each in candidates(service, 8192)]
+    assert {"larry", "accelGen"} <= {key for each in patches for key in each["scheduling"]}
+    assert not [found for each in patches for found in document._unknown(each, document._schema(), "spec")]
 
 
 @pytest.mark.parametrize(

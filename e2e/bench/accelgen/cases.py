@@ -117,10 +117,13 @@ def target_of(setting: Setting) -> str:
     return slo_of(setting.key) or "asked"
 
 
-def accelgen(setting: Setting, **parameters: Any) -> Kind:
-    """AccelGen with the service's targets; lengths are predicted by the engine."""
-    given = tuple(sorted(parameters.items()))
-    return lambda case: replace(case, policy="AccelGen", slo=slo_of(setting.key), parameters=given)
+def accelgen(setting: Setting, *, patience: int | None = None, **methods: Any) -> Kind:
+    """AccelGen with the service's targets and these of its methods; lengths are predicted by the engine."""
+    parameters = () if patience is None else (("patience", patience),)
+    chosen = tuple(sorted(methods.items()))
+    return lambda case: replace(
+        case, policy="AccelGen", slo=slo_of(setting.key), parameters=parameters, methods=chosen
+    )
 
 
 def ablations() -> dict[str, Kind]:

@@ -1,5 +1,6 @@
 """What the study of EconoServe runs: workloads, loads, settings and policies, each a `Case`."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -94,16 +95,23 @@ ONE_GPU = ("Sarathi", "MultiRes", "NoPreempt", "SRPT")
 CORNERS = ((1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts; the fourth is the sweep itself
 
 
-def econoserve(accuracy: int | None = ACCURATE, slo: str = "e2e_2x", **parameters: Any) -> Kind:
+def econoserve(
+    accuracy: int | None = ACCURATE,
+    slo: str = "e2e_2x",
+    methods: Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Kind:
     """EconoServe with lengths of this accuracy, None for those that the engine predicts itself."""
-    given = tuple(sorted(parameters.items()))
-    return lambda case: replace(case, policy="EconoServe", accuracy=accuracy, slo=slo, parameters=given)
+    given, chosen = tuple(sorted(parameters.items())), tuple(sorted((methods or {}).items()))
+    return lambda case: replace(
+        case, policy="EconoServe", accuracy=accuracy, slo=slo, parameters=given, methods=chosen
+    )
 
 
 def published(variant: str) -> Kind:
     """The paper's form: its order of queues where it has one, its padding for these lengths, no ageing."""
-    order: dict[str, Any] = {"order": "ThreeKeys"} if variant in ORDERED else {}
-    return econoserve(variant=variant, paddingPercent=PADDING, patience=0, **order)
+    order = {"order": "ThreeKeys"} if variant in ORDERED else {}
+    return econoserve(methods={"variant": variant, **order}, paddingPercent=PADDING, patience=0)
 
 
 def other(policy: str) -> Kind:
@@ -145,9 +153,9 @@ def everything() -> list[Case]:
 def at_point() -> dict[str, Kind]:
     """What is compared at the point alone, by the name that it has on the page."""
     made = {f"as published, {name}": published(name) for name in VARIANTS}
-    made["Full, order Footprint"] = econoserve(variant="Full")
+    made["Full, order Footprint"] = econoserve(methods={"variant": "Full"})
     made |= {f"patience {each} %": econoserve(patience=each) for each in PATIENCES}
-    made["order ThreeKeys"] = econoserve(order="ThreeKeys")
+    made["order ThreeKeys"] = econoserve(methods={"order": "ThreeKeys"})
     made |= {f"{each} % of the lengths right": econoserve(each) for each in (50,)}
     return made
 

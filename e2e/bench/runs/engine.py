@@ -18,6 +18,7 @@ from headrace_engine.cost.model import CostModel, sensitivity, unloaded_seconds
 from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import NO_TARGETS
 from headrace_engine.sim import metrics
+from headrace_engine.sim.form import Form
 from headrace_engine.sim.metrics import Targets
 from headrace_engine.sim.oracle import Oracle
 from headrace_engine.sim.outcome import Outcome
@@ -98,6 +99,7 @@ class Case:
     seed: int = 0
     policy: str = STOCK
     parameters: tuple[tuple[str, Any], ...] = ()
+    methods: tuple[tuple[str, Any], ...] = ()  # of its policy that no service can choose
     step_budget: int = 0  # tokens per step with mode Fixed; 0 is mode Engine
     budget: int = DEFAULT_BUDGET  # vLLM's --max-num-batched-tokens
     watermark: float = 0.0  # share of KV blocks kept free at admission
@@ -231,7 +233,7 @@ def settings_of(engine: str, *, sync: bool) -> EngineSettings:
 
 
 def policy_of(case: Case) -> Any:
-    """What `simulate` takes: a document, a function that composes a policy, or None for stock."""
+    """What `simulate` takes: a document, a form, a function that composes a policy, or None for stock."""
     if case.policy == STOCK:
         return None
     parameters = dict(case.parameters)
@@ -239,7 +241,8 @@ def policy_of(case: Case) -> Any:
         budget = StepBudget(case.budget_mode) if case.budget_mode else StepBudget()  # type: ignore[arg-type]
         if case.step_budget:
             budget = StepBudget("Fixed", case.step_budget)
-        return PolicyDocument(case.policy, parameters, budget, SLOS[case.slo])
+        document = PolicyDocument(case.policy, parameters, budget, SLOS[case.slo])
+        return Form(document, dict(case.methods)) if case.methods else document
     from headrace_engine.sim.baselines import BASELINES  # noqa: PLC0415  it imports vLLM
 
     return BASELINES[case.policy](step_budget=case.step_budget, **parameters)

@@ -77,6 +77,15 @@ def test_a_document_that_cannot_run_is_refused_by_name(handover, source, target,
     assert message in handover.refusal.error
 
 
+def test_a_document_with_parameters_that_do_nothing_is_handed_over_as_it_is(handover, source, target):
+    """As an operator of another release writes it: it waits for this very hash."""
+    old = PolicyDocument("AccelGen", {"gamma": 500, "skipping": True, "selection": "NearestFit"}).sealed()
+    write_policy(source, old)
+    handover.look(5.0)
+    assert PolicyFile(target).poll() == old
+    assert (handover.given, handover.refusal) == (old.hash, None)
+
+
 @pytest.mark.parametrize(
     ("text", "claimed"),
     [

@@ -249,23 +249,17 @@ class RequestTracker:
             log.error("headrace: the predictor failed %d times in a row and is given up", FAILURES_IN_A_ROW)
 
 
-def name_finish(request: VllmRequest) -> str:
-    """Return vLLM's name of the reason why a request ended; empty while it has not."""
-    reason = request.get_finished_reason()
-    return "" if reason is None else reason.name
-
-
 def ran_to_its_end(request: VllmRequest) -> bool:
     """Whether the output of a finished request is what it was meant to be.
 
     A `stop` string is found by vLLM's front end, which then aborts the request in the engine. So an abort
     after the first token of a request with such strings counts, though its client may have left.
     """
-    reason = name_finish(request)
+    reason = request.get_finished_reason().name
     if reason == "ABORT":
         sampling = request.sampling_params
         return bool(sampling is not None and sampling.stop and request.num_output_tokens)
-    return reason not in ("", "ERROR")
+    return bool(reason != "ERROR")
 
 
 def _overrides(request: VllmRequest, slo: Slo) -> RequestOverrides:

@@ -12,5 +12,6 @@ policy is a composition (`composition.Policy`) of four decisions:
 
 Nothing here reads a clock, a file or vLLM: the same calls give the same plans on any machine. To add a
 policy, write one module like `larry` and enter it in `registry.POLICIES`; its parameters reach the custom
-resource, the validator and the documentation from its `Params`.
+resource, the validator and the documentation from its `Params`. What users have no reason to touch, such as
+a part left out to see what it is worth, is no parameter: simulations choose it (`headrace_engine.sim.form`).
 """

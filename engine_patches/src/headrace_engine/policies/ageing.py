@@ -32,8 +32,9 @@ def patience(default: int) -> int:
         metadata=doc(
             "How much may overtake a request: once the engine has started this much work since it joined, it"
             " goes ahead of all others. 100 is the most work that has waited at once since the queue was last"
-            " empty, which bounds waiting about as order of arrival would. Lower is stricter; 0 never moves"
-            " anyone ahead, and long requests may starve.",
+            " empty, which bounds waiting about as order of arrival would. Lower it where the longest waits"
+            " are too long; raise it where the mean counts for more. 0 never moves anyone ahead, and long"
+            " requests may starve.",
             unit="percent",
             minimum=0,
             maximum=10_000,

@@ -44,7 +44,8 @@ class Params:
         default=10,
         metadata=doc(
             "Weight of waiting. 0 serves the shortest prompts first, however long others wait; above about"
-            " 1000 the order becomes that of arrival.",
+            " 1000 the order becomes that of arrival. Lower it where the KV cache is short and the mean time"
+            " to first token counts most; raise it where order of arrival shall count for more.",
             unit="KV blocks per second",
             minimum=0,
             maximum=100_000,

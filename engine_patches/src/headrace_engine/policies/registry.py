@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
 from headrace_engine.policies import accelgen, econoserve, fcfs, larry, parameters, slo_budget, step_budget
@@ -21,7 +21,12 @@ POLICIES: Mapping[str, ModuleType] = {
 
 A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`. One
 that shows its inner state names its numbers in `GAUGES`, a dict from name to meaning, at most MOST_GAUGES.
+What only simulations choose, but other releases of the operator know as parameters, is named in `IGNORED`:
+a document may have it, and it does nothing.
 """
+
+Compose = Callable[[Any, EngineLimits, step_budget.StepBudget], Policy]
+"""How a policy is made of its `Params`."""
 
 MOST_GAUGES = 6
 LARGEST_SCALE_PERCENT = 1_000_000
@@ -37,14 +42,20 @@ def parameter_schema(name: str) -> dict[str, Any]:
     return parameters.schema(_module(name).Params)
 
 
-def validate_parameters(name: str, values: Mapping[str, Any], where: str) -> None:
-    """Raise ContractError, naming the key below `where`, unless policy `name` takes these parameters."""
-    parameters.parse(_module(name).Params, values, where)
+def used_parameters(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `values` that do anything; raises ContractError if there is no policy `name`."""
+    ignored: tuple[str, ...] = getattr(_module(name), "IGNORED", ())
+    return {key: value for key, value in values.items() if key not in ignored}
+
+
+def parse_parameters(name: str, values: Mapping[str, Any], where: str) -> Any:
+    """Make the `Params` of policy `name`; raises ContractError that names the key below `where`."""
+    return parameters.parse(_module(name).Params, used_parameters(name, values), where)
 
 
 def validate(document: PolicyDocument) -> None:
     """Raise ContractError, naming key and bounds, unless `build` would accept the document."""
-    parameters.parse(_module(document.policy).Params, document.parameters, "PolicyDocument.parameters")
+    parse_parameters(document.policy, document.parameters, "PolicyDocument.parameters")
     _budget(document)
     _check_slo(document.slo)
     _check_prediction(document.prediction)
@@ -62,12 +73,15 @@ def gauges(policy: str) -> Mapping[str, str]:
     return found
 
 
-def build(document: PolicyDocument, limits: EngineLimits) -> Policy:
-    """A new policy, with an empty queue, as the document asks; raises ContractError like `validate`."""
+def build(document: PolicyDocument, limits: EngineLimits, compose: Compose | None = None) -> Policy:
+    """A new policy, with an empty queue, as the document asks; raises ContractError like `validate`.
+
+    `compose` makes it in place of the policy's own, for simulations.
+    """
     validate(document)
-    module = _module(document.policy)
-    params = parameters.parse(module.Params, document.parameters, "PolicyDocument.parameters")
-    return cast("Policy", module.compose(params, limits, _budget(document)))
+    params = parse_parameters(document.policy, document.parameters, "PolicyDocument.parameters")
+    make: Compose = compose or _module(document.policy).compose
+    return make(params, limits, _budget(document))
 
 
 def _budget(document: PolicyDocument) -> step_budget.StepBudget:

@@ -15,6 +15,7 @@ from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.prediction import Predictor, build
+from headrace_engine.sim.form import Form
 
 Compose = Callable[[EngineLimits], Policy]
 """A policy that no document can name."""
@@ -39,7 +40,7 @@ class MemoryLink:
 
     clock: VirtualClock
     staged: Staged | None = None
-    document: PolicyDocument | None = None  # in force when the engine starts
+    document: PolicyDocument | Form | None = None  # in force when the engine starts
     compose: Compose | None = None  # or this
     listens: bool = True
     board: BoardRecord | None = None
@@ -72,12 +73,16 @@ class MemoryLink:
         if self.document is not None:
             self.stage(self.document)
 
-    def stage(self, document: PolicyDocument) -> None:
-        """Have the engine put `document` in force at its next step; raises ContractError."""
+    def stage(self, policy: PolicyDocument | Form) -> None:
+        """Have the engine put `policy` in force at its next step; raises ContractError."""
         if self.limits is None:
             raise RuntimeError("no engine has started on this link")
-        registry.validate(document)
-        self.staged = Staged(document.sealed(), partial(registry.build, document, self.limits))
+        if isinstance(policy, Form):
+            document, make = policy.document, partial(policy.build, self.limits)
+        else:
+            document, make = policy, partial(registry.build, policy, self.limits)
+        make()  # refuses what no policy can be made of
+        self.staged = Staged(document.sealed(), make)
 
     def publish_board(self, record: BoardRecord) -> None:
         """Keep the newest board record for the simulation."""

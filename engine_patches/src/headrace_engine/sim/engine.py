@@ -21,6 +21,7 @@ from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_engine.sim.clock import Compose, MemoryLink, VirtualClock
 from headrace_engine.sim.decisions import Decisions
+from headrace_engine.sim.form import Form
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.prefixes import PrefixHashes
 from headrace_engine.sim.settings import EngineSettings
@@ -62,7 +63,7 @@ class SimulatedEngine:
         self,
         settings: EngineSettings,
         cost: CostModel,
-        policy: PolicyDocument | Compose | None = None,
+        policy: PolicyDocument | Form | Compose | None = None,
         *,
         number: int = 0,
         listening: bool = False,
@@ -74,7 +75,7 @@ class SimulatedEngine:
         self.number = number
         self.clock = VirtualClock(0.0)
         self.link: MemoryLink | None = None
-        if isinstance(policy, PolicyDocument):
+        if isinstance(policy, PolicyDocument | Form):
             self.link = MemoryLink(self.clock, document=policy, listens=listening)
         elif policy is not None:
             self.link = MemoryLink(self.clock, compose=policy, listens=listening)

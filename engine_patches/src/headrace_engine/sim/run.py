@@ -11,6 +11,7 @@ from headrace_engine.contracts import PolicyDocument
 from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.clock import Compose
 from headrace_engine.sim.engine import NO_FORESIGHT, Foresight, SimulatedEngine
+from headrace_engine.sim.form import Form
 from headrace_engine.sim.memory import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
@@ -58,7 +59,7 @@ def simulate(
     arrivals: Iterable[Arrival],
     settings: EngineSettings,
     cost: CostModel,
-    policy: PolicyDocument | Compose | None = None,
+    policy: PolicyDocument | Form | Compose | None = None,
     foresight: Foresight = NO_FORESIGHT,
 ) -> Run:
     """Serve `arrivals`, sorted by time, to the end; `policy` None is vLLM without our adapter,

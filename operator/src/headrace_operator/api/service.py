@@ -168,7 +168,7 @@ def parse(body: Body) -> LLMService:
     try:
         registry.validate(policy_document(service))
         for policy, settings in spec.scheduling.settings.items():  # also of those that are not selected
-            registry.validate_parameters(policy, settings, block_name(policy))
+            registry.parse_parameters(policy, settings, block_name(policy))
     except ContractError as error:
         raise SpecInvalidError(f"spec.scheduling: {error}") from error
     return service

@@ -78,7 +78,7 @@ class Scheduling(Block):
     @property
     def parameters(self) -> Body:
         """Settings of the selected policy, where given; the policy's own defaults fill the rest."""
-        return self.settings.get(self.policy, {})
+        return registry.used_parameters(self.policy, self.settings.get(self.policy, {}))
 
 
 *_FIRST_HEADERS, _LAST_HEADER = map(header_name, OVERRIDES)

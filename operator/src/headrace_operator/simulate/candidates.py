@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 
 from headrace_engine.contracts import PolicyDocument, Prediction, StepBudget
-from headrace_engine.policies import parameters, registry
+from headrace_engine.policies import registry
 from headrace_operator.api import LLMService, policy_document
 from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.api.serving import block_name
@@ -86,7 +86,7 @@ def command(service: LLMService, change: Body) -> str:
 
 def _effect(document: PolicyDocument, engine_tokens: int) -> tuple[str, object, str]:
     """Return what the document comes to: policy, settings with their defaults, tokens per step."""
-    settings = parameters.parse(registry.POLICIES[document.policy].Params, document.parameters, "")
+    settings = registry.parse_parameters(document.policy, document.parameters, "")
     return document.policy, settings, _tokens(document, engine_tokens)
 
 

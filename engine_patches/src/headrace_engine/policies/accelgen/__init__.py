@@ -26,22 +26,32 @@ GAUGES = {
     "limit_ms": "how long a step may take for the targets of running requests; 0: as long as it likes",
     "preempted": "running requests that lost their KV to an urgent one, since the policy was set",
 }
+IGNORED = ("selection", "ordering", "exclusive", "preemption", "skipping")
 
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """The paper's one number, our bound on waiting, and its methods one by one."""
+    """The paper's one number, and our bound on waiting."""
 
     gamma: int = field(
         default=750,
         metadata=doc(
-            "Requests that must start within so much time of now count as equally urgent, and `selection`"
-            " decides among them; while none must, those within so much of the one that must start first.",
+            "Requests that must start within so much time of now count as equally urgent, and the shortest"
+            " prompt of them starts first; while none must, those within so much of the one that must start"
+            " first. Raise it where short prompts shall go ahead of more urgent long ones more often; lower"
+            " it where long prompts with a tight target come too late.",
             unit="milliseconds",
             minimum=0,
             maximum=3_600_000,
         ),
     )
+    patience: int = ageing.patience(300)
+
+
+@dataclass(frozen=True, slots=True)
+class Methods:
+    """The paper's methods one by one; simulations alone choose others than these defaults."""
+
     selection: str = field(
         default="Shortest",
         metadata=choice(
@@ -53,7 +63,6 @@ class Params:
             "MostUrgent",
         ),
     )
-    patience: int = ageing.patience(300)
     ordering: bool = field(
         default=True, metadata=flag("Order by urgency; false is order of arrival (the paper's /Order).")
     )
@@ -85,13 +94,15 @@ class Params:
     )
 
 
-def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
+def compose(
+    params: Params, limits: EngineLimits, step_budget: StepBudget, methods: Methods = Methods()
+) -> Policy:
     """Compose order, admission, step budget and limiter, which share what they know of running requests."""
-    steps = StepEstimate(step_budget, skipping=params.skipping)
+    steps = StepEstimate(step_budget, skipping=methods.skipping)
     order = UrgencyOrder(
-        params.gamma / 1000, params.selection, params.patience, limits, steps, ordering=params.ordering
+        params.gamma / 1000, methods.selection, params.patience, limits, steps, ordering=methods.ordering
     )
-    limiter = RunningLimiter(order, steps, exclusive=params.exclusive, preemption=params.preemption)
+    limiter = RunningLimiter(order, steps, exclusive=methods.exclusive, preemption=methods.preemption)
 
     def gauges() -> tuple[float, ...]:
         waiting, hopeless = order.counts()

@@ -1,4 +1,4 @@
-"""The general form (ours): a request starts if the KV of all that runs, as predicted, stays within the cache.
+"""Admission (ours): a request starts if the KV of all that runs, as predicted, stays within the cache.
 
 Everyone who runs gains a token each step until its padded predicted end, then frees its KV. So use is highest
 just before somebody ends, and it is enough to look at those moments. Steps are counted on: a request's end
@@ -92,9 +92,9 @@ class FuturePeak:
                 # It was put back, for want of its adapter or grammar; whose KV is being loaded holds it.
                 self._strike(self._running.pop())
 
-    def gauges(self) -> tuple[float, float, float]:
-        """Percent of the cache that all take at their ends in sum, tasks that wait, tasks hosted."""
-        return 100 * (self._finals + self._common) / self._whole, 0, 0
+    def gauges(self) -> tuple[float]:
+        """Percent of the cache that all take at their ends in sum."""
+        return (100 * (self._finals + self._common) / self._whole,)
 
     def follow(self, view: EngineView) -> None:
         """Take in who runs now, a step after the last time."""

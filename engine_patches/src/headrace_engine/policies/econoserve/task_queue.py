@@ -1,18 +1,16 @@
-"""The order of the waiting requests: by class, and within a class by rank.
+"""The order of the waiting requests: by rank, the lowest first.
 
-A class is how a request stands to its deadline, so it changes as time passes. Each entry therefore says when
-it has to be looked at again, and only entries whose time has come are. Requests that the ageing finds passed
-over for too long go ahead of all, in order of joining.
+A rank depends on how a request stands to its deadline, so it changes as time passes. Each entry therefore
+says when it has to be looked at again, and only entries whose time has come are. Requests that the ageing
+finds passed over for too long go ahead of all, in order of joining.
 
 Placing a request takes a prediction and a few binary searches. One step places so many and no more, so that
 thousands that arrive at once, or miss their deadline at once, do not hold up a step: those that joined last
 wait at the end, in order of joining, until their turn comes.
 
-Two rankings. `by_three_keys` is the paper's [section 3.4]: nearest range of time to the deadline, then most
-KV held, then longest; who can no longer meet its deadline goes behind (our reading). `by_footprint` (ours):
-least predicted KV x time first, since that is what a request takes from the others; who can no longer meet
-its deadline counts for many times its own, so a small one of them does not wait for the largest. In both a
-request has the KV that it would take: what running requests hold of its beginning is theirs.
+The rank (ours) is the predicted KV x time, since that is what a request takes from the others; who can no
+longer meet its deadline counts for many times its own, so a small one of them does not wait for the largest.
+A request has the KV that it would take: what running requests hold of its beginning is theirs.
 """
 
 from __future__ import annotations
@@ -29,18 +27,17 @@ from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
 from headrace_engine.policies.rotation import PLACED_PER_STEP, rotate_waiting
 
-RANGES = (0.2, 0.5, 2.0)  # seconds to the deadline: section 3.4's example
-LENGTH_RANGE = 128  # tokens, likewise
-LOST = len(RANGES) + 1  # class of those that can't meet their deadline any more
 LOST_WEIGHT = 16
 STEPS = 64  # over which the step_average is averaged
 FORGOTTEN_LATE = 256  # looks at requests that left
 
-Ranking = Callable[[RequestView, EngineView, float, int], tuple[int, float, float]]
-"""Class, when to look again, and rank of a request, from its latest start and the tokens that need KV."""
+Rank = tuple[float, ...]
 
-Entry = tuple[int, float, int, RequestView]
-"""(class, rank, number in order of joining, request)."""
+Ranking = Callable[[RequestView, EngineView, float, int], tuple[float, Rank]]
+"""When to look again, and rank of a request, from its latest start and the tokens that need KV."""
+
+Entry = tuple[Rank, int, RequestView]
+"""(rank, number in order of joining, request)."""
 
 
 class StepAverage:
@@ -80,44 +77,12 @@ class Deadlines:
 def by_footprint(lengths: PaddedLengths) -> Ranking:
     """Least predicted KV x time first."""
 
-    def ranking(
-        request: RequestView, view: EngineView, latest: float, tokens: int
-    ) -> tuple[int, float, float]:
+    def ranking(request: RequestView, view: EngineView, latest: float, tokens: int) -> tuple[float, Rank]:
         left = lengths.predict_left(request, view)
         footprint = (tokens + left / 2) * left
-        return (0, latest, footprint) if view.now <= latest else (0, inf, footprint * LOST_WEIGHT)
+        return (latest, (footprint,)) if view.now <= latest else (inf, (footprint * LOST_WEIGHT,))
 
     return ranking
-
-
-def by_three_keys(lengths: PaddedLengths) -> Ranking:  # noqa: ARG001
-    """The paper's order for prompts: deadline range, KV held (waiting requests hold none), longest first."""
-
-    def ranking(
-        request: RequestView, view: EngineView, latest: float, tokens: int
-    ) -> tuple[int, float, float]:
-        place, rank = time_range(request, view, latest), -float(tokens)
-        e2e = view.targets(request).e2e
-        if place == LOST:
-            return place, inf, rank
-        if e2e is None or not place:
-            return place, latest, rank
-        return place, min(latest, request.arrival_time + e2e - RANGES[place - 1]), rank
-
-    return ranking
-
-
-def by_arrival(lengths: PaddedLengths) -> Ranking:  # noqa: ARG001
-    """Rank requests by the order in which they joined the queue."""
-    return lambda request, view, latest, tokens: (0, inf, 0.0)  # noqa: ARG005
-
-
-def time_range(request: RequestView, view: EngineView, latest: float) -> int:
-    """Range of the time to the deadline, 0 the nearest; LOST once `latest`, its last start, is past."""
-    if view.now > latest:
-        return LOST
-    e2e = view.targets(request).e2e
-    return len(RANGES) if e2e is None else bisect_left(RANGES, request.arrival_time + e2e - view.now)
 
 
 class TaskQueue:
@@ -151,7 +116,7 @@ class TaskQueue:
         if blocks is None:
             entry, blocks = self._entries.pop(request)
             del self._sorted[bisect_left(self._sorted, entry)]
-            del self._numbered[entry[2]]
+            del self._numbered[entry[1]]
             self._forget_looks()
         self._ageing.record_leave(request, blocks)
 
@@ -162,7 +127,7 @@ class TaskQueue:
             heapify(self._look_again)
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
-        """Yield the overdue, then the others by class and rank, equals in order of joining."""
+        """Yield the overdue, then the others by rank, equals in order of joining."""
         self._sort_in(view)
         overdue = self.overdue
         overdue.clear()
@@ -170,26 +135,18 @@ class TaskQueue:
             overdue.add(request)
             yield request
         for entry in self._sorted:
-            if entry[3] not in overdue:
-                yield entry[3]
+            if entry[2] not in overdue:
+                yield entry[2]
         for request in self._fresh:
             if request not in overdue:
                 yield request
-
-    def longest_within(self, tokens: int) -> Iterator[RequestView]:
-        """Those that need KV for at most `tokens`, by class and rank, by bisection; for `by_three_keys`."""
-        for place in range(LOST + 1):
-            for entry in islice(self._sorted, bisect_left(self._sorted, (place, -float(tokens))), None):
-                if entry[0] != place:
-                    break
-                yield entry[3]
 
     def _sort_in(self, view: EngineView) -> None:
         for request in rotate_waiting(self._entries):
             entry, blocks = self._entries[request]
             if blocks != self._blocks(request, view):
                 del self._sorted[bisect_left(self._sorted, entry)]
-                self._enter(request, blocks, entry[2], view)
+                self._enter(request, blocks, entry[1], view)
         first, again = list(islice(self._fresh, PLACED_PER_STEP)), self._look_again
         for request in first:
             self._enter(request, self._fresh.pop(request), next(self._joined), view)
@@ -212,8 +169,8 @@ class TaskQueue:
         self._ageing.record_resize(before, blocks)
         shared = self._limits.shared_tokens(self._limits.blocks(request.num_tokens) - blocks)
         latest = self._deadlines.latest_start(request, view)
-        place, look_again, rank = self._ranking(request, view, latest, request.num_tokens - shared)
-        entry = (place, rank, number, request)
+        look_again, rank = self._ranking(request, view, latest, request.num_tokens - shared)
+        entry = (rank, number, request)
         self._entries[request] = entry, blocks
         self._numbered[number] = request
         insort(self._sorted, entry)

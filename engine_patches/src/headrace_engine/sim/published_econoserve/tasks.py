@@ -16,17 +16,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace_engine.policies.admission import prefill_fits
-from headrace_engine.policies.econoserve.ledger import Group, Ledger, Task
 from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
-from headrace_engine.policies.econoserve.task_queue import Deadlines, TaskQueue, time_range
+from headrace_engine.policies.econoserve.task_queue import Deadlines
 from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
+from headrace_engine.sim.published_econoserve.ledger import Group, Ledger, Task
+from headrace_engine.sim.published_econoserve.rankings import SearchedQueue, time_range
 
 OCCUPIED_RANGE = 128  # tokens of KV held that count as the same, like the paper's ranges of lengths
 
 
 @dataclass(frozen=True, slots=True)
-class Methods:
+class Variant:
     """Which of the paper's methods are on; all of them is EconoServe, none of them its variant D."""
 
     synced: bool  # groups that start and end together
@@ -41,10 +42,10 @@ class Tasks:
     """The GT side (`limit_running`) and the PT side (`admit`) of one step, over the same ledger."""
 
     limits: EngineLimits
-    methods: Methods
+    variant: Variant
     lengths: PaddedLengths
     ledger: Ledger
-    queue: TaskQueue
+    queue: SearchedQueue
     deadlines: Deadlines
     _groups: dict[int, Group] = field(default_factory=dict)  # of this step, by allotted blocks
     _waiting: int = 0  # GTs, after this step's were let in
@@ -78,7 +79,7 @@ class Tasks:
             yield request
         else:
             return
-        if not self.methods.searched or request in self.queue.overdue:
+        if not self.variant.searched or request in self.queue.overdue:
             return
         room = min(self.ledger.reserve, view.free_blocks - view.promised_blocks)
         for smaller in self.queue.longest_within(self.limits.tokens(room)):
@@ -148,7 +149,7 @@ class Tasks:
         """Let GTs generate as far as there is room; gives those that go on waiting."""
         if not waiting:
             return waiting
-        if self.methods.ordered:
+        if self.variant.ordered:
             waiting.sort(key=lambda task: self._three_keys(task, view))
         stay = []
         for place, task in enumerate(waiting):
@@ -159,7 +160,7 @@ class Tasks:
                 self.ledger.lodge(task, left, *room)
             else:
                 stay.append(task)
-                if not self.methods.ordered:
+                if not self.variant.ordered:
                     stay += waiting[place + 1 :]
                     break
         tasks = self.ledger.tasks.values()
@@ -175,9 +176,9 @@ class Tasks:
 
     def _room(self, left: int) -> tuple[Task, int] | None:
         """The shortest room of a host that `left` tokens fit into, with its length."""
-        if not self.methods.pipelined:
+        if not self.variant.pipelined:
             return None
-        share, best, found = (100 - self.methods.buffer_percent) / 100, 0, None
+        share, best, found = (100 - self.variant.buffer_percent) / 100, 0, None
         for task in self.ledger.tasks.values():
             if not task.generates:
                 continue
@@ -187,7 +188,7 @@ class Tasks:
         return found
 
     def _group(self, left: int) -> Group | None:
-        return self._groups.setdefault(self.limits.blocks(left), Group()) if self.methods.synced else None
+        return self._groups.setdefault(self.limits.blocks(left), Group()) if self.variant.synced else None
 
     def _by_worth(self, view: EngineView) -> list[RequestView]:
         """If the KV runs out all the same, vLLM preempts from the end: waiting GTs, guests, then prompts."""

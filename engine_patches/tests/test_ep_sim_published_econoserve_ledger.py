@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from ep_engine_view import LIMITS, FakeRequest
 
-from headrace_engine.policies.econoserve.ledger import Group, Ledger
+from headrace_engine.sim.published_econoserve.ledger import Group, Ledger
 
 SMALL = dataclasses.replace(LIMITS, total_blocks=100)
 
