@@ -18,7 +18,7 @@ from headrace_operator.errors import SpecInvalidError
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(3600)]
 
-COUNT = int(os.environ.get("HEADRACE_SPECS", "150"))
+COUNT = int(os.environ.get("HEADRACE_SPECS", "400"))
 
 
 def submit(body):
