@@ -40,7 +40,7 @@ def _register(root: Path) -> None:
     termination_message.install_handler()
 
     def get_scheduler_cls(config: Any) -> Any:
-        """The class or factory that the engine calls with keyword arguments to make its scheduler."""
+        """Return the class or factory that the engine calls with keyword arguments to make its scheduler."""
         try:
             return _choose(config, stock(config), root)
         except Exception:

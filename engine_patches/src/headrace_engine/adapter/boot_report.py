@@ -41,7 +41,7 @@ def report_boot(  # noqa: PLR0917
 
 
 def plugin_version() -> str:
-    """Version of this package; empty if it came without metadata."""
+    """Return the version of this package; empty if it came without metadata."""
     try:
         return version("headrace-engine")
     except PackageNotFoundError:

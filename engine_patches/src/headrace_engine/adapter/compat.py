@@ -36,7 +36,7 @@ READ_BY_SCHEDULE = (
 
 
 def explain_unsupported_version(version: str) -> str | None:
-    """Why this vLLM version is not supported; None if it is."""
+    """Explain why this vLLM version is not supported; None if it is."""
     try:
         found = tuple(int(part) for part in version.split(".")[:2])
     except ValueError:
@@ -58,7 +58,7 @@ def explain_missing_parts(scheduler: type, queue: type, wanted_of_queue: frozens
 
 
 def _names(function: Any) -> frozenset[str]:
-    """Attributes and globals that a function names, its nested functions included."""
+    """Collect the attributes and globals that a function names, its nested functions included."""
     names, codes = set(), [function.__code__]
     while codes:
         code = codes.pop()

@@ -71,13 +71,13 @@ class ControlLink(Protocol):
         """CPU seconds of the calling thread."""
 
     def make_predictor(self, prediction: Prediction) -> Predictor:
-        """A new predictor of output lengths."""
+        """Make a new predictor of output lengths."""
 
     def most_output(self, request: VllmRequest) -> int:
-        """Most output tokens that vLLM's `request` may produce."""
+        """Return the most output tokens that vLLM's `request` may produce."""
 
     def start(self, limits: EngineLimits) -> None:
-        """Start to watch for documents; the scheduler is set up."""
+        """Start to watch for documents, once the scheduler is set up."""
 
     def publish_board(self, record: BoardRecord) -> None:
         """Replace the record on the board."""
@@ -122,7 +122,7 @@ class FileLink:
         return build(prediction)
 
     def most_output(self, request: VllmRequest) -> int:
-        """As the client asked, or to the end of the model's context."""
+        """Return as many as the client asked for, or up to the end of the model's context."""
         most: int = request.max_tokens
         return most
 

@@ -22,7 +22,7 @@ class EncoderTime:
         self.per_token = 0.0  # 0 before the first
 
     def add(self, tokens: int, seconds: float) -> None:
-        """A step in which encoders yielded so many tokens took so much longer than without."""
+        """Take in that encoders yielded so many tokens in a step, which took so much longer than without."""
         if tokens > 0:
             self._each.append(max(seconds, 0.0) / tokens)
             self.per_token = median(self._each)
@@ -35,7 +35,7 @@ class Encoders:
         self._scheduler = scheduler
 
     def missing(self, request: VllmRequest, computed: int) -> int:
-        """Tokens that encoders still have to yield for `request`, of which so many tokens are computed."""
+        """Count the tokens that encoders still have to yield for `request`, of which so many are computed."""
         if self._scheduler.is_encoder_decoder:  # all at the start, none is kept for others
             return 0 if computed else _yielded(request, range(len(request.mm_features)))
         kept = getattr(self._scheduler.encoder_cache_manager, "cached", ())  # a plug-in's may have none
@@ -48,7 +48,7 @@ class Encoders:
 
 
 def encoded(output: SchedulerOutput, requests: Mapping[str, VllmRequest]) -> int:
-    """Tokens that encoders yield in a step: its `SchedulerOutput`, and vLLM's requests by their id."""
+    """Count the tokens that encoders yield in a step, by its `SchedulerOutput` and vLLM's requests by id."""
     return sum(_yielded(requests[name], inputs) for name, inputs in output.scheduled_encoder_inputs.items())
 
 

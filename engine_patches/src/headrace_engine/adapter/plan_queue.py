@@ -72,12 +72,12 @@ class PlanQueue(RequestQueue):
         self._requests.move_to_end(request, last=False)
 
     def prepend_requests(self, requests: Iterable[Request]) -> None:
-        """At the front one after the other, so the last given is first."""
+        """Add requests at the front of the queue one after the other, so the last given is first."""
         for request in requests:
             self.prepend_request(request)
 
     def peek_request(self) -> Request:
-        """The request that vLLM shall try next; raises IndexError if there is none."""
+        """Return the request that vLLM shall try next; raises IndexError if there is none."""
         head = next(iter(self._requests), None) if self._admitted is None else self._pull()
         if head is None:
             raise IndexError("peek from an empty queue")

@@ -79,7 +79,7 @@ class PolicyGuard:
                 self._fail(error)
 
     def report_finished(self, request: RequestView, predicted: float) -> None:
-        """`request` ran to its end; `predicted` is the output that was expected when it arrived."""
+        """Tell the policy that `request` ran to its end; `predicted` output was expected when it arrived."""
         if self._policy is not None:
             try:
                 self._policy.finished(request, predicted)
@@ -87,7 +87,7 @@ class PolicyGuard:
                 self._fail(error)
 
     def plan_step(self) -> Plan:
-        """A plan that can be carried out. What it admits must be asked of `admitted`."""
+        """Return a plan that can be carried out; take what it admits from `admitted`."""
         self._plan = None
         self._spent = 0.0
         if not (self.disabled or self._failed):
@@ -100,13 +100,13 @@ class PolicyGuard:
         return plan
 
     def admitted(self) -> Iterator[RequestView] | None:
-        """The planned requests one by one, FCFS from where the policy fails; None: the queue as it is."""
+        """Yield the planned requests one by one, FCFS once the policy fails; None: the queue as it is."""
         if self._plan is None or (self._plan.admitted is None and not self._plan.running_limits.preempted):
             return None
         return self._admit(self._plan)
 
     def gauges(self) -> tuple[float, ...]:
-        """The policy's inner state, `MOST_GAUGES` numbers; 0 where it shows none."""
+        """Return the policy's inner state, `MOST_GAUGES` numbers; 0 where it shows none."""
         shown: list[float] = []
         if self._policy is not None and self._policy.gauges is not None:
             try:
@@ -116,12 +116,12 @@ class PolicyGuard:
         return (*shown, *[0.0] * (MOST_GAUGES - len(shown)))
 
     def abandon_step(self, error: Exception) -> None:
-        """The step under way goes on FCFS, since its plan could not be carried out."""
+        """Let the step under way go on FCFS, since its plan could not be carried out."""
         self._plan = None
         self._fail(error)
 
     def finish_step(self, scheduled_tokens: int) -> None:
-        """The step is over, with so many tokens scheduled."""
+        """Close the step, in which so many tokens were scheduled."""
         if self._failed or self.disabled:
             self.fallback_steps += 1
         self._failures = self._failures + 1 if self._failed else 0
@@ -163,7 +163,7 @@ class PolicyGuard:
             yield from (request for request in left if request in waiting and request not in excluded)
 
     def _planned(self, plan: Plan, excluded: Collection[RequestView]) -> Iterator[RequestView]:
-        """What the plan admits, each request checked as it is taken."""
+        """Yield what the plan admits, each request checked as it is taken."""
         waiting = self._view.waiting
         ranked = iter(tuple(waiting) if plan.admitted is None else plan.admitted)
         anyone = False
@@ -223,5 +223,5 @@ def _check_limits(running_limits: RunningLimits, view: EngineView) -> None:
 
 
 def _whole(tokens: object) -> bool:
-    """Whether it is a whole number, whatever a policy's annotations promise: vLLM would fail on another."""
+    """Tell whether it is a whole number, whatever a policy's annotations promise: on others vLLM fails."""
     return isinstance(tokens, int)

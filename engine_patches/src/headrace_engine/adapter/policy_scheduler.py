@@ -162,7 +162,7 @@ def _told(event: Callable[..., None], *details: Any) -> bool:
 
 
 def scheduler_class(stock: type, link: ControlLink) -> type:
-    """`stock`, one of vLLM's two schedulers, with policies from `link`; raises TypeError for any other."""
+    """Derive `stock`, one of vLLM's two schedulers, with policies from `link`; TypeError for any other."""
     if stock is AsyncScheduler:
         return type("HeadraceAsyncScheduler", (PolicyScheduler, AsyncScheduler), {"link": link})
     if stock is Scheduler:
@@ -171,7 +171,7 @@ def scheduler_class(stock: type, link: ControlLink) -> type:
 
 
 def with_policies(scheduler: Any, link: ControlLink) -> Any:
-    """`scheduler`, which vLLM has made, as one with policies from `link`; what raises leaves it as it is.
+    """Make `scheduler`, which vLLM has made, one with policies from `link`; if that fails it stays as it is.
 
     Its state moves over, since it can be made only once: a second one would find the ports of its event
     publisher and of its KV connector taken.

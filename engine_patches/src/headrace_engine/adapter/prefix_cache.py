@@ -49,7 +49,7 @@ class PrefixCache:
         self._found.pop(request, None)
 
     def cached_tokens(self, request: VllmRequest) -> int:
-        """Tokens from its beginning on that need not be computed if it starts now; less than it has."""
+        """Count the tokens from its beginning that need not be computed if it starts now; not all of them."""
         if request.num_computed_tokens or not self._readable(request):
             return request.num_computed_tokens
         if self._bisects:
@@ -57,7 +57,7 @@ class PrefixCache:
         return self._look_up(request)[0]
 
     def shared_blocks(self, request: VllmRequest) -> int:
-        """KV blocks of its tokens that others hold: to start takes, and to end frees, none of them."""
+        """Count its KV blocks that others hold, too: to start takes, and to end frees, none of them."""
         if not (self._enabled and self._whole):
             return 0
         name = request.request_id
@@ -78,7 +78,7 @@ class PrefixCache:
         return bool(self._enabled and request.block_hashes and not request.skip_reading_prefix_cache)
 
     def _hits(self, request: VllmRequest) -> int:
-        """Cached blocks from its beginning on; the last token is always computed, for what comes after it."""
+        """Count the cached blocks from its beginning on; without the last token, which is always computed."""
         hashes, pool = request.block_hashes, self._pool
         most = min(len(hashes), (request.num_tokens - 1) // pool.hash_block_size)
         if not most or pool.get_cached_block(hashes[0], [0]) is None:
@@ -101,5 +101,5 @@ class PrefixCache:
 
 
 def _shared(blocks: Sequence[KVCacheBlock]) -> int:
-    """How many of a request's `blocks` others hold too."""
+    """Count those of a request's `blocks` that others hold, too."""
     return bisect_left(range(len(blocks)), True, key=lambda place: blocks[place].ref_cnt < 2)

@@ -91,7 +91,7 @@ class RequestTracker:
         return CODES[self._prediction.predictor]
 
     def install_document(self, document: PolicyDocument) -> None:
-        """`document` is in force from now on; a predictor that it asks for already keeps what it learned."""
+        """Put `document` in force; a predictor that it asks for already keeps what it learned."""
         if document.prediction != self._prediction:
             self._prediction = document.prediction
             self._failed_in_a_row = 0
@@ -116,7 +116,7 @@ class RequestTracker:
                 self._fail(error)
 
     def track_request(self, request: VllmRequest) -> TrackedRequest:
-        """A request was handed to the scheduler."""
+        """Begin to track a request that was handed to the scheduler."""
         overrides = _overrides(request, self._slo)
         self.ignored_overrides += overrides.ignored
         features = _features(request, self.most_output(request), overrides.output_tokens)
@@ -128,19 +128,19 @@ class RequestTracker:
         return tracked
 
     def note_first_tokens(self, names: KeysView[str], now: float) -> None:
-        """A step's tokens are there; it computed for requests of these names."""
+        """Note the time of the first tokens of those requests; a step that computed for them has ended."""
         for name in self._silent.keys() & names:
             tokens = self._silent[name].request.num_output_tokens
             if tokens:
                 self._silent.pop(name).first_token = (now, tokens)
 
     def forget_request(self, request: VllmRequest) -> None:
-        """A request is about to be freed."""
+        """Drop what is known of a request that is about to be freed."""
         self._live.pop(request, None)
         self._silent.pop(request.request_id, None)
 
     def learn_from_request(self, request: VllmRequest) -> None:
-        """A request ran to its end: learn from it."""
+        """Learn from a request that ran to its end."""
         tracked, tokens = self.find_request(request), request.num_output_tokens
         if tokens < 1:
             return
@@ -162,11 +162,11 @@ class RequestTracker:
         return self.find_request(request).targets
 
     def first_token(self, request: VllmRequest) -> tuple[float, int] | None:
-        """When its first output came, and how many tokens that was."""
+        """Return when its first output came, and how many tokens that was."""
         return self.find_request(request).first_token
 
     def predicted_output(self, request: VllmRequest) -> float:
-        """Output tokens that `request` is expected to produce in all."""
+        """Return how many output tokens `request` is expected to produce in all."""
         tracked = self._live.get(request) or self.track_request(request)
         expected = tracked.prediction
         if request.num_output_tokens < expected:
@@ -206,7 +206,7 @@ class RequestTracker:
         return resolve(self._slo, tracked.overrides.targets, alone)
 
     def _predict(self, tracked: TrackedRequest) -> float:
-        """A prediction beyond the output so far, but within what the request may produce."""
+        """Make a prediction beyond the output so far, but within what the request may produce."""
         so_far: int = tracked.request.num_output_tokens
         most = self.most_output(tracked.request)
         if most <= so_far + 1:
@@ -250,7 +250,7 @@ class RequestTracker:
 
 
 def ran_to_its_end(request: VllmRequest) -> bool:
-    """Whether the output of a finished request is what it was meant to be.
+    """Tell whether the output of a finished request is what it was meant to be.
 
     A `stop` string is found by vLLM's front end, which then aborts the request in the engine. So an abort
     after the first token of a request with such strings counts, though its client may have left.

@@ -20,7 +20,7 @@ log = logging.getLogger("vllm.headrace")
 
 
 def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any) -> Any:
-    """The engine's scheduler: `stock` with policies if that can work, else `stock` as it is.
+    """Make the engine's scheduler: `stock` with policies if that can work, else `stock` as it is.
 
     Takes the keyword arguments of vLLM's schedulers.
     """
@@ -43,7 +43,7 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
 
 
 def explain_refusal(vllm_config: VllmConfig) -> str | None:
-    """Why policies can't run in this engine, for the user to act on; None if they can."""
+    """Explain why policies can't run in this engine, for the user to act on; None if they can."""
     config = vllm_config.scheduler_config
     if config.policy != "fcfs":
         return f"--scheduling-policy {config.policy} orders requests by itself; remove it to use policies"

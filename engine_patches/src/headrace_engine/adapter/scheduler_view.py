@@ -20,7 +20,7 @@ ENDLESS = 1 << 31  # blocks; a board holds no more than twice as many
 
 
 def limits_of(scheduler: VllmScheduler) -> EngineLimits:
-    """The constants of an engine whose scheduler has been set up.
+    """Read the constants of an engine whose scheduler has been set up.
 
     Without chunked prefill the scan of the queue ends at a prompt that is longer than the step, and so it may
     at one that starts with an image or the like which must not be split: then only whole steps will do.
@@ -48,14 +48,14 @@ def limits_of(scheduler: VllmScheduler) -> EngineLimits:
 
 
 def _usable_blocks(scheduler: VllmScheduler) -> int:
-    """KV blocks for requests; a model without attention over the past (an encoder) keeps nothing."""
+    """Count the KV blocks for requests; a model without attention over the past (an encoder) has none."""
     if not scheduler.kv_cache_manager.coordinator.single_type_managers:
         return ENDLESS
     return scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1  # one is vLLM's null block
 
 
 def _most_blocks(manager: SingleTypeKVCacheManager) -> int | None:
-    """Of one request, in the layers that `manager` looks after; None: as many as it has tokens for.
+    """Return how many blocks one request takes in `manager`'s layers at most; None: as its tokens need.
 
     vLLM says so itself of windows, but of states only in what it reserves for them (`MambaSpec`).
     """
@@ -100,7 +100,7 @@ class SchedulerView:
         self._others = "kv_holding_waiting" if hasattr(scheduler, "kv_holding_waiting") else "skipped_waiting"
 
     def begin(self, now: float) -> None:
-        """A step is about to be planned; who holds KV is as of now, since vLLM's scan takes them in hand.
+        """Prepare for a plan: who holds KV is as of now, since vLLM's scan takes them in hand.
 
         Up to 0.30 those who wait for a grammar are in the same queue of vLLM's, and hold none.
         """
@@ -144,7 +144,7 @@ class SchedulerView:
         return self._step_timer.encoder_token
 
     def encoder_tokens(self, request: RequestView) -> int:
-        """Tokens that encoders still have to yield for `request`."""
+        """Count the tokens that encoders still have to yield for `request`."""
         vllms = cast("VllmRequest", request)
         return self._encoders.missing(vllms, self.cached_tokens(request)) if vllms.has_encoder_inputs else 0
 

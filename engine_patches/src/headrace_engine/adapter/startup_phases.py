@@ -41,7 +41,7 @@ class _PhaseHandler(logging.Handler):
         self._made = time.time()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises: it is called from vLLM's own logging."""
+        """Handle a line of vLLM's own log; never raises."""
         try:
             self._record(record)
         except Exception:
@@ -54,7 +54,7 @@ class _PhaseHandler(logging.Handler):
                 _begin(self._path, phase)
 
     def _downloading(self) -> bool:
-        """Whether another rank of this engine downloads, for which this one will wait."""
+        """Tell whether another rank of this engine downloads, for which this one will wait."""
         now = read_phase(self._path)
         return now.phase == "Downloading" and now.since >= self._made
 

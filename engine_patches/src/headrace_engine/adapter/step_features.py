@@ -7,12 +7,12 @@ from headrace_engine.control.records import StepSample
 
 
 def step_sample(output: SchedulerOutput, seconds: float) -> StepSample:
-    """What a step computed and how long it took."""
+    """Sample what a step computed and how long it took."""
     return StepSample(*step_features(output)[:4], seconds)
 
 
 def step_features(output: SchedulerOutput) -> tuple[int, int, int, int, int]:
-    """Prefill tokens and work, decodes and their context, prefill chunks of a `SchedulerOutput`.
+    """Count prefill tokens and work, decodes and their context, prefill chunks of a `SchedulerOutput`.
 
     A token's context is all that precedes it. One token is a decode, also if it is the last of a prompt.
     """

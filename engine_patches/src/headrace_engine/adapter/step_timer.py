@@ -53,12 +53,12 @@ class StepTimer:
         return self._encoder.per_token
 
     def record_plan(self, output: SchedulerOutput, now: float, encoded: int = 0) -> None:
-        """A step was planned: its `SchedulerOutput`, and the tokens that encoders yield in it."""
+        """Note that a step was planned: its `SchedulerOutput`, and the tokens that encoders yield in it."""
         if (self._learning or self._telling) and output.total_num_scheduled_tokens:
             self._in_flight.append((output, now, encoded))
 
     def record_delivery(self, output: SchedulerOutput, now: float) -> StepSample | None:
-        """A step's tokens are there; the step's sample, None if it can't be told how long they took.
+        """Take in that a step's tokens are there; gives its sample, None if nobody can tell how long it took.
 
         So it is where an encoder ran besides, on pictures: its time is in the step, but in no sample's terms.
         """
@@ -77,14 +77,14 @@ class StepTimer:
         return told
 
     def _learn_encoder(self, sample: StepSample, encoded: int) -> None:
-        """A step whose encoders yielded so many tokens."""
+        """Learn from a step whose encoders yielded so many tokens."""
         cost = self._known or self._fit.latest
         if cost is not None and plausible(sample):
             without = Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
             self._encoder.add(encoded, sample.seconds - cost.step_seconds(without))
 
     def record_drafts(self, output: SchedulerOutput, result: ModelRunnerOutput) -> None:
-        """What a step that came with drafts gave its requests: the `ModelRunnerOutput` of `output`."""
+        """Take in how many tokens drafts gave in a step: the `ModelRunnerOutput` of `output`."""
         drafted, tokens = output.scheduled_spec_decode_tokens, result.sampled_token_ids
         if not drafted or not tokens:
             return
@@ -93,7 +93,7 @@ class StepTimer:
         self.tokens_per_step = max(self._accepted.value, 1.0)
 
     def _started(self, output: SchedulerOutput) -> tuple[float, int]:
-        """When this step was planned, and what it encodes; it and those before it are no longer in flight."""
+        """Return when this step was planned, and what it encodes; drop it and those before it."""
         while True:
             planned, started, encoded = self._in_flight.popleft()
             if planned is output:

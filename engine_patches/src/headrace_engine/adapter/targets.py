@@ -35,7 +35,7 @@ _LENGTH_ARGUMENT = request_overrides.argument_name("output_tokens")
 
 
 def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo) -> RequestOverrides:
-    """The overrides in a request's id and `SamplingParams.extra_args`, which win; not clamped yet."""
+    """Read the overrides in a request's id and `SamplingParams.extra_args`, which win; not clamped yet."""
     told: Mapping[str, Any] = request_overrides.parse_request_id(request_id)
     if extra_args:
         told = {**told, **extra_args}
@@ -65,7 +65,7 @@ def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: S
 
 
 def resolve(slo: Slo, override: Targets, unloaded: float | None) -> Targets:
-    """The targets of a request that takes `unloaded` seconds alone; None if that is not known yet.
+    """Resolve the targets of a request that takes `unloaded` seconds alone; None if that is not known yet.
 
     An override counts up to the tightest that `slo.per_request` allows: the service's own if it names none.
     """
@@ -99,7 +99,7 @@ def impossible(  # noqa: PLR0917
     step_tokens: int,
     tokens_per_step: float = 1.0,
 ) -> Target:
-    """Those targets that such a request would miss even alone on the engine."""
+    """Return the targets that such a request would miss even alone on the engine."""
     found = Target(0)
     if targets.ttft is not None and unloaded_seconds(cost, prompt_tokens, 1, step_tokens) > targets.ttft:
         found |= Target.TTFT
@@ -114,7 +114,7 @@ def impossible(  # noqa: PLR0917
 
 
 def _allowed(slo: Slo, kind: str) -> bool:
-    """Whether a client may set this target: it needs a bound, the service's own if no other."""
+    """Tell whether a client may set this target: it needs a bound, the service's own if no other."""
     if slo.per_request is None:
         return False
     bounds = [getattr(slo.per_request, f"{kind}_ms"), getattr(slo, f"{kind}_ms")]
@@ -124,7 +124,7 @@ def _allowed(slo: Slo, kind: str) -> bool:
 
 
 def _number(given: Any, most: float) -> float | None:
-    """`given` as a number from 1 to `most`; None if it is none."""
+    """Read a number from 1 to `most`; None if `given` is none."""
     if isinstance(given, bool) or not isinstance(given, (int, float, str)):
         return None
     try:

@@ -57,17 +57,17 @@ class Telemetry:
         link.publish_board(self._board())
 
     def record_document(self, document: PolicyDocument) -> None:
-        """`document` is in force from this step on."""
+        """Take `document` for what is in force from this step on."""
         self._applied_hash = int(document.hash, 16)
 
     def record_arrival(self, request: VllmRequest) -> None:
-        """A request was handed to the scheduler."""
+        """Count a request that was handed to the scheduler."""
         self._progress[request.request_id] = Progress(request, self._tracker.find_request(request))
         self._arrivals += 1
         self._arrived_tokens += request.num_prompt_tokens
 
     def record_departure(self, request: VllmRequest) -> None:
-        """A request is finished or aborted, and about to be freed."""
+        """Count a request that is finished or aborted, and about to be freed."""
         self._finishes += 1
         if request.get_finished_reason().name in ("ABORT", "ERROR"):
             progress = self._progress.pop(request.request_id, None)
@@ -75,7 +75,7 @@ class Telemetry:
                 self._finished(progress, progress.last_token)
 
     def record_schedule(self, output: SchedulerOutput) -> None:
-        """A step has been planned: its `SchedulerOutput`."""
+        """Count a step that has been planned: its `SchedulerOutput`."""
         now = self._view.now
         for new in output.scheduled_new_reqs:
             progress = self._progress.get(new.req_id)
@@ -88,7 +88,7 @@ class Telemetry:
     def record_tokens(
         self, sample: StepSample | None, results: dict[int, EngineCoreOutputs], now: float
     ) -> None:
-        """A step's tokens are there: what is known of the step, and the `EngineCoreOutputs` by client."""
+        """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
         if sample is not None:
             self._link.publish_step(sample)
         progress_of = self._progress
@@ -157,7 +157,7 @@ class Telemetry:
         )
 
     def _tokens_per_block(self) -> int:
-        """Of a prompt of mean length; the same for all where every layer keeps all tokens."""
+        """Return the tokens per block of a mean prompt; all have the same if each layer keeps all tokens."""
         limits = self._view.limits
         if not limits.other_groups:
             return max(limits.block_size // max(limits.kv_groups, 1), 1)
@@ -166,7 +166,7 @@ class Telemetry:
 
 
 def finished_request(progress: Progress, now: float, tracker: RequestTracker) -> FinishedRequest:
-    """The record of a request that finished at `now`, held against its targets."""
+    """Make the record of a request that finished at `now`, held against its targets."""
     request, tracked = progress.request, progress.tracked
     first = progress.first_token or now
     ttft = first - request.arrival_time

@@ -38,7 +38,7 @@ class _FatalErrorHandler(logging.Handler):
         self._path = path
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never raises: it is called from vLLM's own logging."""
+        """Handle a line of vLLM's own log; never raises."""
         try:
             self._write(record)
         except Exception:

@@ -52,7 +52,7 @@ class VllmRequest(RequestView, Protocol):
     skip_reading_prefix_cache: bool
 
     def is_finished(self) -> bool:
-        """Tell whether it has ended."""
+        """Tell whether the request has ended."""
 
     def get_finished_reason(self) -> FinishReason:
         """Return why it ended; only asked of requests that have."""
@@ -212,13 +212,13 @@ class VllmScheduler(Protocol):
         """Whether, and how, the engine is paused."""
 
     def add_request(self, request: VllmRequest) -> None:
-        """Take in a request."""
+        """Take in a request and put it into the queue."""
 
     def get_request_counts(self) -> tuple[int, int]:
         """Return how many requests run and wait."""
 
     def schedule(self) -> SchedulerOutput:
-        """Plan a step."""
+        """Plan a step: who gets how many tokens."""
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -226,7 +226,7 @@ class VllmScheduler(Protocol):
         """Take in what a step sampled; return it by client."""
 
     def shutdown(self) -> None:
-        """Release everything."""
+        """Release everything that the scheduler holds."""
 
     def _free_request(self, request: VllmRequest) -> object:
         """Forget a request that has ended."""

@@ -22,7 +22,7 @@ class ContractError(ValueError):
 
 
 def dumps(document: object) -> str:
-    """Canonical JSON: sorted keys, no spaces; equal documents give equal text."""
+    """Write canonical JSON: sorted keys, no spaces; equal documents give equal text."""
     return json.dumps(encode(document), sort_keys=True, separators=(",", ":"))
 
 
@@ -36,7 +36,7 @@ def loads(cls: type[T], text: str | bytes) -> T:
 
 
 def encode(value: Any) -> Any:
-    """Plain JSON data for a contract dataclass (recursively)."""
+    """Turn a contract dataclass into plain JSON data, recursively."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             camel(field.name): encode(item)

@@ -32,7 +32,7 @@ async def fetch(
     seconds: float,
     connect_seconds: float | None = None,
 ) -> bytes:
-    """The body of `http://address:port/path`, at most `most` bytes with its head, within `seconds`.
+    """Fetch the body of `http://address:port/path`, at most `most` bytes with its head, within `seconds`.
 
     Raises FetchError when it cannot connect, or gets another status than 200, more bytes or no HTTP;
     TimeoutError when it has connected and the answer is not complete in time.
@@ -61,7 +61,7 @@ async def fetch(
 
 
 async def _read(reader: asyncio.StreamReader, most: int) -> bytes:
-    """All that comes until the other end closes."""
+    """Read all that comes until the other end closes."""
     answer = bytearray()
     while data := await reader.read(_READ_BYTES):
         answer += data

@@ -76,10 +76,10 @@ class PolicyDocument:
     hash: str = ""
 
     def sealed(self) -> PolicyDocument:
-        """This document with `hash` set from its content."""
+        """Return this document with `hash` set from its content."""
         return dataclasses.replace(self, hash=self.content_hash())
 
     def content_hash(self) -> str:
-        """16 hex digits over everything but `hash`; also fits the stats board's 64-bit field."""
+        """Return 16 hex digits over everything but `hash`; also fits the stats board's 64-bit field."""
         text = dumps(dataclasses.replace(self, hash=""))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

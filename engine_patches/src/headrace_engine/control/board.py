@@ -57,7 +57,7 @@ class BoardReader:
         self.boot = ""
 
     def read(self) -> BoardRecord | None:
-        """The engine's latest record; None if there is no board, no record yet, or none that is whole."""
+        """Read the engine's latest record; None if there is no board, or no record that is whole."""
         for _ in range(READ_ATTEMPTS):
             data = read_start(self._path, HEAD.size + BOARD.slot.size)
             head = BOARD.parse_head(data)

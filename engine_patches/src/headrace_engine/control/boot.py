@@ -36,7 +36,7 @@ def write_boot(path: Path, info: BootInfo) -> None:
 
 
 def read_boot(path: Path) -> BootInfo | None:
-    """The engine that booted last; None if none did or the file can't be understood."""
+    """Read the report of the engine that booted last; None if none did or the file can't be understood."""
     try:
         return loads(BootInfo, read_start(path, MAX_BYTES))
     except ContractError:

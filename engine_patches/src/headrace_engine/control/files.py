@@ -31,7 +31,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def map_new(path: Path, size: int, head: bytes) -> mmap.mmap:
-    """A writable mapping of a new file of `size` zero bytes that begins with `head`. Raises OSError.
+    """Map a new file of `size` zero bytes that begins with `head`, writable. Raises OSError.
 
     The space is allocated at once: on a full memory volume this fails here, not by SIGBUS in a later step.
     """
@@ -51,7 +51,7 @@ def map_new(path: Path, size: int, head: bytes) -> mmap.mmap:
 
 
 def open_regular(path: Path) -> int | None:
-    """A descriptor for reading `path`, or None if there is no regular, readable file."""
+    """Open `path` for reading; returns a descriptor, or None if there is no regular, readable file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -63,7 +63,7 @@ def open_regular(path: Path) -> int | None:
 
 
 def read_start(path: Path, limit: int) -> bytes:
-    """At most the first `limit` bytes of `path`; empty if there is no regular, readable file."""
+    """Read at most the first `limit` bytes of `path`; empty if there is no regular, readable file."""
     descriptor = open_regular(path)
     if descriptor is None:
         return b""
@@ -76,7 +76,7 @@ def read_start(path: Path, limit: int) -> bytes:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Changes whenever the file at `path` is replaced or rewritten; empty if there is none. One `stat`."""
+    """Return what changes whenever the file at `path` is replaced or rewritten; empty if there is none."""
     try:
         found = path.stat()
     except OSError:

@@ -41,11 +41,11 @@ class Layout(Generic[T]):
     slot: Struct
 
     def head(self, capacity: int, boot: int) -> bytes:
-        """The head of a file of `capacity` slots."""
+        """Make the head of a file of `capacity` slots."""
         return HEAD.pack(self.magic, self.version, self.slot.size, capacity, boot)
 
     def parse_head(self, data: bytes) -> tuple[int, int] | None:
-        """(capacity, boot) of a file that begins with `data`; None if it has not this layout and version."""
+        """Read (capacity, boot) of a file that begins with `data`; None if layout or version differ."""
         if len(data) < HEAD.size:
             return None
         magic, version, size, capacity, boot = HEAD.unpack_from(data)
@@ -56,7 +56,7 @@ class Layout(Generic[T]):
         return capacity, boot
 
     def unpack(self, data: bytes, offset: int = 0) -> tuple[int, T] | None:
-        """(sequence, record) of the slot at `offset`; None if it is empty, torn or cut short."""
+        """Read (sequence, record) of the slot at `offset`; None if it is empty, torn or cut short."""
         end = offset + self.slot.size
         if len(data) < end:
             return None

@@ -21,17 +21,17 @@ class StatsPaths:
 
 
 def root() -> Path:
-    """The shared folder of this container."""
+    """Return the shared folder of this container."""
     return Path(os.environ.get("HEADRACE_DIR", DEFAULT_ROOT))
 
 
 def policy_path(root: Path) -> Path:
-    """The engine's copy of the policy document."""
+    """Return where the engine's copy of the policy document is."""
     return root / "control" / "policy.json"
 
 
 def stats_paths(root: Path, rank: int = 0) -> StatsPaths:
-    """Where engine rank `rank` reports."""
+    """Return the files in which engine rank `rank` reports."""
     stem = root / "stats" / f"rank{rank}"
     suffixes = (".json", ".board", ".steps", ".finished", ".phase")
     return StatsPaths(*(stem.with_suffix(suffix) for suffix in suffixes))

@@ -25,7 +25,7 @@ def write_phase(path: Path, info: PhaseInfo) -> None:
 
 
 def read_phase(path: Path) -> PhaseInfo:
-    """What began last, maybe in an earlier life of the engine; empty if it can't be understood."""
+    """Read what began last, maybe in an earlier life of the engine; empty if it can't be understood."""
     try:
         return loads(PhaseInfo, read_start(path, MAX_BYTES))
     except ContractError:

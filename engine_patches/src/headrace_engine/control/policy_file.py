@@ -19,7 +19,7 @@ class PolicyFile:
         self._seen: tuple[int, ...] = ()
 
     def poll(self) -> PolicyDocument | None:
-        """The document, if it is new since the last call; None while unchanged or absent.
+        """Read the document, if it is new since the last call; None while unchanged or absent.
 
         Raises ContractError, once per content, when the new content is not a policy document.
         """

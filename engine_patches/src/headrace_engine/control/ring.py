@@ -63,7 +63,7 @@ class RingReader(Generic[T]):
         self.lost = 0
 
     def drain(self) -> list[T]:
-        """The records appended since the last call, oldest first."""
+        """Read the records appended since the last call, oldest first."""
         records = self._collect()
         if self._replaced():
             self.close()
@@ -79,7 +79,7 @@ class RingReader(Generic[T]):
             self._descriptor = None
 
     def _replaced(self) -> bool:
-        """Whether the path names another file than the open one, which outlives its name."""
+        """Tell whether the path names another file than the open one, which outlives its name."""
         try:
             named = self._path.lstat()
         except OSError:
@@ -102,7 +102,7 @@ class RingReader(Generic[T]):
             self._seen = max(0, self._count() - self._capacity)
 
     def _collect(self) -> list[T]:
-        """What the open file has beyond the records already seen."""
+        """Read what the open file has beyond the records already seen."""
         records: list[T] = []
         count = self._count()
         missed = count - self._seen - self._capacity
@@ -116,7 +116,7 @@ class RingReader(Generic[T]):
         return records
 
     def _read_slots(self, first: int, batch: int) -> list[T]:
-        """Records `_seen + 1 …` from `batch` neighbouring slots, less those overwritten meanwhile."""
+        """Read records `_seen + 1 …` from `batch` neighbouring slots, less those overwritten meanwhile."""
         assert self._descriptor is not None  # noqa: S101
         size = self._layout.slot.size
         data = os.pread(self._descriptor, batch * size, SLOTS_AT + first * size)
@@ -131,7 +131,7 @@ class RingReader(Generic[T]):
         return records
 
     def _count(self) -> int:
-        """Records ever appended to the open file; those already seen if that can't be told now."""
+        """Count the records ever appended to the open file; those already seen if nobody can tell now."""
         if self._descriptor is None:
             return self._seen
         data = os.pread(self._descriptor, COUNT.size, HEAD.size)

@@ -33,7 +33,7 @@ class Shape:
 
 
 def find(model: str, gpu: str, tensor_parallel: int = 1, engine: str | None = None) -> CostModel:
-    """The cost model of `model` on `tensor_parallel` GPUs; names are compared without case.
+    """Find the cost model of `model` on `tensor_parallel` GPUs; names are compared without case.
 
     A Hugging Face name with its organisation (`meta-llama/Llama-3-8B`) is found by its last part. Where there
     are several, `engine` picks one by a part of its name, and without it the newest engine is taken. Raises
@@ -52,12 +52,12 @@ def find(model: str, gpu: str, tensor_parallel: int = 1, engine: str | None = No
 
 
 def profiles() -> list[Profile]:
-    """Every profile that `find` knows."""
+    """Return every profile that `find` knows."""
     return [cost.profile for cost in _all()]
 
 
 def shape(model: str) -> Shape:
-    """What `model` needs of memory; raises UnknownProfileError."""
+    """Return what `model` needs of memory; raises UnknownProfileError."""
     models = _document()["models"]
     entry = models.get(_plain(model))
     if entry is None:
@@ -66,7 +66,7 @@ def shape(model: str) -> Shape:
 
 
 def kv_tokens(model: str, gpu: str, tensor_parallel: int = 1, utilization: float = 0.9) -> int:
-    """Tokens that the KV cache holds: what `utilization` of the GPUs' memory leaves beside the weights.
+    """Count the tokens that the KV cache holds: what `utilization` of memory leaves beside the weights.
 
     Without what vLLM measures for activations and CUDA graphs (one to some GiB), so an upper bound. Raises
     UnknownProfileError.
@@ -149,6 +149,6 @@ def _two_phase(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> TwoPhase
 
 
 def _decode(published: list[float]) -> PhaseLine:
-    """Published as fixed, per context token, per decode."""
+    """Read a line that is published as fixed, per context token, per decode."""
     fixed, per_context, per_decode = (value * MS for value in published)
     return PhaseLine(fixed, per_decode, per_context)

@@ -22,7 +22,7 @@ ME = Profile("", "", 1, "this engine", "live fit of its own steps")
 
 
 def plausible(sample: StepSample) -> bool:
-    """Whether it took a time that a step can take; others are not for `StepFit`."""
+    """Tell whether a step can take such a time; others are not for `StepFit`."""
     return 0 < sample.seconds <= LONGEST_STEP
 
 
@@ -114,7 +114,7 @@ class StepFit:
         return self._token_at_most
 
     def cost(self) -> Linear | None:
-        """The fitted cost; None until prefills of different sizes were seen."""
+        """Fit the cost; None until prefills of different sizes were seen."""
         if self._prefills < MIN_PREFILLS or self._products[0][0] <= 0:
             return None
         fixed, slopes = self._line()
@@ -124,7 +124,7 @@ class StepFit:
         return Linear(ME, fixed, per_prefill, per_work, per_decode, per_context)
 
     def prefill_rate(self, step_tokens: int) -> float:
-        """Prompt tokens per second in steps of `step_tokens`; 0 while unknown.
+        """Return the prompt tokens per second in steps of `step_tokens`; 0 while unknown.
 
         Never below what steps with prefill really did: a full step spreads its fixed cost over more tokens.
         """
@@ -138,7 +138,7 @@ class StepFit:
         return max(seen, step_tokens / cost.step_seconds(full))
 
     def _line(self) -> tuple[float, list[float]]:
-        """The intercept and the slopes, none negative."""
+        """Fit the intercept and the slopes, none negative."""
         products, mean = self._products, self._mean
         slopes = _fit(products)
         fixed = mean[-1] - sum(slope * centre for slope, centre in zip(slopes, mean, strict=False))
@@ -156,7 +156,7 @@ def _batch(sample: StepSample) -> Batch:
 
 
 def _fit(products: list[list[float]]) -> list[float]:
-    """Non-negative slopes from the upper triangle of sums of products, whose last column is the seconds."""
+    """Fit non-negative slopes to the upper triangle of sums of products, whose last column is the seconds."""
     used = [index for index in range(FEATURES) if products[index][index] > 0]
     while used:
         scale = [products[index][index] ** 0.5 for index in used]
@@ -180,7 +180,7 @@ def _fit(products: list[list[float]]) -> list[float]:
 
 
 def _solve(matrix: list[list[float]], target: list[float]) -> list[float]:
-    """Gauss elimination of a symmetric matrix with a diagonal of ones; what hangs on earlier rows gets 0."""
+    """Solve a symmetric matrix with a diagonal of ones by Gauss; what hangs on earlier rows gets 0."""
     size = len(target)
     rows = [[*line, value] for line, value in zip(matrix, target, strict=True)]
     free = []

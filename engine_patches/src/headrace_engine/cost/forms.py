@@ -36,7 +36,7 @@ class Knee:
         return self.fixed + dense + self.per_decode * batch.decodes + self.attention_seconds(batch)  # type: ignore[no-any-return]
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with W and S."""
+        """Return the share of the seconds that grows with W and S."""
         return self.per_work * batch.prefill_work + self.per_context * batch.decode_context
 
 
@@ -61,7 +61,7 @@ class Linear:
         )
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with W and S."""
+        """Return the share of the seconds that grows with W and S."""
         return self.per_work * batch.prefill_work + self.per_context * batch.decode_context
 
 
@@ -100,7 +100,7 @@ class TwoPhase:
         return fixed + tokens + self.attention_seconds(batch)
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with W and S."""
+        """Return the share of the seconds that grows with W and S."""
         prefill = self.prefill.per_attention * 2 * batch.prefill_work
         return prefill + self._decode(batch).per_attention * batch.decode_context
 

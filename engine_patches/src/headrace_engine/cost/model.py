@@ -42,14 +42,14 @@ class CostModel(Protocol):
         """The model and GPU that these times are of."""
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step that computes `batch`; an empty batch costs what the form says, not 0."""
+        """Return the seconds of one step that computes `batch`; an empty one costs something, too."""
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share of `step_seconds` that grows with W and S."""
+        """Return the share of `step_seconds` that grows with W and S."""
 
 
 def chunk_work(chunk: int, context: int) -> float:
-    """W of one prefill chunk of `chunk` tokens that follows `context` computed ones."""
+    """Return W of one prefill chunk of `chunk` tokens that follows `context` computed ones."""
     return chunk * (context + chunk / 2)
 
 
@@ -70,7 +70,7 @@ class Adjusted:
         return seconds
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with W and S."""
+        """Return the share of the seconds that grows with W and S."""
         mixed = batch.prefill_tokens and batch.decodes
         return self.cost.attention_seconds(batch) * (self.mixed_attention_factor if mixed else 1.0)
 
@@ -78,7 +78,7 @@ class Adjusted:
 def sensitivity(
     cost: CostModel, mixed_attention_factor: float = 1.0, overhead_seconds: float = 0.0
 ) -> CostModel:
-    """`cost` with attention dearer in steps that mix prefill with decode, and each step longer.
+    """Make attention dearer in steps that mix prefill with decode, and each step longer.
 
     Measured attention of mixed steps is 1.36 to 2.03 times the sum of its parts (medians of LLMServingSim's
     tables), which fits made from tables without mixed rows do not know. Host time is in none of them.
@@ -99,7 +99,7 @@ def unloaded_seconds(
     step_tokens: int = STEP_TOKENS,
     tokens_per_step: float = 1.0,
 ) -> float:
-    """Seconds from arrival to last token of a request alone on the engine, prefilled `step_tokens` at a time.
+    """Return how long a request takes alone on the engine, prefilled `step_tokens` at a time.
 
     The last prefill chunk yields the first token. A decode yields `tokens_per_step`, more than 1 if it comes
     with drafts that are accepted. Decodes are summed by trapezoids over their context, which

@@ -55,13 +55,13 @@ class Tables:
     mixed: Sequence[Sequence[Sequence[Sequence[float]]]]  # by prefill_chunk, kv_prefill, n_decode, kv_decode
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step; chunks of a step count as equally long."""
+        """Return the seconds of one step; chunks of a step count as equally long."""
         sequences = batch.decodes + (max(batch.prefills, 1) if batch.prefill_tokens else 0)
         dense = self.dense[batch.prefill_tokens + batch.decodes]
         return dense + self.head[sequences] + self.attention_seconds(batch)
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with W and S.
+        """Return the share of the seconds that grows with W and S.
 
         The tables have one chunk beside the decodes. Further ones add what the first adds to the smallest.
         """
@@ -100,7 +100,7 @@ class Tables:
 
 
 def load(folder: Path, profile: Profile, layers: int, captured: Sequence[int] = ()) -> Tables:
-    """The cost model of a GPU from the tables in `folder`, each plain or gzipped.
+    """Load the cost model of a GPU from the tables in `folder`, each plain or gzipped.
 
     `captured`: the token counts that CUDA graphs were captured for, ascending. Raises OSError without a
     table, ValueError where one is incomplete.
@@ -131,7 +131,7 @@ def load(folder: Path, profile: Profile, layers: int, captured: Sequence[int] = 
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
-    """The rows below the header; `path` itself or, if it is not there, its gzipped form."""
+    """Yield the rows below the header; `path` itself or, if it is not there, its gzipped form."""
     text = (
         path.read_text()
         if path.exists()
@@ -143,7 +143,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
 
 
 def _operators(path: Path) -> dict[str, dict[int, float]]:
-    """Seconds of each operator by its size."""
+    """Return the seconds of each operator by its size."""
     operators: dict[str, dict[int, float]] = {}
     for name, size, time_us in _rows(path):
         operators.setdefault(name, {})[int(size)] = float(time_us) * MICROSECOND
@@ -151,7 +151,7 @@ def _operators(path: Path) -> dict[str, dict[int, float]]:
 
 
 def _sums(operators: Mapping[str, Mapping[int, float]], times: Mapping[str, int]) -> list[tuple[int, float]]:
-    """Size and seconds of all operators together, each as often as `times` says, at the sizes all have."""
+    """Add up all operators at the sizes that all have, each as often as `times` says: size and seconds."""
     sizes = sorted(set.intersection(*(set(seconds) for seconds in operators.values())))
     return [(size, sum(times.get(name, 1) * operators[name][size] for name in operators)) for size in sizes]
 
@@ -162,7 +162,7 @@ def _padded(tokens: int, captured: Sequence[int]) -> int:
 
 
 def _straight(points: Sequence[tuple[int, float]], size: int) -> float:
-    """Seconds at `size`, along straight lines between the points; 0 for nothing."""
+    """Return the seconds at `size`, along straight lines between the points; 0 for nothing."""
     if size <= points[0][0]:
         return points[0][1] if size else 0.0
     above = min(bisect_right(points, size, key=lambda point: point[0]), len(points) - 1)
@@ -178,7 +178,7 @@ def _place(axis: Sequence[int], value: float) -> Place:
 
 
 def _plane(table: Sequence[Sequence[float]], row: Place, column: Place) -> float:
-    """The table's value between four of its cells."""
+    """Interpolate the table's value between four of its cells."""
     (i, down), (j, right) = row, column
     upper, lower = table[i], table[i + 1]
     above = upper[j] + (upper[j + 1] - upper[j]) * right

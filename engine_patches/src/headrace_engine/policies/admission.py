@@ -19,7 +19,7 @@ def prompt_fits(ranked: Iterable[RequestView], view: EngineView) -> Iterator[Req
 
 
 def prefill_fits(request: RequestView, view: EngineView) -> bool:
-    """Whether the KV of its whole prefill is free.
+    """Tell whether the KV of its whole prefill is free.
 
     Blocks that running requests need to finish their prefill are taken; those that they share with `request`
     are there already. Of its cached blocks that nobody holds each takes a free one.

@@ -26,7 +26,7 @@ SAMPLES = 64  # about so many looks make the average output
 
 
 def patience(default: int) -> int:
-    """The field of a policy's `Params`, in percent; 0 turns the ageing off."""
+    """Declare the field of a policy's `Params`, in percent; 0 turns the ageing off."""
     return field(
         default=default,
         metadata=doc(
@@ -63,7 +63,7 @@ class Ageing:
         self._looks = 0
 
     def record_join(self, request: RequestView, blocks: int) -> None:
-        """`request` joined the queue with this many blocks."""
+        """Take in that `request` joined the queue with this many blocks."""
         mark = self._ran.pop(request.request_id, None)
         if mark is not None and request.num_preemptions:
             self._back[request] = mark
@@ -72,11 +72,11 @@ class Ageing:
         self._blocks += blocks
 
     def record_resize(self, before: int, blocks: int) -> None:
-        """A waiting request that counted `before` blocks has this many now: its prompt is cached, or not."""
+        """Take in that a waiting request has this many blocks, not `before`: its prompt is cached, or not."""
         self._blocks += blocks - before
 
     def record_leave(self, request: RequestView, blocks: int) -> None:
-        """`request`, which counted this many blocks, left the queue."""
+        """Take in that `request`, which counted this many blocks, left the queue."""
         mark = self._back.pop(request, None)
         self._ran[request.request_id] = self._marks.pop(request) if mark is None else mark
         self._blocks -= blocks
@@ -108,13 +108,13 @@ class Ageing:
                 return
 
     def _forget(self, view: EngineView) -> None:
-        """Those that ended, once they are most: nobody tells of them here."""
+        """Drop those that ended, once they are most: nobody tells of them here."""
         if len(self._ran) > 2 * len(view.running) + FORGOTTEN_LATE:
             alive = [request.request_id for request in chain(view.running, view.holding)]
             self._ran = {name: self._ran[name] for name in alive if name in self._ran}
 
     def _work(self) -> tuple[float, float]:
-        """Work of a request: so much for itself, and so much for each of its blocks."""
+        """Return the work of a request: so much for itself, and so much for each of its blocks."""
         average = self._blocks_started / self._started if self._started else 0.0
         return self._output + self._full * average, 1 - self._full
 

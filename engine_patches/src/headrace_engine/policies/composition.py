@@ -15,13 +15,13 @@ class Order(Protocol):
     """Who is next. Hears of every request that joins or leaves the queue, so ranking need not scan it."""
 
     def add(self, request: RequestView) -> None:
-        """`request` joined the queue: it arrived, or lost its KV."""
+        """Take in that `request` joined the queue: it arrived, or lost its KV."""
 
     def discard(self, request: RequestView) -> None:
-        """`request` left the queue: it was admitted, or aborted."""
+        """Take in that `request` left the queue: it was admitted, or aborted."""
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
-        """The waiting requests, best first; lazy, since admission rarely looks past the first few.
+        """Yield the waiting requests, best first; lazy, since admission rarely looks past the first few.
 
         Neither `add` nor `discard` is called before the step is over and the iterator is done with.
         """
@@ -62,7 +62,7 @@ class Policy:
             self.order.discard(request)
 
     def finished(self, request: RequestView, predicted: float) -> None:
-        """`request` ran to its end and is about to be freed."""
+        """Take in that `request` ran to its end and is about to be freed."""
         if self.observer is not None:
             self.observer(request, predicted)
 

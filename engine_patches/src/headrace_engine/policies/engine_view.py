@@ -73,22 +73,22 @@ class EngineLimits:
     other_groups: tuple[tuple[int, int], ...] = ()  # tokens per block, and most blocks of one request
 
     def blocks(self, tokens: int) -> int:
-        """KV blocks that hold `tokens` tokens of one request."""
+        """Count the KV blocks that hold `tokens` tokens of one request."""
         whole = -(-tokens // self.block_size) * self.kv_groups
         return whole + self.other_blocks(tokens) if self.other_groups else whole
 
     def other_blocks(self, tokens: int) -> int:
-        """Those of them that layers take which have a sliding window or a state: not more than so many."""
+        """Count those of them in layers with a sliding window or a state, which take only so many."""
         return sum(min(-(-tokens // size), most) for size, most in self.other_groups)
 
     def tokens(self, blocks: int) -> int:
-        """Most tokens of one request that `blocks` KV blocks hold."""
+        """Return the most tokens of one request that `blocks` KV blocks hold."""
         if not self.other_groups:
             return blocks // self.kv_groups * self.block_size
         return bisect_right(range(LONGEST), blocks, key=self.blocks) - 1
 
     def shared_tokens(self, blocks: int) -> int:
-        """Tokens of one request that `EngineView.shared_blocks` of so many stand for."""
+        """Return the tokens of one request that `EngineView.shared_blocks` of so many stand for."""
         return blocks // self.kv_groups * self.block_size if self.kv_groups else 0
 
 
@@ -145,7 +145,7 @@ class EngineView(Protocol):
         """Output tokens that a step gives a request that generates: 1, or more with speculative decoding."""
 
     def first_token(self, request: RequestView) -> tuple[float, int] | None:
-        """When its first output came, unix seconds, and how many tokens that was; None before.
+        """Return when its first output came, unix seconds, and how many tokens that was; None before.
 
         It stays while the request lives, also if it loses its KV.
         """
@@ -165,7 +165,7 @@ class EngineView(Protocol):
         """
 
     def encoder_tokens(self, request: RequestView) -> int:
-        """Tokens that encoders still have to yield for `request`; 0 if all that it sends is text."""
+        """Count the tokens that encoders still have to yield for `request`; 0 if all that it has is text."""
 
     @property
     def token_at_most(self) -> float | None:
@@ -175,29 +175,29 @@ class EngineView(Protocol):
         """
 
     def targets(self, request: RequestView) -> Targets:
-        """What `request` shall meet: the service's targets, or its own within what the service allows.
+        """Return the targets of `request`: the service's, or its own within what the service allows.
 
         Constant while the request lives and the policy document stays.
         """
 
     def predicted_output(self, request: RequestView) -> float:
-        """Output tokens that `request` is expected to produce in all, without padding.
+        """Return how many output tokens `request` is expected to produce in all, without padding.
 
         At least one more than it has, unless it is at `most_output`, which it never exceeds. Constant unless
         the request outgrew it.
         """
 
     def most_output(self, request: RequestView) -> int:
-        """Most output tokens that `request` may produce."""
+        """Return the most output tokens that `request` may produce."""
 
     def cached_tokens(self, request: RequestView) -> int:
-        """Tokens from a waiting request's beginning on that need not be computed if it starts now.
+        """Count the tokens from a waiting request's beginning that need not be computed if it starts now.
 
         Looked up anew each time, in microseconds, and less than it has; others that come and go change it.
         """
 
     def shared_blocks(self, request: RequestView) -> int:
-        """KV blocks of its tokens that other requests hold: to start takes, and to end frees, none of them.
+        """Count the KV blocks that others hold, too: to start takes, and to end frees, none of them.
 
         Cached blocks that nobody holds are not among them: to use one takes it from the free ones.
         """

@@ -20,5 +20,5 @@ class Params:
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:  # noqa: ARG001
-    """The engine's own decisions, within `step_budget`."""
+    """Compose the engine's own decisions, within `step_budget`."""
     return Policy(step_budget=step_budget)

@@ -55,7 +55,7 @@ class Params:
 
 
 def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Policy:
-    """LARRY's order and admission, within `step_budget`."""
+    """Compose LARRY's order and admission, within `step_budget`."""
     return Policy(
         order=LoadAdaptiveOrder(params.alpha, params.patience, limits),
         admission=prompt_fits,
@@ -127,7 +127,7 @@ class LoadAdaptiveOrder:
             self._place(request, next(self._joined), before, self._size(request, view))
 
     def _size(self, request: RequestView, view: EngineView) -> int:
-        """Blocks of what has to be computed."""
+        """Count the blocks of what has to be computed."""
         return self._limits.blocks(request.num_tokens - view.cached_tokens(request))
 
     def _place(self, request: RequestView, number: int, before: int, blocks: int) -> None:

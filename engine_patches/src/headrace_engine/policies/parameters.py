@@ -12,7 +12,7 @@ P = TypeVar("P")
 
 
 def doc(description: str, *, unit: str, minimum: int, maximum: int) -> dict[str, Any]:
-    """Metadata of an integer parameter; bounds are inclusive."""
+    """Declare an integer parameter; bounds are inclusive."""
     return {
         "type": "integer",
         "description": f"{description} In {unit}.",
@@ -22,23 +22,23 @@ def doc(description: str, *, unit: str, minimum: int, maximum: int) -> dict[str,
 
 
 def choice(description: str, *options: str) -> dict[str, Any]:
-    """Metadata of a string parameter that is one of `options`."""
+    """Declare a string parameter that is one of `options`."""
     return {"type": "string", "description": description, "enum": list(options)}
 
 
 def flag(description: str) -> dict[str, Any]:
-    """Metadata of a boolean parameter."""
+    """Declare a boolean parameter."""
     return {"type": "boolean", "description": description}
 
 
 def schema(params: type) -> dict[str, Any]:
-    """JSON schema (and Kubernetes structural schema) of a policy's `Params`, keys in camelCase."""
+    """Make the JSON schema (and Kubernetes structural schema) of a policy's `Params`, keys in camelCase."""
     properties = {_camel(f.name): {**f.metadata, "default": f.default} for f in _fields(params)}
     return {"type": "object", "properties": properties}
 
 
 def parse(params: type[P], values: Mapping[str, Any], where: str) -> P:
-    """`params` from a document's values; raises ContractError naming the key below `where`."""
+    """Read `params` from a document's values; raises ContractError naming the key below `where`."""
     known = {_camel(field.name): field for field in _fields(params)}
     for key in values:
         if key not in known:

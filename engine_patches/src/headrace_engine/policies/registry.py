@@ -33,12 +33,12 @@ LARGEST_SCALE_PERCENT = 1_000_000
 
 
 def names() -> tuple[str, ...]:
-    """What `PolicyDocument.policy` may be."""
+    """Return what `PolicyDocument.policy` may be."""
     return tuple(POLICIES)
 
 
 def parameter_schema(name: str) -> dict[str, Any]:
-    """JSON schema of the parameters of policy `name`; raises ContractError if there is no such policy."""
+    """Make the JSON schema of the parameters of policy `name`; raises ContractError if there is none such."""
     return parameters.schema(_module(name).Params)
 
 
@@ -62,13 +62,13 @@ def validate(document: PolicyDocument) -> None:
 
 
 def default_budget(policy: str) -> Literal["Engine", "SLO"]:
-    """The step budget's mode that `policy` is made for; raises ContractError if there is no such policy."""
+    """Return the step budget's mode that `policy` is made for; raises ContractError if there is none such."""
     mode: Literal["Engine", "SLO"] = getattr(_module(policy), "STEP_BUDGET", "Engine")
     return mode
 
 
 def gauges(policy: str) -> Mapping[str, str]:
-    """Names and meanings of the numbers that `policy` shows; none if there is no such policy."""
+    """Return names and meanings of the numbers that `policy` shows; none if there is no such policy."""
     found: Mapping[str, str] = getattr(POLICIES.get(policy), "GAUGES", {})
     return found
 

@@ -13,7 +13,7 @@ ROTATED_PER_STEP = 8  # of those that have a place, looked at anew: the prefix c
 
 
 def rotate_waiting(waiting: OrderedDict[RequestView, Any]) -> list[RequestView]:
-    """The first few of `waiting`, which are put behind the others."""
+    """Return the first few of `waiting`, and put them behind the others."""
     first = list(islice(waiting, ROTATED_PER_STEP))
     for request in first:
         waiting.move_to_end(request)

@@ -79,7 +79,7 @@ class SloBudget:
         return min(max(tokens, len(view.running) * limits.decode_tokens, 1), limits.max_step_tokens)
 
     def _blind(self, view: EngineView) -> int:
-        """Tokens of the step while its cost is unknown: few enough for the target, by the steps so far.
+        """Return the tokens of a step while its cost is unknown: few enough for the target, by steps so far.
 
         Prompt tokens get cheaper by the token as a step gets larger, so what they took so far is an upper
         bound, and each step may be larger than the one before.
@@ -93,7 +93,7 @@ class SloBudget:
         return min(max(decodes + prefill, least), limits.max_step_tokens)
 
     def _most(self, cost: CostModel, view: EngineView) -> int:
-        """Prefill tokens for which the step has time beside the decodes that are not skipped."""
+        """Return the prefill tokens for which the step has time beside the decodes that are not skipped."""
         limits, limit = view.limits, self.deadlines.limit
         decodes = (self.deadlines.decodes - len(self.skipped)) * limits.decode_tokens
         most = max(limits.max_step_tokens - decodes, 0)
@@ -105,7 +105,7 @@ class SloBudget:
         return most_tokens(self._seconds(cost), limit, floor, most, self._prefill)
 
     def _as_kv_fills(self, view: EngineView) -> int:
-        """Prefill tokens that are of use: who is prefilled sooner waits for KV, which short steps free.
+        """Return the prefill tokens that are of use: more would wait for KV, which short steps free.
 
         Half the pivot where the cache is full, and four pivots more for all of it.
         """
@@ -113,7 +113,7 @@ class SloBudget:
         return int(self._pivot * (WHEN_FULL + WHEN_FREE * free))
 
     def _short(self, view: EngineView, prefill: int) -> bool:
-        """Whether more prompt tokens want into the step than it has time for."""
+        """Tell whether more prompt tokens want into the step than it has time for."""
         waiting = view.waiting if len(view.running) < view.limits.max_running else ()
         for request in self.deadlines.prefills():
             prefill -= request.num_tokens - request.num_computed_tokens
@@ -124,7 +124,7 @@ class SloBudget:
         return prefill < 0
 
     def _encoded(self, view: EngineView) -> float:
-        """Seconds of encoders for each prompt token, over the next prompts that fill a step like the last.
+        """Return the encoders' seconds for each prompt token, over the next prompts that fill such a step.
 
         A picture can't be split, so the one step that encodes it takes longer; on average it comes out right,
         and targets are for means.
@@ -138,7 +138,7 @@ class SloBudget:
         return view.encoder_token * encoded / prompt if prompt > 0 else 0.0
 
     def _seconds(self, cost: CostModel) -> Callable[[int], float]:
-        """Seconds of a step that prefills so many tokens beside the decodes that there are."""
+        """Return the seconds of a step that prefills so many tokens beside the decodes that there are."""
         decodes, context = self.deadlines.decodes, self.deadlines.context
         cached, encoding = self._cached, self._encoding
         typical = max(self.deadlines.prompt - cached, 0.0)
@@ -159,12 +159,12 @@ class SloBudget:
 
 
 def slo_budget() -> SloBudget:
-    """A new budget; the factory that the registry knows."""
+    """Make a new budget; the factory that the registry knows."""
     return SloBudget()
 
 
 def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high: int, guess: int = 0) -> int:
-    """The most tokens from `low` to `high` whose step takes no longer than allowed; `low` if none does.
+    """Find the most tokens from `low` to `high` whose step takes no longer than allowed; `low` if none does.
 
     Short of the most by what takes `CLOSE` of the time, at most. Where seconds bend upwards, as they do,
     the chord lies above them, so interpolation closes in from below. A good guess saves most of the work.
@@ -201,7 +201,7 @@ def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high:
 
 
 def saturation(cost: CostModel, most: int, share: float) -> int:
-    """The pivot: fewest prefill tokens per step that reach `share` of the tokens per second of `most`.
+    """Find the pivot: fewest prefill tokens per step that reach `share` of the tokens per second of `most`.
 
     Attention is left out: a token costs it however steps are cut. The paper measures the pivot on each GPU.
     """

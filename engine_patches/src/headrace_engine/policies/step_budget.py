@@ -19,7 +19,7 @@ def engine_budget(view: EngineView) -> int:
 
 
 def fixed_budget(tokens: int) -> StepBudget:
-    """`tokens`, but within the engine's limits and never below what each running request needs for a token.
+    """Return `tokens`, within the engine's limits and never below what running requests need for a token.
 
     With less, the last of the running requests would hold their KV for nothing; vLLM refuses the like in its
     own arguments.

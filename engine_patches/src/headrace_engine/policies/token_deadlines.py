@@ -59,7 +59,7 @@ class RunningRequest:
         self.allowed = inf  # how many seconds that may take
 
     def saved(self, now: float) -> float:
-        """Seconds by which it is ahead of its TPOT target as of its last token; negative: behind."""
+        """Return by how many seconds it was ahead of its TPOT target at its last token; negative: behind."""
         if self.tpot is None or self.since is None:
             return 0.0
         return self.since + (self.request.num_output_tokens - self.count) * self.tpot - now
@@ -107,7 +107,7 @@ class TokenDeadlines:
         return self.step / self._gain
 
     def prefills(self) -> Iterator[RequestView]:
-        """Running requests amid their prefill, in order of starting."""
+        """Yield running requests amid their prefill, in order of starting."""
         return iter(self._starting)
 
     def find_request(self, request: RequestView) -> RunningRequest | None:
@@ -115,7 +115,7 @@ class TokenDeadlines:
         return self._requests.get(request)
 
     def find_skippable(self, step: float, view: EngineView) -> list[RequestView]:
-        """Those of the requests looked at that could as well skip a step of so many seconds.
+        """Return those of the requests looked at that could as well skip a step of so many seconds.
 
         Who has skipped one gets a token before it skips another: nobody's stream stands still for long.
         """
@@ -126,7 +126,7 @@ class TokenDeadlines:
         ]
 
     def record_skips(self, requests: Iterable[RequestView]) -> None:
-        """They skip the step that is being planned."""
+        """Note that these skip the step that is being planned."""
         for request in requests:
             self._requests[request].skipped = request.num_output_tokens
 
@@ -175,7 +175,7 @@ class TokenDeadlines:
         self._running = list(running)
 
     def _begin(self, view: EngineView) -> list[RunningRequest]:
-        """Those whose first token has come; or whose lost KV is there again, which still owe for the time."""
+        """Begin with those whose first token has come; or whose lost KV is back, who owe for the time."""
         if not self._starting:
             return []
         fresh = [
@@ -192,7 +192,7 @@ class TokenDeadlines:
         return fresh
 
     def _allows(self, entry: RunningRequest, now: float, view: EngineView) -> float:
-        """Seconds that the step may take for this request; inf: it says nothing."""
+        """Return the seconds that the step may take for this request; inf: it says nothing."""
         request, tpot = entry.request, entry.tpot
         tokens = request.num_tokens
         self._base += tokens - self._made - entry.computed + entry.turn
@@ -222,7 +222,7 @@ class TokenDeadlines:
 def changes(
     before: list[RequestView], running: Sequence[RequestView], known: Container[RequestView]
 ) -> tuple[Sequence[RequestView], list[RequestView]]:
-    """Who joined and who left the running requests.
+    """Find out who joined and who left the running requests.
 
     An engine appends who starts, and few end in a step, so both lists are alike up to the first that ended:
     to look up each of 256 requests takes five times as long. Other changes are found too, and looked up.
@@ -244,12 +244,12 @@ def changes(
 
 
 def _share(entry: RunningRequest, deadline: float, view: EngineView) -> float:
-    """Seconds to its deadline for each token that it still has to come."""
+    """Return the seconds to its deadline for each token that it still has to come."""
     left = view.predicted_output(entry.request) - entry.request.num_output_tokens
     return (deadline - view.now) / max(left, 1.0)
 
 
 def _due(entry: RunningRequest, view: EngineView) -> float:
-    """Seconds until its next token is due, or that are its share of the time left; inf: no target."""
+    """Return the seconds until its next token is due, or its share of the time left; inf: no target."""
     due = inf if entry.tpot is None else entry.tpot + entry.saved(view.now)
     return due if entry.deadline is None else min(due, _share(entry, entry.deadline, view))

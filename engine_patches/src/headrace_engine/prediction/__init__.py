@@ -17,7 +17,7 @@ __all__ = ["Features", "Hinted", "Padding", "Prediction", "Predictor", "Quantile
 
 
 def build(prediction: Prediction) -> Predictor:
-    """The predictor that the policy document asks for; one that is `Learned` starts its thread.
+    """Build the predictor that the policy document asks for; one that is `Learned` starts its thread.
 
     Raises ImportError for `Learned` where there is no torch.
     """

@@ -12,13 +12,13 @@ class Hinted:
         self.inner = inner
 
     def predict(self, features: Features) -> float:
-        """The hint, else what `inner` says."""
+        """Return the hint, else what `inner` says."""
         if features.hint is None:
             return self.inner.predict(features)
         return features.bounded(features.hint)
 
     def repredict(self, features: Features, output_so_far: int) -> float:
-        """The hint while it is ahead, else what `inner` says."""
+        """Return the hint while it is ahead, else what `inner` says."""
         if features.hint is None or features.hint <= output_so_far:
             return self.inner.repredict(features, output_so_far)
         return features.bounded(features.hint, output_so_far)

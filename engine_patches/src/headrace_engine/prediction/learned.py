@@ -73,7 +73,7 @@ class Learned:
         return self._trusted is not None
 
     def predict(self, features: Features) -> float:
-        """By the network where it is trusted."""
+        """Predict by the network where it is trusted."""
         expected, network = self._quantile.predict(features), self._trusted
         if network is None:
             return expected
@@ -81,7 +81,7 @@ class Learned:
         return expected if more is None else features.bounded(more)
 
     def repredict(self, features: Features, output_so_far: int) -> float:
-        """Likewise, of a request under way."""
+        """Predict likewise, of a request under way."""
         network = self._trusted
         if network is not None:
             seen = sight(features, self._quantile.predict(features))
@@ -159,7 +159,7 @@ class Learned:
             self._told.clear()
 
     def _modestly(self) -> None:
-        """One core at the lowest priority, for this thread alone."""
+        """Take one core at the lowest priority, for this thread alone."""
         limit_torch()
         with suppress(OSError, AttributeError):  # not every system has priorities by thread
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

@@ -24,7 +24,7 @@ class RunningMean:
         return features.bounded(self._mean)
 
     def repredict(self, features: Features, output_so_far: int) -> float:
-        """The mean, or twice what there is of a request that outgrew it."""
+        """Return the mean, or twice what there is of a request that outgrew it."""
         if output_so_far < self._mean - 1:
             return features.bounded(self._mean, output_so_far)
         return features.bounded(STRETCH * output_so_far, output_so_far)

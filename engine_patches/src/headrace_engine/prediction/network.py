@@ -39,7 +39,7 @@ class Sight:
 
 
 def sight(features: Features, expected: float) -> Sight:
-    """`expected`: what `Quantile` says."""
+    """Look at a request as the network does; `expected`: what `Quantile` says."""
     tokens: Sequence[int] = features.token_ids or ()
     if len(tokens) > HEAD + TAIL:
         tokens = [*tokens[:HEAD], *tokens[-TAIL:]]
@@ -78,7 +78,7 @@ class Network:
         self._adam: Any = torch.optim.Adam(self._weights, lr=LEARNING_RATE)
 
     def train(self, sights: Sequence[Sight], output_tokens: Sequence[int]) -> None:
-        """One step of descent on the cross entropy of these requests' lengths."""
+        """Make one step of descent on the cross entropy of these requests' lengths."""
         torch = self._torch
         steps = torch.tensor([step_of(min(tokens, LONGEST - 1), FINENESS) for tokens in output_tokens])
         self._adam.zero_grad()
@@ -86,14 +86,14 @@ class Network:
         self._adam.step()
 
     def frozen(self) -> Frozen:
-        """A copy for predictions, which further training does not change."""
+        """Copy the network for predictions, which further training does not change."""
         twin = copy.copy(self)
         twin._weights = [each.detach().clone() for each in self._weights]  # noqa: SLF001
         twin._adam = None  # noqa: SLF001
         return Frozen(twin)
 
     def shares(self, sights: Sequence[Sight]) -> list[list[float]]:
-        """Of each request: the share of each step of length, added up from the shortest."""
+        """Return, of each request, the share of each step of length, added up from the shortest."""
         torch = self._torch
         with torch.inference_mode():
             summed: list[list[float]] = self._forward(sights).softmax(1).cumsum(1).tolist()
@@ -126,16 +126,16 @@ class Frozen:
         self._network = network
 
     def quantiles(self, sights: Sequence[Sight], share: float) -> list[float]:
-        """The `share` quantile of each request's output tokens."""
+        """Return the `share` quantile of each request's output tokens."""
         return [quantile(summed, share) or 1.0 for summed in self._network.shares(sights)]
 
     def quantile(self, seen: Sight, share: float, output_so_far: int = 0) -> float | None:
-        """The `share` quantile of one request that has `output_so_far` tokens; None: it knows too little."""
+        """Return the `share` quantile of a request with `output_so_far` tokens; None: it knows too little."""
         return quantile(self._network.shares([seen])[0], share, output_so_far)
 
 
 def quantile(summed: Sequence[float], share: float, floor: int = 0) -> float | None:
-    """Of shares added up over the steps of length, evenly spread within each, the quantile above `floor`.
+    """Return the quantile above `floor` of shares added up over the steps of length, even within each.
 
     None where less than `LEAST` is above it.
     """

@@ -30,7 +30,7 @@ class Padding:
         self._needed = Window(window)  # padding with which each request would just have been long enough
 
     def record_finished(self, predicted: float, output_tokens: int) -> None:
-        """A request predicted at arrival to have `predicted` tokens, unpadded, had `output_tokens`."""
+        """Take in how many output tokens a request had that was predicted to have `predicted`, unpadded."""
         excess = output_tokens / max(predicted, 1.0) - 1.0
         self._needed.add(ceil(min(max(excess, 0.0), 1e6) * 100 - 1e-9))
         count = len(self._needed)

@@ -21,7 +21,7 @@ class Features:
     token_ids: Sequence[int] | None = None  # the prompt's; None: unknown
 
     def bounded(self, output_tokens: float, more_than: int = 0) -> float:
-        """`output_tokens`, at least one more than `more_than`, and in the end at most `max_tokens`."""
+        """Return `output_tokens`, at least one more than `more_than`, and in the end at most `max_tokens`."""
         return float(max(1, min(max(output_tokens, more_than + 1), self.max_tokens)))
 
 
@@ -32,10 +32,10 @@ class Predictor(Protocol):
         """Predict the output length of a request as it arrives."""
 
     def repredict(self, features: Features, output_so_far: int) -> float:
-        """Of a request that has `output_so_far` tokens and goes on: more than those."""
+        """Predict again, of a request that has `output_so_far` tokens and goes on: more than those."""
 
     def learn(self, features: Features, output_tokens: int) -> None:
-        """A request has finished by itself; one that was aborted says nothing."""
+        """Learn from a request that has finished by itself; one that was aborted says nothing."""
 
     def close(self) -> None:
-        """Nothing is asked or told any more."""
+        """End: nothing is asked or told any more."""

@@ -30,7 +30,7 @@ ALL: Key = (0, 0, 0)
 
 
 def kinds(features: Features) -> tuple[Key, ...]:
-    """The cells that a request belongs to, each as its kind and what its requests agree in."""
+    """Return the cells that a request belongs to, each as its kind and what its requests agree in."""
     prompt, prefix = step_of(features.prompt_tokens, COARSE), features.prefix
     return (
         ALL,
@@ -55,7 +55,7 @@ class Quantile:
         self._keep = 0.5 ** (1 / HALF_LIFE)
 
     def predict(self, features: Features) -> float:
-        """The quantile of the best cell that has enough lengths."""
+        """Return the quantile of the best cell that has enough lengths."""
         keys = kinds(features)
         for kind in self._order:
             cell = self._cells.get(keys[kind])
@@ -64,7 +64,7 @@ class Quantile:
         return features.bounded(self._all.quantile(self.share) if len(self._all) else UNKNOWN)
 
     def repredict(self, features: Features, output_so_far: int) -> float:
-        """The quantile among those longer than `output_so_far`, in the best cell that has enough of them.
+        """Return the quantile among lengths over `output_so_far`, in the best cell that has enough of them.
 
         Where none has, twice `output_so_far`.
         """
@@ -105,6 +105,6 @@ class Quantile:
 
 
 def loss(predicted: float, output_tokens: float, share: float) -> float:
-    """The pinball loss, whose mean is least where `predicted` is the `share` quantile."""
+    """Return the pinball loss, whose mean is least where `predicted` is the `share` quantile."""
     error = output_tokens - predicted
     return share * error if error >= 0 else (share - 1) * error

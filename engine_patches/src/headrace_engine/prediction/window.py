@@ -36,16 +36,16 @@ class Window:
         insort(self._sorted, value)
 
     def above(self, floor: int) -> int:
-        """How many are greater than `floor`."""
+        """Count the values that are greater than `floor`."""
         return len(self._sorted) - bisect_right(self._sorted, floor)
 
     def quantile(self, share: float, floor: int = -1) -> int:
-        """The smallest value that at least `share` of those above `floor` don't exceed; there must be one."""
+        """Return the smallest value that `share` of those above `floor` do not exceed; there must be one."""
         values = self._sorted
         start = bisect_right(values, floor)
         count = len(values) - start
         return values[start + max(ceil(share * count) - 1, 0)]
 
     def place(self, rank: int) -> int:
-        """The value with `rank` others before it, in order of size."""
+        """Return the value with `rank` others before it, in order of size."""
         return self._sorted[rank]

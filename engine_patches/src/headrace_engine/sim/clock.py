@@ -56,7 +56,7 @@ class MemoryLink:
         return build(prediction)
 
     def most_output(self, request: Any) -> int:
-        """As far as the model's context goes, where `max_tokens` would tell how long the output will be."""
+        """Return what the model's context takes: `max_tokens` would tell how long the output will be."""
         most: int = request.max_tokens if self.longest is None else self.longest - request.num_prompt_tokens
         return most
 

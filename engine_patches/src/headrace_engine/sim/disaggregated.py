@@ -46,7 +46,7 @@ class TakingOver:
         return self.cost.step_seconds(_decodes(batch))
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with the context."""
+        """Return the share of the seconds that grows with the context."""
         return self.cost.attention_seconds(_decodes(batch))
 
 
@@ -144,7 +144,7 @@ def _decoded(part: Outcome, outcome: Outcome) -> None:
 
 
 def _decodes(batch: Batch) -> Batch:
-    """A prompt of n tokens with its KV is a decode with a context of n - 1."""
+    """Turn prompts of n tokens with their KV into decodes with a context of n - 1."""
     return Batch(
         decodes=batch.decodes + batch.prefills,
         decode_context=batch.decode_context + batch.prefill_tokens - batch.prefills,

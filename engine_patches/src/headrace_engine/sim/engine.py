@@ -101,7 +101,7 @@ class SimulatedEngine:
         self._naps = 0
 
     def add(self, arrival: Arrival, now: float) -> Outcome:
-        """`arrival` reaches the engine; its outcome fills in as it is served.
+        """Take `arrival` at the engine; its outcome fills in as it is served.
 
         Raises ValueError if it can never be served.
         """
@@ -135,11 +135,11 @@ class SimulatedEngine:
         return finished
 
     def slow(self, factor: float) -> None:
-        """Steps planned from now on take `factor` times as long as the cost model says."""
+        """Make steps planned from now on take `factor` times as long as the cost model says."""
         self._slowness = factor
 
     def fail(self) -> list[Outcome]:
-        """The engine is gone; what it had not finished is returned, in order of arrival, and stays lost."""
+        """End the engine; what it had not finished is returned, in order of arrival, and stays lost."""
         lost = list(self._live.values())
         self._live.clear()
         self._arrived.clear()
@@ -148,7 +148,7 @@ class SimulatedEngine:
         return lost
 
     def _turn(self) -> None:
-        """One pass of vLLM's `step` or `step_with_batch_queue`, up to where they block."""
+        """Make one pass of vLLM's `step` or `step_with_batch_queue`, up to where they block."""
         scheduler, in_flight, depth = self.scheduler, self._in_flight, self.settings.depth
         while True:
             for request in self._arrived:

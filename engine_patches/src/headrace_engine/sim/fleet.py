@@ -35,26 +35,26 @@ class Engine(Protocol):
         """Take a request at `now`; its outcome fills in as it is served."""
 
     def fail(self) -> Sequence[Outcome]:
-        """Never work again; gives the requests that are lost with it."""
+        """End the engine for good; gives the requests that are lost with it."""
 
 
 class Gateway(Protocol):
     """What decides where requests go; times are seconds from 0."""
 
     def choose(self, arrival: Arrival, now: float) -> int | None:
-        """The engine (its index) for a request, or None to refuse it."""
+        """Choose the engine (its index) for a request, or None to refuse it."""
 
     def look(self, engine: int, now: float) -> object | None:
-        """An engine's sidecar looks at it; what it tells the gateway, or None for nothing."""
+        """Have an engine's sidecar look at it; returns what it tells the gateway, None for nothing."""
 
     def receive(self, engine: int, report: Any, now: float) -> None:
-        """What `look` told has reached the gateway."""
+        """Take in what `look` told, which has reached the gateway."""
 
     def finished(self, engine: int, outcome: Outcome, now: float) -> None:
-        """The last token of a request passed the gateway."""
+        """Take in that the last token of a request passed the gateway."""
 
     def gone(self, engine: int, now: float, /) -> None:
-        """The gateway learns that an engine is lost."""
+        """Take in that an engine is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ ANY_TOKEN = 7
 
 
 def flat_cost(output: Any) -> float:
-    """A plausible step: a fixed part, and one for each token."""
+    """Make a plausible cost of a step: a fixed part, and one for each token."""
     return 0.005 + 0.00005 * float(output.total_num_scheduled_tokens)
 
 

@@ -24,6 +24,6 @@ def no_collector() -> Iterator[None]:
 
 @cache
 def _set_modules_aside() -> None:
-    """What imports made stays anyway, and looking through it takes half a second each time."""
+    """Set what imports made aside: it stays anyway, and to look through it takes half a second each time."""
     gc.collect()
     gc.freeze()

@@ -39,7 +39,7 @@ class Targets:
 
 
 def met(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = None) -> bool:
-    """Whether the request met its targets; `unloaded` is needed for `e2e_scale`, ValueError without it."""
+    """Tell whether the request met its targets; `e2e_scale` needs `unloaded`, ValueError without it."""
     if targets.e2e_scale is not None and unloaded is None:
         raise ValueError("Targets.e2e_scale needs the unloaded time of a request")
     ttft, tpot, e2e = outcome.ttft, outcome.tpot, outcome.e2e
@@ -58,14 +58,14 @@ def met(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = None) ->
 
 
 def steady(outcomes: Iterable[Outcome], edge: float = EDGE) -> list[Outcome]:
-    """The outcomes in the middle of the run, in order of arrival."""
+    """Return the outcomes in the middle of the run, in order of arrival."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.arrival.at)
     cut = int(len(ordered) * edge)
     return ordered[cut : len(ordered) - cut]
 
 
 def attainment(outcomes: Sequence[Outcome], targets: Targets, unloaded: Unloaded | None = None) -> float:
-    """Share of these requests that met their targets; 0 of none."""
+    """Return the share of these requests that met their targets; 0 of none."""
     return sum(met(outcome, targets, unloaded) for outcome in outcomes) / len(outcomes) if outcomes else 0.0
 
 
@@ -74,7 +74,7 @@ def summarise(
     targets: Mapping[str, Targets] | None = None,
     unloaded: Unloaded | None = None,
 ) -> dict[str, float]:
-    """Figures of a run by name.
+    """Summarise a run in figures by name.
 
     `{ttft,tpot,gap,e2e,normalized,wait}_{mean,p50,p95,p99,max}`: `tpot` is a request's mean gap between
     tokens, `gap` its longest, `normalized` its E2E per output token, `wait` its time until first scheduled.
@@ -114,7 +114,7 @@ def summarise(
 
 
 def sustained_rate(outcomes: Iterable[Outcome]) -> float:
-    """Requests finished per second under overload; ValueError with fewer than ten finished ones."""
+    """Return the requests finished per second under overload; ValueError if fewer than ten finished."""
     finishes = sorted(each.finished_at for each in outcomes if each.finished_at is not None)
     first, last = (int(share * len(finishes)) for share in SUSTAINED)
     if len(finishes) < 10:
@@ -130,7 +130,7 @@ class Goodput(NamedTuple):
 
 
 def goodput(loads: Sequence[float], attainments: Sequence[float], level: float = 0.9) -> Goodput:
-    """The load up to which attainment stays at `level` or above, interpolated between points of the sweep.
+    """Return the load up to which attainment stays at `level` or above, interpolated between the points.
 
     `<` the lowest load if attainment is short there already, `>` the highest if it never falls short.
     """

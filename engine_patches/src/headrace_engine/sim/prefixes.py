@@ -21,7 +21,7 @@ class PrefixHashes:
         self._requests = 0
 
     def hasher(self, arrival: Arrival) -> Callable[[Any], list[bytes]]:
-        """What vLLM asks for the hashes of the blocks that filled up since it last asked."""
+        """Make what vLLM asks for the hashes of the blocks that filled up since it last asked."""
         chains, chain = [], 0
         for prefix_id in arrival.prefix:
             chain = self._chains.setdefault((chain, prefix_id), len(self._chains) + 1)

@@ -39,7 +39,7 @@ class Served(Protocol):
         """When something is due; infinity while idle."""
 
     def add(self, arrival: Arrival, now: float, /) -> object:
-        """Take a request at `now`."""
+        """Take a request that arrives at `now`."""
 
     def advance(self) -> object:
         """Carry out what is due at `next_event_at`."""

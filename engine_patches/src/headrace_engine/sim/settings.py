@@ -24,7 +24,7 @@ class EngineSettings:
         return 2 if self.async_scheduling else 1
 
     def refusal(self, prompt_tokens: int, output_tokens: int) -> str | None:
-        """Why such a request can never be served; None if it can."""
+        """Explain why such a request can never be served; None if it can."""
         tokens = prompt_tokens + output_tokens
         if prompt_tokens < 1 or output_tokens < 1:
             return f"{prompt_tokens} prompt and {output_tokens} output tokens; each must be at least 1"

@@ -67,7 +67,7 @@ class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
 
 
 def no_tokens(request: object) -> int:  # noqa: ARG001
-    """How many tokens of a request the prefix cache has, without one."""
+    """Return how many tokens of a request the prefix cache has, if there is none: 0."""
     return 0
 
 
@@ -97,7 +97,7 @@ class Unsettled:
 
 
 def _schedule_unsettled() -> FunctionType:
-    """Of vLLM's own code, with `_unsettled` for the running requests and no profiler to tell where it is."""
+    """Derive vLLM's own code, with `_unsettled` for the running requests and no profiler."""
     code = Scheduler.schedule.__code__
     names = tuple("_unsettled" if name == "running" else name for name in code.co_names)
     known = Scheduler.schedule.__globals__ | {"record_function_or_nullcontext": NO_PROFILER}
@@ -133,7 +133,7 @@ class Shortcuts:
             manager.estimate_cached_tokens = no_tokens
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """One token for those at the front that need just that, then vLLM's loop for all others."""
+        """Give one token to those at the front that need just that, then leave all others to vLLM's loop."""
         decodes, settled = self._settle()
         count = len(decodes)
         names = [request.request_id for request in decodes]
@@ -161,7 +161,7 @@ class Shortcuts:
         return output
 
     def _nobody_else(self, settled: int, tokens: int) -> bool:
-        """Whether vLLM's loops would find nobody else for this step.
+        """Tell whether vLLM's loops would find nobody else for this step.
 
         The queue is asked if vLLM would ask it, since a policy notes that it was.
         """
@@ -174,7 +174,7 @@ class Shortcuts:
         )
 
     def _only_decodes(self, names: list[str], computed: list[int]) -> Any:
-        """A step of one token for each of `names`, and what vLLM would note of it."""
+        """Make a step of one token for each of `names`, and note what vLLM would note of it."""
         output = copy.copy(self._decode_step)
         output.scheduled_cached_reqs = self._cached(names, computed)
         output.num_scheduled_tokens = dict.fromkeys(names, 1)
@@ -192,7 +192,7 @@ class Shortcuts:
         self.max_num_scheduled_tokens -= tokens
 
     def _settle(self) -> tuple[list[Any], int]:
-        """Who decodes one token and has room, up to the first running request that needs a closer look.
+        """Give one token to who decodes and has room, up to the first who needs a closer look.
 
         And how many were looked at: some vLLM leaves out of a step, since their last token is on its way or
         they are skipped.
@@ -219,7 +219,7 @@ class Shortcuts:
         return decodes, settled
 
     def _allocate_slots(self, request: Any, num_new_tokens: int, **details: Any) -> Any:
-        """For one token of a running request no block if its last one has room and none is to be cached,
+        """Allocate no block for a running request's token if its last one has room and none is to be cached,
         and without caching the next free one if there is any.
         """
         computed, size = request.num_computed_tokens, self._table.block_size
@@ -237,13 +237,13 @@ class Shortcuts:
         return self._allocate(request, num_new_tokens, **details)
 
     def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:  # noqa: ARG002
-        """There is no drafter to reserve for."""
+        """Reserve nothing: there is no drafter."""
         return num_new_tokens if num_new_tokens > 0 else 0
 
     def _make_cached_request_data(
         self, running: Sequence[Any], resumed: Sequence[Any], *_: Any
     ) -> CachedRequestData:
-        """Who runs and from where; block numbers and tokens are for workers."""
+        """Tell who runs and from where; block numbers and tokens are for workers."""
         requests = running if not resumed else list(chain(running, resumed))
         return self._cached(
             [request.request_id for request in requests],
@@ -263,7 +263,7 @@ class Shortcuts:
         )
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
-        """What vLLM keeps of each request, without what only structured output or connectors need."""
+        """Keep what vLLM keeps of each request, without what only structured output or connectors need."""
         requests, prefills = self.requests, self._inflight_prefills  # type: ignore[attr-defined]
         new_placeholders = 1 if self._is_async else 0
         for name, tokens in scheduler_output.num_scheduled_tokens.items():
@@ -282,7 +282,7 @@ class Shortcuts:
         self.reset_preempted_req_ids = set()
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """Tokens in the middle of a running request's output here, all others by vLLM."""
+        """Take in tokens in the middle of a running request's output here, all others by vLLM."""
         requests, caching, is_async = self.requests, self._caching, self._is_async  # type: ignore[attr-defined]
         told, others = [], {}
         samples = model_runner_output.sampled_token_ids

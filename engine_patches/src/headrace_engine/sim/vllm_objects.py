@@ -41,7 +41,7 @@ MODEL = {
 
 
 def make_scheduler(settings: EngineSettings, link: ControlLink | None, *, quick: bool = False) -> Any:
-    """A scheduler as vLLM's EngineCore makes it; stock if there is no link, with shortcuts if `quick`."""
+    """Make a scheduler as vLLM's EngineCore does; stock if there is no link, with shortcuts if `quick`."""
     shared = _shared(settings)
     if quick:
         kind: type = QuickAsyncScheduler if settings.async_scheduling else QuickScheduler
@@ -70,7 +70,7 @@ def _sampling(output_tokens: int, overrides: tuple[tuple[str, float], ...] = ())
 
 
 def _overrides(arrival: Arrival) -> tuple[tuple[str, float], ...]:
-    """What the client sends as `vllm_xargs`."""
+    """Return what the client sends as `vllm_xargs`."""
     if arrival.hint is None and arrival.targets is NO_TARGETS:
         return ()
     given = {f"headrace_{kind}_ms": getattr(arrival.targets, kind) for kind in ("ttft", "tpot", "e2e")}
@@ -83,7 +83,7 @@ def _overrides(arrival: Arrival) -> tuple[tuple[str, float], ...]:
 def text_request(
     name: str, arrival: Arrival, at: float, block_hasher: Callable[[Any], list[bytes]] | None
 ) -> TextRequest:
-    """Like `make_request`, for schedulers with shortcuts."""
+    """Make a request like `make_request`, for schedulers with shortcuts."""
     return TextRequest(
         request_id=name,
         prompt_token_ids=[1] * arrival.prompt_tokens,
@@ -95,7 +95,7 @@ def text_request(
 
 
 def make_request(name: str, prompt_tokens: int, output_tokens: int, arrival: float, **extra: Any) -> Any:
-    """A vLLM request that produces exactly `output_tokens`; `arrival` in seconds on the engine's clock."""
+    """Make a vLLM request that produces exactly `output_tokens`; `arrival` on the engine's clock, seconds."""
     return Request(
         request_id=name,
         prompt_token_ids=[1] * prompt_tokens,

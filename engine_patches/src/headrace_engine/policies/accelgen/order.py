@@ -89,7 +89,7 @@ class UrgencyOrder:
             self._served = self._steps.count
 
     def _displace(self, request: RequestView, entry: Waiting) -> None:
-        """Take it from its list."""
+        """Take the request from the list that it is in."""
         if entry.place == "new":
             del self._new[request]
         elif entry.place == "resumed":
@@ -134,19 +134,19 @@ class UrgencyOrder:
                 return
 
     def counts(self) -> tuple[int, int]:
-        """How many wait, and how many of them are hopeless."""
+        """Count those who wait, and those of them who are hopeless."""
         return len(self._waiting), len(self._hopeless)
 
     def tokens(self, request: RequestView) -> int:
-        """What a waiting request has to prefill."""
+        """Count the tokens that a waiting request has to prefill."""
         return self._waiting[request].tokens
 
     def hopeless(self, request: RequestView) -> bool:
-        """Whether a waiting request can no longer meet its targets."""
+        """Tell whether a waiting request can no longer meet its targets."""
         return self._waiting[request].place == "hopeless"
 
     def latest_start(self, request: RequestView, tokens: int, view: EngineView) -> float:
-        """When a request must start that has so many tokens to prefill; inf: it has no target for that."""
+        """Return when a request must start that has so many tokens to prefill; inf: it has no such target."""
         targets, steps = view.targets(request), self._steps
         latest = inf
         if targets.ttft is not None and not request.num_output_tokens:
@@ -158,7 +158,7 @@ class UrgencyOrder:
         return latest
 
     def urgent(self, view: EngineView) -> list[RequestView]:
-        """Those that must start in this step or the next to be in time, most urgent first."""
+        """Return those that must start in this step or the next to be in time, most urgent first."""
         self._settle(view)
         now, expiring = view.now, self._expiring
         soon = bisect_right(expiring, (now + URGENT * self._steps.seconds, inf))
@@ -235,7 +235,7 @@ class UrgencyOrder:
         yield from self._new
 
     def _first(self, view: EngineView) -> list[RequestView]:
-        """The urgent, which go ahead [Algorithm 1]; with `Shortest`, only as far as one step does for all."""
+        """Return the urgent, who go ahead [Algorithm 1]; with `Shortest`, as far as one step serves all."""
         urgent = self.urgent(view)
         if self._selection == "Shortest":
             left = self._steps.prefill_tokens

@@ -53,7 +53,7 @@ class RunningLimiter:
         return RunningLimits(running, skipped, preempted, caps)
 
     def _chunks(self, prefills: list[RequestView], view: EngineView) -> dict[RequestView, int]:
-        """What each running prefill may take, with room for waiting ones that are ahead of it and fit whole.
+        """Share the step among running prefills, with room for waiting ones ahead of them that fit whole.
 
         Never what is meant for decodes: those that started after it come behind it in the engine's order.
         Exclusive request allocation [section 4.2]: who does not fit whole has to wait until the long ones
@@ -81,12 +81,12 @@ class RunningLimiter:
         return caps
 
     def _key(self, request: RequestView, view: EngineView) -> tuple[bool, int]:
-        """Whether a running prefill is hopeless, and how many tokens it has left."""
+        """Tell whether a running prefill is hopeless, and how many tokens it has left."""
         left = request.num_tokens - request.num_computed_tokens
         return self._order.latest_start(request, left, view) < view.now, left
 
     def _relaxed_last(self, view: EngineView) -> Sequence[RequestView] | None:
-        """The running requests with the one last that can wait longest, of those looked at in this step."""
+        """Put the running request that can wait longest last, of those looked at in this step."""
         candidates = [each.request for each in self._steps.deadlines.looked_at]
         if not candidates:
             return None
@@ -94,7 +94,7 @@ class RunningLimiter:
         return [request for request in view.running if request is not last] + [last]
 
     def _victims(self, view: EngineView) -> list[RequestView]:
-        """Running requests that make room for the most urgent one, and can be in time all the same.
+        """Choose running requests to make room for the most urgent one, that can be in time all the same.
 
         `UnlessLate` is ours: while requests wait that are late already there is more work than time, and to
         compute a victim's KV anew makes more requests late than it saves.
@@ -125,7 +125,7 @@ class RunningLimiter:
         return []
 
     def _can_wait(self, request: RequestView, view: EngineView) -> float:
-        """T_r of a running request: seconds for which it could stand still and be in time; inf: no target."""
+        """Return T_r of a running request: seconds that it can stand still and be in time; inf: no target."""
         entry = self._steps.deadlines.find_request(request)
         if entry is None:
             return 0.0

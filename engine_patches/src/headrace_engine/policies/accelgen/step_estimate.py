@@ -46,5 +46,5 @@ class StepEstimate:
         return self.deadlines.planned or self.deadlines.step
 
     def prefill_seconds(self, tokens: int) -> float:
-        """T_e of a prompt: its chunks times the seconds of a step [section 4.3]."""
+        """Return T_e of a prompt: its chunks times the seconds of a step [section 4.3]."""
         return -(-tokens // self.prefill_tokens) * self.seconds if self.tokens else 0.0

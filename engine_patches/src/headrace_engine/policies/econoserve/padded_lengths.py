@@ -29,12 +29,12 @@ class PaddedLengths:
         return self._constant if self._padding is None else self._padding.percent
 
     def predict_left(self, request: RequestView, view: EngineView) -> int:
-        """Output tokens yet to come, at least 1."""
+        """Predict the output tokens yet to come, at least 1."""
         padded = ceil(view.predicted_output(request) * (100 + self.percent) / 100)
         return max(min(padded, view.most_output(request)) - request.num_output_tokens, 1)
 
     def record_finished(self, request: RequestView, predicted: float) -> None:
-        """`request` ran to its end; `predicted` output tokens were expected when it arrived."""
+        """Take in that `request` ran to its end; `predicted` output tokens were expected when it arrived."""
         self.outgrown += request.num_output_tokens > ceil(predicted * (100 + self.percent) / 100)
         if self._padding is not None:
             self._padding.record_finished(predicted, request.num_output_tokens)

@@ -119,7 +119,7 @@ class FuturePeak:
         self._common = self._held_together(view)
 
     def fits(self, tokens: int, left: int) -> bool:
-        """Whether a request may start that takes KV for `tokens` at once, and for `left` more at its end."""
+        """Tell whether a request may start that takes KV for `tokens` at once, for `left` more at its end."""
         tokens += self._besides(tokens + left)
         capacity = self._capacity - self._common
         if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= capacity:
@@ -138,7 +138,7 @@ class FuturePeak:
         return not before or self._peaks[before - 1] + own <= capacity
 
     def enter(self, request: RequestView, view: EngineView) -> None:
-        """`request` starts; if it does not after all, the next step finds out."""
+        """Take in that `request` starts; if it does not after all, the next step finds out."""
         end = self._step + self._lengths.predict_left(request, view)
         shared = self._shared_tokens(request, view)
         if shared:
@@ -190,7 +190,7 @@ class FuturePeak:
             self.enter(request, view)
 
     def _held_at(self, request: RequestView, end: int) -> int:
-        """Tokens that it holds now, if it ends in step `end`."""
+        """Return the tokens that it holds now, if it ends in step `end`."""
         tokens = request.num_tokens
         return tokens + self._besides(tokens + end - self._step)
 
@@ -198,7 +198,7 @@ class FuturePeak:
         return self._limits.shared_tokens(view.shared_blocks(request))
 
     def _held_together(self, view: EngineView) -> float:
-        """Tokens in use now that nobody holds alone."""
+        """Return the tokens in use now that nobody holds alone."""
         if not self._shared:
             return 0.0
         in_use = (self._limits.total_blocks - view.free_blocks + view.promised_blocks) * self._per_block
@@ -206,7 +206,7 @@ class FuturePeak:
         return max(in_use - alone, 0.0)
 
     def _besides(self, tokens: int) -> int:
-        """What other layers hold when the request has `tokens`, in tokens of those that keep all."""
+        """Return what other layers hold when the request has `tokens`, in tokens of those that keep all."""
         return int(self._limits.other_blocks(tokens) * self._per_block) if self._limits.other_groups else 0
 
     def _measure(self) -> None:

@@ -63,7 +63,7 @@ class Deadlines:
         self._step_average = step_average
 
     def latest_start(self, request: RequestView, view: EngineView) -> float:
-        """Unix seconds; inf without targets."""
+        """Return the unix time by which it must start; inf without targets."""
         targets, latest = view.targets(request), inf
         if targets.e2e is not None:
             tokens = view.predicted_output(request) - request.num_output_tokens
@@ -75,7 +75,7 @@ class Deadlines:
 
 
 def by_footprint(lengths: PaddedLengths) -> Ranking:
-    """Least predicted KV x time first."""
+    """Rank by predicted KV x time, the least first."""
 
     def ranking(request: RequestView, view: EngineView, latest: float, tokens: int) -> tuple[float, Rank]:
         left = lengths.predict_left(request, view)
@@ -121,7 +121,7 @@ class TaskQueue:
         self._ageing.record_leave(request, blocks)
 
     def _forget_looks(self) -> None:
-        """Those at who left, once they are most: targets may be a day away."""
+        """Drop the times to look at those who left, once they are most: targets may be a day away."""
         if len(self._look_again) > 2 * len(self._numbered) + FORGOTTEN_LATE:
             self._look_again = [entry for entry in self._look_again if entry[1] in self._numbered]
             heapify(self._look_again)
@@ -161,7 +161,7 @@ class TaskQueue:
                 self._enter(request, blocks, number, view)
 
     def _blocks(self, request: RequestView, view: EngineView) -> int:
-        """KV blocks that it takes to start."""
+        """Count the KV blocks that it takes to start."""
         return max(self._limits.blocks(request.num_tokens) - view.shared_blocks(request), 0)
 
     def _enter(self, request: RequestView, before: int, number: int, view: EngineView) -> None:

@@ -28,7 +28,7 @@ PREEMPTIBLE_SHARE = (
 
 
 def no_preempt(step_budget: int = 0) -> Compose:
-    """Order of arrival; a request starts once the KV of its whole output can be kept for it."""
+    """Order by arrival; a request starts once the KV of its whole output can be kept for it."""
     return lambda limits: Policy(  # noqa: ARG005
         admission=reserving(exact_blocks), step_budget=budget_of(step_budget)
     )
@@ -42,7 +42,7 @@ def shortest_prompt_first(step_budget: int = 0) -> Compose:
 
 
 def srpt(step_budget: int = 0) -> Compose:
-    """Shortest remaining processing time with true lengths: no policy without foresight can know them.
+    """Order by shortest remaining processing time, with true lengths, which no policy can know.
 
     A waiting request with less left than running ones gets their room: a longer prefill pauses and keeps its
     KV; where a slot or KV is missing, the one with most left loses its own.
@@ -69,7 +69,7 @@ def srpt(step_budget: int = 0) -> Compose:
 
 
 def trail(step_budget: int = 0) -> Compose:
-    """Fewest predicted output tokens left first, preempting early in a request's life only, as TRAIL does.
+    """Order by fewest predicted output tokens left, preempting early in a request's life only, as TRAIL does.
 
     Predicted = true output times a lognormal factor that belongs to the request (our error model; TRAIL's own
     predictor looks into the model). Where the queue's first request has no room, the preemptible request with

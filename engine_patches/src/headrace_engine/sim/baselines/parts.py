@@ -46,7 +46,7 @@ class SortedOrder:
         return self._sorted[0][2] if self._sorted else None
 
     def up_to(self, key: Any) -> Iterator[RequestView]:
-        """Those whose key is at most `key`, lowest first."""
+        """Yield those whose key is at most `key`, lowest first."""
         for its_key, _, request in self._sorted:
             if its_key > key:
                 return
@@ -54,12 +54,12 @@ class SortedOrder:
 
 
 def exact_blocks(request: RequestView, view: EngineView) -> int:
-    """Exact allocation: prompt and the output that it will really have."""
+    """Allot exactly: for the prompt and the output that it will really have."""
     return view.limits.blocks(request.num_prompt_tokens + request.max_tokens)
 
 
 def most_blocks(request: RequestView, view: EngineView) -> int:
-    """Max allocation: prompt and the largest output that it may have, whatever it will have."""
+    """Allot the most: for the prompt and the largest output that it may have, whatever it will have."""
     return view.limits.blocks(request.num_prompt_tokens + view.most_output(request))
 
 
@@ -79,7 +79,7 @@ def reserving(blocks: Blocks, batch: int | None = None) -> Admission:
 
 
 def has_room(request: RequestView, view: EngineView, blocks: Blocks, batch: int | None) -> bool:
-    """Whether a place is free, and KV beside all that is kept for those that run."""
+    """Tell whether a place is free, and KV beside all that is kept for those that run."""
     if len(view.running) >= min(batch or view.limits.max_running, view.limits.max_running):
         return False
     kept = sum(blocks(each, view) for each in view.running)
@@ -87,26 +87,26 @@ def has_room(request: RequestView, view: EngineView, blocks: Blocks, batch: int 
 
 
 def output_left(request: RequestView) -> int:
-    """Output tokens that are still to come, truly."""
+    """Count the output tokens that are still to come, truly."""
     return request.max_tokens - request.num_output_tokens
 
 
 def true_work_left(request: RequestView) -> float:
-    """Prefill and true output left, in prompt tokens."""
+    """Count prefill and true output left, in prompt tokens."""
     return request.num_tokens - request.num_computed_tokens + DECODE_WORK * output_left(request)
 
 
 def fits(request: RequestView, view: EngineView) -> bool:
-    """Whether a waiting request has a slot, and KV beside what the running ones still need."""
+    """Tell whether a waiting request has a slot, and KV beside what the running ones still need."""
     room = view.free_blocks - view.promised_blocks
     return view.limits.blocks(request.num_tokens) <= room and len(view.running) < view.limits.max_running
 
 
 def in_prefill(request: RequestView) -> bool:
-    """Whether more than its next token is to be computed."""
+    """Tell whether more than its next token is to be computed."""
     return request.num_tokens - request.num_computed_tokens > 1
 
 
 def budget_of(tokens: int) -> StepBudget:
-    """`tokens` per step, 0 for the engine's own."""
+    """Make the budget of `tokens` per step, 0 for the engine's own."""
     return fixed_budget(tokens) if tokens else engine_budget

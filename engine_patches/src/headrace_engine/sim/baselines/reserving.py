@@ -36,14 +36,14 @@ TARGET_FORWARD = 2048  # tokens of a step that MultiRes fills if no step budget 
 
 
 def orca(step_budget: int = 0, batch: int = BATCH) -> Compose:
-    """Order of arrival, anew at each iteration; max allocation; `batch` requests at most."""
+    """Order by arrival, anew at each iteration; max allocation; `batch` requests at most."""
     return lambda limits: Policy(  # noqa: ARG005
         admission=reserving(most_blocks, batch), step_budget=budget_of(step_budget)
     )
 
 
 def srtf(step_budget: int = 0, batch: int = 0) -> Compose:
-    """Shortest remaining time first at each iteration, true lengths; max allocation.
+    """Order by shortest remaining time at each iteration, with true lengths; max allocation.
 
     Where there is no room for the shortest of the queue, the longest of those that run makes it, if that has
     more left: one in each step.
@@ -52,7 +52,7 @@ def srtf(step_budget: int = 0, batch: int = 0) -> Compose:
 
 
 def fast_serve(step_budget: int = 0, batch: int = BATCH) -> Compose:
-    """Skip-join multi-level feedback queue of five levels; max allocation; lengths are not known.
+    """Order by a skip-join queue of five feedback levels; max allocation; lengths are not known.
 
     A request joins the first level whose quantum covers its prefill, and sinks one level with each quantum of
     work that it has used up; the highest level runs, in order of arrival. Without FastServe's promotion of
@@ -66,7 +66,7 @@ def fast_serve(step_budget: int = 0, batch: int = BATCH) -> Compose:
 
 
 def level(prompt_tokens: int, output_tokens: int) -> int:
-    """FastServe's level, 0 the highest, of a request with this prompt and so much output so far."""
+    """Return FastServe's level, 0 the highest, of a request with this prompt and so much output so far."""
     here, quantum = 0, QUANTUM
     while here < LEVELS - 1 and prompt_tokens > quantum:
         here, quantum = here + 1, quantum * QUANTUM_RATIO
@@ -78,7 +78,7 @@ def level(prompt_tokens: int, output_tokens: int) -> int:
 
 
 def multi_res(step_budget: int = 0) -> Compose:
-    """Whose demand is nearest to what is free, of step tokens and of KV, again and again; exact allocation.
+    """Admit whose demand is nearest to the free step tokens and KV, again and again; exact allocation.
 
     Demands and what is free are shares of the step's tokens and of the KV cache; the distance is Euclidean. A
     prompt that does not fit in the rest of the step may begin in it if no other has begun.
@@ -121,7 +121,7 @@ def multi_res(step_budget: int = 0) -> Compose:
 
 
 def _exchanging(rank: Key, batch: int | None, step_budget: int) -> Compose:
-    """Lowest rank first, max allocation, and who runs is preempted for a lower one that waits."""
+    """Compose lowest rank first, max allocation; who runs is preempted for a lower rank that waits."""
 
     def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001
         order = SortedOrder(rank)
@@ -136,7 +136,7 @@ def _exchanging(rank: Key, batch: int | None, step_budget: int) -> Compose:
 
 
 def _exchange(order: SortedOrder, rank: Key, batch: int | None) -> Limiter:
-    """The running one of the highest rank goes back if the queue's first has a lower one and no room."""
+    """Preempt the running one of the highest rank if the queue's first has a lower one and no room."""
 
     def limiter(view: EngineView) -> RunningLimits:
         first = order.best()

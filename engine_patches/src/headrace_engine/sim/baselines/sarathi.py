@@ -13,7 +13,7 @@ CHUNK_BUDGET = 512  # tokens; Sarathi-Serve's for a strict TPOT target
 
 
 def sarathi(step_budget: int = 0) -> Compose:
-    """Each step takes all decodes, then goes on with prompts begun, then begins others in order of arrival.
+    """Give each step to all decodes, then to prompts begun, then to others in order of arrival.
 
     KV is allocated block by block, as in vLLM, whose own step is this one but for a prompt that was begun
     before a decode.

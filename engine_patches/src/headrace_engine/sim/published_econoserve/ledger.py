@@ -60,7 +60,7 @@ class Ledger:
         self._common = 0  # blocks of main that are allotted to all who share them
 
     def start_prompt(self, request: RequestView, shared: int = 0) -> Task:
-        """A prompt starts on the reserve, but for `shared` of its blocks, which others hold."""
+        """Start a prompt on the reserve, but for `shared` of its blocks, which others hold."""
         task = self.tasks[request] = Task(request, shared=shared)
         task.reserve = self._lacking(task, request.num_tokens)
         self.reserve -= task.reserve
@@ -69,7 +69,7 @@ class Ledger:
         return task
 
     def share(self, task: Task, shared: int) -> None:
-        """Others have joined `task` in `shared` of its blocks, which are allotted to all of them now."""
+        """Let others join `task` in `shared` of its blocks, which are allotted to all of them from now on."""
         given = min(max(shared - task.shared, 0), task.main)
         if not given:
             return
@@ -79,11 +79,11 @@ class Ledger:
         self._share()
 
     def missing(self, task: Task, tokens: int) -> int:
-        """Blocks of main that `task` lacks to hold `tokens`."""
+        """Count the blocks of main that `task` lacks to hold `tokens`."""
         return self._limits.blocks(tokens) - task.shared - task.main
 
     def allot(self, task: Task, left: int, group: Group | None) -> None:
-        """`task` generates, with `left` more output tokens on main."""
+        """Let `task` generate, with `left` more output tokens on main."""
         task.start, task.limit = task.request.num_tokens, task.request.num_tokens + left
         self._move_to_main(task, task.limit)
         task.generates, task.group = True, group
@@ -91,7 +91,7 @@ class Ledger:
             group.members += 1
 
     def lodge(self, task: Task, left: int, host: Task, lent: int) -> None:
-        """`task` generates, its `left` output tokens in the `lent` tokens of `host`."""
+        """Let `task` generate, its `left` output tokens in the `lent` tokens of `host`."""
         task.start, task.limit = task.request.num_tokens, task.request.num_tokens + max(left, lent)
         self._move_to_main(task, task.start)
         task.generates, task.host, task.return_at = True, host, host.start + lent
@@ -111,12 +111,12 @@ class Ledger:
         return True
 
     def suspend(self, task: Task) -> None:
-        """An outgrown `task` waits with the KV that it has."""
+        """Have an outgrown `task` wait with the KV that it has."""
         task.generates = False
         self._leave_group(task, 0)
 
     def close(self, request: RequestView) -> None:
-        """`request` has no KV any more; guests stay where they are, now for themselves."""
+        """Take in that `request` has no KV any more; guests stay where they are, for themselves."""
         task = self.tasks.pop(request)
         self._leave_host(task)
         for guest in task.guests:
@@ -131,7 +131,7 @@ class Ledger:
         self._share()
 
     def lent_by(self, host: Task, minimum: int) -> Iterable[tuple[int, int]]:
-        """(length, tokens until it is needed back) of the rooms that `host` could lend, the longest first."""
+        """Yield the rooms that `host` could lend, longest first: length, tokens until it is needed back."""
         lent, taken = (host.limit - host.start) // 2, {guest.return_at for guest in host.guests}
         made = host.request.num_tokens - host.start
         while lent >= minimum and lent > made:
@@ -140,7 +140,7 @@ class Ledger:
             lent //= 2
 
     def _lacking(self, task: Task, tokens: int) -> int:
-        """Blocks that `task` lacks to hold `tokens`, negative if it has more."""
+        """Count the blocks that `task` lacks to hold `tokens`, negative if it has more."""
         return self.missing(task, tokens) - task.reserve
 
     def _share(self) -> None:

@@ -52,7 +52,7 @@ class Tasks:
     _holding: frozenset[RequestView] = frozenset()  # in this step; they can't be skipped, nor generate
 
     def limit_running(self, view: EngineView) -> RunningLimits:
-        """A step begins: settle what happened, let waiting GTs in, have the others skip it."""
+        """Begin a step: settle what happened, let waiting GTs in, have the others skip it."""
         self._groups.clear()
         self._holding = frozenset(view.holding)
         self._settle(view)
@@ -89,7 +89,7 @@ class Tasks:
                 yield smaller
 
     def gauges(self) -> tuple[float, float, float]:
-        """Percent of the cache that is allotted, tasks that wait with their KV, tasks hosted."""
+        """Return what of the cache is allotted, in percent; tasks that wait with their KV; tasks hosted."""
         left = self.ledger.free + self.ledger.reserve
         return 100 * (1 - left / self.limits.total_blocks), self._waiting, self.ledger.hosted
 
@@ -125,7 +125,7 @@ class Tasks:
                 self.ledger.allot(task, self.lengths.predict_left(request, view), None)
 
     def _share(self, view: EngineView) -> None:
-        """Who held a beginning alone holds it with those who have started on it."""
+        """Share a beginning that one held alone with those who have started on it."""
         if self.ledger.joined_others:
             self.ledger.joined_others = False
             for task in self.ledger.tasks.values():
@@ -191,7 +191,7 @@ class Tasks:
         return self._groups.setdefault(self.limits.blocks(left), Group()) if self.variant.synced else None
 
     def _by_worth(self, view: EngineView) -> list[RequestView]:
-        """If the KV runs out all the same, vLLM preempts from the end: waiting GTs, guests, then prompts."""
+        """Order what runs for vLLM, which preempts from the end: waiting GTs, guests, then prompts."""
         tasks = self.ledger.tasks
 
         def worth(request: RequestView) -> int:

@@ -36,7 +36,7 @@ def chats(
     longest: int,
     habits: Habits | None = None,
 ) -> list[Arrival]:
-    """`count` requests of chats that start at random; all times are stretched to a mean of `rate` requests/s.
+    """Make `count` requests of chats that start at random, stretched to a mean of `rate` requests/s.
 
     Each turn's new text and answer have the lengths of one of `turns`. A chat ends when its prompt and answer
     would exceed `longest` tokens. `client` names the chat; prefix ids stand for `BLOCK` tokens each.

@@ -46,7 +46,7 @@ class Client:
 
 
 def clients(rates: Path, lengths: Path) -> list[Client]:
-    """The clients of a service that have rates and lengths, in the order of their names in the file."""
+    """List the clients of a service that have rates and lengths, in the order of their names in the file."""
     windows: defaultdict[str, list[Window]] = defaultdict(list)
     for row in _rows(rates):
         windows[row["client"]].append(
@@ -73,7 +73,7 @@ def clients(rates: Path, lengths: Path) -> list[Client]:
 
 
 def generate(services: Sequence[Client], start: float, seconds: float, seed: int) -> list[Arrival]:
-    """Requests of all clients in [start, start + seconds) of the published time, counted from `start`.
+    """Make the requests of all clients in [start, start + seconds) of the published time.
 
     Each client sends as many in a window as its rate says. Its gaps have the published shape, stretched to
     fill the window.
@@ -101,7 +101,7 @@ def _during(client: Client, window: Window, chance: random.Random) -> Iterator[A
 
 
 def _gap(window: Window, chance: random.Random) -> float:
-    """To the next request, in a unit that does not matter."""
+    """Draw the time to the next request, in a unit that does not matter."""
     if window.distribution == "Gamma":
         return chance.gammavariate(window.shape, 1.0)
     return chance.weibullvariate(1.0, window.shape)
@@ -112,7 +112,7 @@ def _in_force(times: Sequence[float], now: float) -> float:
 
 
 def _draw(quantiles: Sequence[float], chance: random.Random) -> int:
-    """A length whose distribution has these quantiles; flat below the first and above the last."""
+    """Draw a length from these quantiles; flat below the first and above the last."""
     share = chance.random()
     points = list(zip(QUANTILES, quantiles, strict=True))
     if share <= QUANTILES[0]:

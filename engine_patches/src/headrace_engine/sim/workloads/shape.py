@@ -35,7 +35,7 @@ class Scale:
 
 
 def window(arrivals: Iterable[Arrival], start: float, seconds: float) -> list[Arrival]:
-    """Those that arrive in [start, start + seconds), with times counted from `start`."""
+    """Return those that arrive in [start, start + seconds), with times counted from `start`."""
     return [
         dataclasses.replace(arrival, at=arrival.at - start)
         for arrival in arrivals
@@ -44,17 +44,17 @@ def window(arrivals: Iterable[Arrival], start: float, seconds: float) -> list[Ar
 
 
 def thin(arrivals: Iterable[Arrival], every: int, offset: int = 0) -> Iterator[Arrival]:
-    """Every n-th request from `offset` on; different offsets below `every` share no request."""
+    """Yield every n-th request from `offset` on; different offsets below `every` share no request."""
     return itertools.islice(arrivals, offset, None, every)
 
 
 def fitting(arrivals: Iterable[Arrival], longest: int) -> list[Arrival]:
-    """Those whose prompt and output fit in `longest` tokens; the others are dropped, not cut."""
+    """Keep those whose prompt and output fit in `longest` tokens; the others are dropped, not cut."""
     return [arrival for arrival in arrivals if arrival.tokens <= longest]
 
 
 def segment(arrivals: Sequence[Arrival], count: int, seed: int) -> list[Arrival]:
-    """`count` requests in a row; seeds 0, 1, 2, ... take segments that share none while there are such."""
+    """Take `count` requests in a row; seeds 0, 1, 2, ... share none while there are enough."""
     if not 0 < count <= len(arrivals):
         raise ValueError(f"a segment of {count} requests: the trace has {len(arrivals)}")
     start = seed * count % (len(arrivals) - count + 1)
@@ -63,7 +63,7 @@ def segment(arrivals: Sequence[Arrival], count: int, seed: int) -> list[Arrival]
 
 
 def at_rate(arrivals: Sequence[Arrival], rate: float) -> list[Arrival]:
-    """The same requests with times stretched to a mean of `rate` requests/s; bursts stay bursts."""
+    """Stretch the times of the requests to a mean of `rate` requests/s; bursts stay bursts."""
     if rate <= 0:
         raise ValueError(f"a rate of {rate} requests/s is not above zero")
     if not arrivals or arrivals[-1].at == arrivals[0].at:
@@ -76,7 +76,7 @@ def at_rate(arrivals: Sequence[Arrival], rate: float) -> list[Arrival]:
 def renewal(
     lengths: Sequence[Arrival], count: int, rate: float, seed: int, variation: float = 1.0
 ) -> list[Arrival]:
-    """`count` requests drawn from `lengths`, none twice before all are used, at made-up arrival times.
+    """Draw `count` requests from `lengths`, none twice before all are used, at made-up arrival times.
 
     Gaps are Gamma distributed with coefficient of variation `variation`; 1 is Poisson. They are stretched so
     that the mean rate is exactly `rate`: a load means the same with each seed.
@@ -99,7 +99,7 @@ def renewal(
 
 
 def beginning_alike(arrivals: Iterable[Arrival], tokens: int, block: int = 16) -> list[Arrival]:
-    """The same requests, all prompts behind the same `tokens` more, as many as fill blocks of `block` tokens.
+    """Put all prompts behind the same `tokens` more, as many as fill blocks of `block` tokens.
 
     What prompts shared before they share no more.
     """
@@ -111,7 +111,7 @@ def beginning_alike(arrivals: Iterable[Arrival], tokens: int, block: int = 16) -
 
 
 def spread(arrivals: Sequence[Arrival], grid: float, seed: int) -> list[Arrival]:
-    """Times that were recorded on a grid of `grid` seconds, spread evenly at random over each cell.
+    """Spread times that were recorded on a grid of `grid` seconds evenly at random over each cell.
 
     Mooncake's conversation trace has a 3 s grid; its requests would arrive in batches otherwise.
     """

@@ -35,13 +35,13 @@ class Spread:
 
 @functools.cache
 def alpaca() -> tuple[Arrival, ...]:
-    """Short instructions, short answers; all arrive at 0."""
+    """Make requests with short instructions and short answers; all arrive at 0."""
     return _lengths("alpaca", Spread(19.31, 9, 2470), Spread(58.41, 13, 292))
 
 
 @functools.cache
 def bookcorpus() -> tuple[Arrival, ...]:
-    """Long passages, long answers; all arrive at 0."""
+    """Make requests with long passages and long answers; all arrive at 0."""
     return _lengths("bookcorpus", Spread(1952.11, 18, 461_000), Spread(681.2, 32, 1041))
 
 

@@ -65,7 +65,7 @@ class Trace:
 
 
 def read(path: Path, *, longest: int | None = None, skip: bool = False) -> Trace:
-    """The requests of a trace file, sorted by arrival; raises TraceError.
+    """Read the requests of a trace file, sorted by arrival; raises TraceError.
 
     `longest`: tokens that the model allows for prompt and output together. `skip`: leave unusable rows out
     instead of raising; missing columns and an empty file raise all the same.
@@ -97,7 +97,7 @@ def read(path: Path, *, longest: int | None = None, skip: bool = False) -> Trace
 
 
 def lengths(path: Path) -> list[Arrival]:
-    """The requests of a file without times, in Vidur's columns, all arriving at 0; raises TraceError."""
+    """Read the requests of a file without times, in Vidur's columns, all arriving at 0; raises TraceError."""
     form = Form("", "num_prefill_tokens", "num_decode_tokens")
     found = []
     for number, row in _rows(path, None):
@@ -117,7 +117,7 @@ class _BadField(Exception):  # noqa: N818  (it never leaves this module)
 
 
 def _rows(path: Path, skipped: list[str] | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Rows with their line numbers; lines that are no row go to `skipped`, or raise if that is None."""
+    """Yield rows with their line numbers; lines that are none go to `skipped`, or raise if that is None."""
     is_json = any(suffix in JSON_SUFFIXES for suffix in path.suffixes[-2:])
     opener = gzip.open if path.suffix == ".gz" else open
     try:
@@ -205,7 +205,7 @@ def _since(start: float | None, latest: float, now: float, column: str) -> float
 
 
 def _date(value: object, column: str) -> float:
-    """Unix seconds of an ISO date; without a zone it is UTC."""
+    """Return the unix seconds of an ISO date; without a zone it is UTC."""
     try:
         date = datetime.fromisoformat(str(value))
     except ValueError:
