@@ -74,7 +74,7 @@ def gauges(policy: str) -> Mapping[str, str]:
 
 
 def build(document: PolicyDocument, limits: EngineLimits, compose: Compose | None = None) -> Policy:
-    """A new policy, with an empty queue, as the document asks; raises ContractError like `validate`.
+    """Build a policy, with an empty queue, as the document asks; raises ContractError like `validate`.
 
     `compose` makes it in place of the policy's own, for simulations.
     """

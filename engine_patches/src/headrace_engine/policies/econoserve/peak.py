@@ -93,7 +93,7 @@ class FuturePeak:
                 self._strike(self._running.pop())
 
     def gauges(self) -> tuple[float]:
-        """Percent of the cache that all take at their ends in sum."""
+        """Return the percent of the cache that all take at their ends in sum."""
         return (100 * (self._finals + self._common) / self._whole,)
 
     def follow(self, view: EngineView) -> None:

@@ -175,7 +175,7 @@ class Tasks:
         return time_range(task.request, view, latest), -held, -self.lengths.predict_left(task.request, view)
 
     def _room(self, left: int) -> tuple[Task, int] | None:
-        """The shortest room of a host that `left` tokens fit into, with its length."""
+        """Find the shortest room of a host that `left` tokens fit into, with its length."""
         if not self.variant.pipelined:
             return None
         share, best, found = (100 - self.variant.buffer_percent) / 100, 0, None
