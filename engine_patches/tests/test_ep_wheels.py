@@ -1,9 +1,10 @@
-"""The adapter's tests, and one of the simulator's, on every other vLLM release that the plugin supports.
+"""The adapter on every vLLM release that the plugin supports: its types on all, tests on all but the newest.
 
-An older wheel is unpacked and put before the installed one on PYTHONPATH; its scheduler runs on the packages
-that are there.
+The newest is the installed one, which all other tests run on. An older wheel is unpacked and put before it;
+its scheduler runs on the packages that are there.
 """
 
+import ast
 import os
 import shutil
 import subprocess
@@ -14,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace_engine.adapter import vllm_types
 from headrace_engine.adapter.compat import SUPPORTED
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace"
 WHEELS = CACHE / "wheels-compat"
 HERE = Path(__file__).parent
+CLASSES = HERE / "ep_vllm_classes.py"
+RELEASES = [f"{major}.{minor}.0" for major, minor in SUPPORTED]
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
@@ -40,7 +44,37 @@ def unpacked(version: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("version", [f"{major}.{minor}.0" for major, minor in SUPPORTED[:-1]])
+def test_each_protocol_stands_for_a_class_of_vllm():
+    protocols = [
+        node.name
+        for node in ast.parse(Path(vllm_types.__file__).read_text()).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    imported = [
+        name.asname or name.name
+        for node in ast.parse(CLASSES.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    ]
+    assert sorted(imported) == sorted(protocols)
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_the_types_of_the_adapter_are_those_of(version, tmp_path):
+    """With vLLM's own classes in the place of our protocols."""
+    adapter = Path(vllm_types.__file__).parent
+    ours = [] if version == RELEASES[-1] else [unpacked(version)]
+    path = os.pathsep.join(map(str, [*ours, adapter.parents[1]]))
+    command = [sys.executable, "-m", "mypy", "--config-file", HERE / "mypy_vllm.ini"]
+    command += ["--cache-dir", tmp_path, "--shadow-file", vllm_types.__file__, CLASSES]
+    command += adapter.glob("*.py")
+    done = subprocess.run(
+        command, env=os.environ | {"MYPYPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", RELEASES[:-1])
 def test_adapter_on(version):
     folder = unpacked(version)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])

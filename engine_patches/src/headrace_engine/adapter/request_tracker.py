@@ -249,17 +249,23 @@ class RequestTracker:
             log.error("headrace: the predictor failed %d times in a row and is given up", FAILURES_IN_A_ROW)
 
 
+def name_finish(request: VllmRequest) -> str:
+    """Return vLLM's name of the reason why a request ended; empty while it has not."""
+    reason = request.get_finished_reason()
+    return "" if reason is None else reason.name
+
+
 def ran_to_its_end(request: VllmRequest) -> bool:
     """Tell whether the output of a finished request is what it was meant to be.
 
     A `stop` string is found by vLLM's front end, which then aborts the request in the engine. So an abort
     after the first token of a request with such strings counts, though its client may have left.
     """
-    reason = request.get_finished_reason().name
+    reason = name_finish(request)
     if reason == "ABORT":
         sampling = request.sampling_params
         return bool(sampling is not None and sampling.stop and request.num_output_tokens)
-    return bool(reason != "ERROR")
+    return reason not in ("", "ERROR")
 
 
 def _overrides(request: VllmRequest, slo: Slo) -> RequestOverrides:

@@ -61,12 +61,12 @@ def _most_blocks(manager: SingleTypeKVCacheManager) -> int | None:
     """
     public, private = "max_admission_blocks_per_request", "_max_admission_blocks_per_request"  # until 0.30
     most: int | None = getattr(manager, public if hasattr(manager, public) else private)
-    mode = getattr(manager, "mamba_cache_mode", "")
+    mode, drafted = getattr(manager, "mamba_cache_mode", ""), getattr(manager, "num_speculative_blocks", 0)
     if mode == "align":  # the last two states, what drafts write, and where a prompt can be gone on with
-        most = 2 + manager.num_speculative_blocks
+        most = 2 + drafted
         most += getattr(manager.kv_cache_spec, "num_prefill_checkpoint_blocks", 0)
     if mode == "none":
-        most = 1 + manager.num_speculative_blocks
+        most = 1 + drafted
     return most
 
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from headrace_engine.adapter.control_link import ControlLink
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_guard import PolicyGuard
-from headrace_engine.adapter.request_tracker import RequestTracker, TrackedRequest, ran_to_its_end
+from headrace_engine.adapter.request_tracker import (
+    RequestTracker,
+    TrackedRequest,
+    name_finish,
+    ran_to_its_end,
+)
 from headrace_engine.adapter.scheduler_view import SchedulerView
 from headrace_engine.adapter.targets import KINDS, set_of
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, SchedulerOutput, VllmRequest, VllmScheduler
@@ -69,7 +74,7 @@ class Telemetry:
     def record_departure(self, request: VllmRequest) -> None:
         """Count a request that is finished or aborted, and about to be freed."""
         self._finishes += 1
-        if request.get_finished_reason().name in ("ABORT", "ERROR"):
+        if name_finish(request) in ("ABORT", "ERROR"):
             progress = self._progress.pop(request.request_id, None)
             if progress is not None and progress.first_token and ran_to_its_end(request):
                 self._finished(progress, progress.last_token)

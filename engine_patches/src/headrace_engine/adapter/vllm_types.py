@@ -54,8 +54,8 @@ class VllmRequest(RequestView, Protocol):
     def is_finished(self) -> bool:
         """Tell whether the request has ended."""
 
-    def get_finished_reason(self) -> FinishReason:
-        """Return why it ended; only asked of requests that have."""
+    def get_finished_reason(self) -> FinishReason | None:
+        """Return why it ended; None while it has not."""
 
     def get_num_encoder_embeds(self, input_id: int) -> int:
         """Return the tokens that encoders yield for one of its `mm_features`."""
@@ -133,7 +133,6 @@ class SingleTypeKVCacheManager(Protocol):
     block_size: int
     kv_cache_group_id: int
     req_to_blocks: Mapping[str, Sequence[KVCacheBlock]]
-    num_speculative_blocks: int  # of layers with a state only
     kv_cache_spec: object
 
 
