@@ -8,7 +8,7 @@ from op_golden import SETTINGS
 from op_memory import Reports
 
 from headrace_operator import names
-from headrace_operator.api import Key, parse
+from headrace_operator.api import Key, parse_service
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.decide.plan import contains_fields
 from headrace_operator.desired import desired_objects
@@ -108,7 +108,7 @@ class Desk:
     async def everything(self):
         """All that the operator would list."""
         for target in WATCHED:
-            async for body in self.api.each(
+            async for body in self.api.list_objects(
                 target, self.key.namespace, "" if target is SERVICE else names.SELECTOR
             ):
                 yield body
@@ -216,7 +216,7 @@ class Desk:
 def manifests(body):
     """What the operator wants for a raw LLMService; nothing if it refuses it."""
     try:
-        service = parse(body)
+        service = parse_service(body)
     except RefusedError:
         return ()
     return desired_objects(service, SETTINGS, served_model_names(service), None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.desired import desired_objects
 from headrace_operator.settings import Settings
@@ -33,7 +33,7 @@ class Plain(yaml.SafeDumper):
 
 
 def render(case):
-    parsed = parse(golden(case))
+    parsed = parse_service(golden(case))
     return yaml.dump_all(
         desired_objects(parsed, SETTINGS, served_model_names(parsed), None), Dumper=Plain, sort_keys=True
     )

@@ -7,7 +7,7 @@ from op_kube import llmservice
 
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus
 from headrace_operator import names
-from headrace_operator.api import parse, policy_document
+from headrace_operator.api import parse_service, policy_document
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.decide.observation import SidecarReport, observe
 from headrace_operator.desired import desired_objects
@@ -30,7 +30,7 @@ def body(name="chat", namespace="llm", created="2026-01-01T00:00:00Z", **spec):
 
 def applied(raw, settings=SETTINGS, live=None):
     """The owned objects as the API server would return them after they were applied."""
-    service = parse(raw)
+    service = parse_service(raw)
     objects = [
         copy.deepcopy(dict(item))
         for item in desired_objects(service, settings, served_model_names(service), live)
@@ -95,7 +95,7 @@ def report(hash_, state="Idle", reason="", *, phase="", phase_since=0.0, name="F
 
 
 def hash_of(raw):
-    return policy_document(parse(raw)).hash
+    return policy_document(parse_service(raw)).hash
 
 
 def observed(raw, pods=(), reports=None, objects=None):

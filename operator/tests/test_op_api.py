@@ -7,7 +7,7 @@ from op_world import body
 
 from headrace_engine.contracts import PerRequest
 from headrace_engine.policies import registry
-from headrace_operator.api import Key, parse, policy_document
+from headrace_operator.api import Key, parse_service, policy_document
 from headrace_operator.api.base import milliseconds
 from headrace_operator.api.reserved import ARGUMENTS, find_reserved_argument
 from headrace_operator.api.serving import block_name
@@ -16,14 +16,14 @@ from headrace_operator.errors import SpecInvalidError
 
 def refusal(raw):
     with pytest.raises(SpecInvalidError) as caught:
-        parse(raw)
+        parse_service(raw)
     return str(caught.value)
 
 
 def test_a_minimal_service_has_the_defaults():
     raw = body()
     raw["spec"] = {"model": {"source": "hf://org/name"}, "engine": {"image": "i"}}
-    service = parse(raw)
+    service = parse_service(raw)
     assert service.key == Key("llm", "chat")
     assert service.served_name == "chat"
     assert service.replicas == 1
@@ -99,9 +99,9 @@ def test_other_arguments_and_their_values_are_free(argument):
 
 
 def test_stored_settings_of_other_policies_wait():
-    larry = policy_document(parse(body(scheduling={"policy": "LARRY", "larry": {"alpha": 7}})))
+    larry = policy_document(parse_service(body(scheduling={"policy": "LARRY", "larry": {"alpha": 7}})))
     assert larry.parameters == {"alpha": 7}
-    fcfs = policy_document(parse(body(scheduling={"policy": "FCFS", "larry": {"alpha": 7}})))
+    fcfs = policy_document(parse_service(body(scheduling={"policy": "FCFS", "larry": {"alpha": 7}})))
     assert fcfs.parameters == {}
 
 
@@ -113,32 +113,32 @@ def test_settings_that_an_older_crd_stored_and_none_has_now_change_nothing(polic
         "econoServe": {"variant": variant, "order": "ThreeKeys", "bufferPercent": 999} | kept["econoServe"],
         "accelGen": {"skipping": True, "exclusive": variant} | kept["accelGen"],
     }
-    before, after = (parse(body(scheduling={"policy": policy, **blocks})) for blocks in (old, kept))
+    before, after = (parse_service(body(scheduling={"policy": policy, **blocks})) for blocks in (old, kept))
     assert policy_document(before) == policy_document(after)
 
 
 def test_tokens_apply_with_a_fixed_budget_only():
-    kept = parse(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Engine", "tokens": 9}}))
+    kept = parse_service(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Engine", "tokens": 9}}))
     assert policy_document(kept).step_budget.tokens is None
-    used = parse(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Fixed", "tokens": 9}}))
+    used = parse_service(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Fixed", "tokens": 9}}))
     assert policy_document(used).step_budget.tokens == 9
 
 
 @pytest.mark.parametrize("policy", registry.names())
 def test_a_budget_left_to_the_policy_is_spelled_out_for_engines(policy):
-    document = policy_document(parse(body(scheduling={"policy": policy})))
+    document = policy_document(parse_service(body(scheduling={"policy": policy})))
     assert document.step_budget.mode == registry.default_budget(policy)
 
 
 def test_a_budget_by_target_goes_with_any_policy():
-    parsed = parse(body(scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}}))
+    parsed = parse_service(body(scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}}))
     assert policy_document(parsed).step_budget.mode == "SLO"
 
 
 def test_what_requests_may_ask_for_is_told_only_where_it_is_enabled():
     own = {"minTtft": "200ms"}
-    assert policy_document(parse(body(slo={"perRequest": own}))).slo.per_request is None
-    told = policy_document(parse(body(slo={"perRequest": own | {"enabled": True}}))).slo.per_request
+    assert policy_document(parse_service(body(slo={"perRequest": own}))).slo.per_request is None
+    told = policy_document(parse_service(body(slo={"perRequest": own | {"enabled": True}}))).slo.per_request
     assert told == PerRequest(ttft_ms=200)
 
 
@@ -164,7 +164,7 @@ def test_any_spec_is_parsed_or_refused_in_words(change):
     raw = body()
     raw["spec"] |= change
     try:
-        registry.validate(policy_document(parse(raw)))
+        registry.validate(policy_document(parse_service(raw)))
         said = "spec"
     except SpecInvalidError as error:
         said = str(error)

@@ -5,7 +5,7 @@ from op_golden import SETTINGS, cases, golden
 from op_kube import llmservice, ok
 
 from e2e.faults import Proxy, Rule, Status
-from headrace_operator.api import Key, parse
+from headrace_operator.api import Key, parse_service
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.decide.observation import observe
 from headrace_operator.decide.plan import contains_fields
@@ -31,14 +31,14 @@ def service(kube):
     """A paused service, which a running operator leaves alone."""
     raw = llmservice(model={"source": "hf://a/b", "servedName": kube.namespace})
     raw["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
-    return parse(ok(kube.create("llmservices", raw)))
+    return parse_service(ok(kube.create("llmservices", raw)))
 
 
 @pytest.mark.parametrize("case", cases())
 async def test_what_was_applied_is_what_is_there(api, kube, case):
     raw = golden(case) | {"apiVersion": "headrace.dev/v1alpha1", "kind": "LLMService"}
     raw["metadata"] = {"name": raw["metadata"]["name"], "annotations": {"headrace.dev/paused": "true"}}
-    service = parse(ok(kube.create("llmservices", raw)))
+    service = parse_service(ok(kube.create("llmservices", raw)))
     for manifest in desired_objects(service, SETTINGS, served_model_names(service), None):
         first = await api.apply(manifest)
         assert contains_fields(first, manifest)
@@ -91,7 +91,7 @@ async def test_lists_go_on_over_pages(api, service, monkeypatch):
         if manifest["kind"] == "ConfigMap":
             await api.apply({**manifest, "metadata": {**manifest["metadata"], "name": "chat-other"}})
     namespace = service.key.namespace
-    found = [body async for body in api.each(resource("ConfigMap"), namespace, SELECTOR)]
+    found = [body async for body in api.list_objects(resource("ConfigMap"), namespace, SELECTOR)]
     assert {body["metadata"]["name"] for body in found} == {"chat-policy", "chat-other"}
     assert {body["kind"] for body in found} == {"ConfigMap"}
 
@@ -140,6 +140,6 @@ async def test_the_longest_event_is_taken(api, service, letter):
     body = await api.read("LLMService", service.key.namespace, service.key.name)
     for event in service_events({}, told):
         await EventRecorder(api).record(body, event)
-    taken = {event["note"] async for event in api.each(EVENT, service.key.namespace, "")}
+    taken = {event["note"] async for event in api.list_objects(EVENT, service.key.namespace, "")}
     assert notes <= taken
     assert max(len(note.encode()) for note in notes) > 1020

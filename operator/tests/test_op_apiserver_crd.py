@@ -3,7 +3,7 @@
 import pytest
 from op_kube import llmservice, ok
 
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.errors import SpecInvalidError
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
@@ -295,7 +295,7 @@ def test_bad_spec_is_refused_with_field_and_fix(kube, case):
         body = llmservice(**change)
         body["metadata"] |= {"namespace": "llm", "uid": "u"}
         with pytest.raises(SpecInvalidError):  # stored under an older definition
-            parse(body)
+            parse_service(body)
 
 
 @pytest.mark.parametrize("name", ["1st", "a" * 51, "a.b"])

@@ -13,7 +13,7 @@ from op_golden import SETTINGS
 from op_kube import llmservice, new_namespace, ok
 
 from e2e.bench.mutations.specs import Maker, flat, schema
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.desired import desired_objects
 from headrace_operator.errors import RefusedError
@@ -42,7 +42,7 @@ def accepted(kube, spec):
     if answer.status_code != 201:
         return None
     try:
-        return parse(answer.json() | {"metadata": {**answer.json()["metadata"], "uid": "u"}})
+        return parse_service(answer.json() | {"metadata": {**answer.json()["metadata"], "uid": "u"}})
     except RefusedError:
         return None
 

@@ -11,7 +11,7 @@ from op_golden import SETTINGS
 from op_kube import llmservice
 
 from e2e.bench.mutations.specs import Maker
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.desired import desired_objects
 from headrace_operator.errors import SpecInvalidError
@@ -24,7 +24,7 @@ COUNT = int(os.environ.get("HEADRACE_SPECS", "400"))
 def submit(body):
     """Whether the operator takes the spec; every other error is a bug."""
     try:
-        return parse(body), ""
+        return parse_service(body), ""
     except SpecInvalidError as error:
         return None, str(error)
 

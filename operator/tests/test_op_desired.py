@@ -13,7 +13,7 @@ from headrace_engine.contracts import PolicyDocument, loads
 from headrace_engine.contracts.codec import camel
 from headrace_engine.policies import registry
 from headrace_operator import names
-from headrace_operator.api import RouteSpec, parse
+from headrace_operator.api import RouteSpec, parse_service
 from headrace_operator.api.engine import Engine
 from headrace_operator.api.reserved import (
     ARGUMENTS,
@@ -38,7 +38,7 @@ def body(**spec):
 
 
 def objects(raw, settings=SETTINGS, live=None):
-    service = parse(raw)
+    service = parse_service(raw)
     rendered = desired_objects(service, settings, served_model_names(service), live)
     return {(item["kind"], item["metadata"]["name"]): item for item in rendered}
 
@@ -196,7 +196,7 @@ def test_drain_is_the_engines_own_and_the_grace_period_covers_it():
 
 @pytest.mark.parametrize(("unavailable", "evictions"), [(0, 1), (1, 1), (3, 3)])
 def test_nodes_can_always_be_drained(unavailable, evictions):
-    service = parse(body(disruption={"maxUnavailable": unavailable, "maxSurge": 1}))
+    service = parse_service(body(disruption={"maxUnavailable": unavailable, "maxSurge": 1}))
     assert disruption_budget(service)["spec"]["maxUnavailable"] == evictions
 
 
@@ -231,7 +231,7 @@ def test_who_may_not_write_where_the_image_says_has_a_home(security, extra, home
 
 
 def test_a_lost_name_leaves_the_live_route_otherwise_alone():
-    service = parse(body())
+    service = parse_service(body())
     live = objects(body(routing={"balancer": "Random"}))["LLMRoute", "chat"]
     spec = without_models(service, live, ["chat"])["spec"]
     assert spec == {**live["spec"], "models": ["llm/chat"]}

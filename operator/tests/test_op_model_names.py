@@ -12,9 +12,9 @@ from op_golden import SETTINGS
 from op_memory import Memory, operator
 from op_world import body
 
-from headrace_operator.api import Key, parse
+from headrace_operator.api import Key, parse_service
 from headrace_operator.decide.accept import check_accepted
-from headrace_operator.decide.model_names import ModelNames, rivals, served_model_names
+from headrace_operator.decide.model_names import ModelNames, find_rivals, served_model_names
 from headrace_operator.errors import ApiError, RefusedError
 from headrace_operator.kube.cache import Cache
 
@@ -46,56 +46,56 @@ def claims(*bodies):
 def test_a_name_is_whose_it_was_granted_to_and_not_the_older_ones():
     old, young = raw("old", "m", 1), raw("young", "m", 2)
     held = claims(old, young, route("young", "llm/young", "m"))
-    held.require_served_name(parse(young))
+    held.require_served_name(parse_service(young))
     with pytest.raises(RefusedError, match="'m' belongs to LLMService llm/young") as caught:
-        held.require_served_name(parse(old))
+        held.require_served_name(parse_service(old))
     assert caught.value.reason == "ModelNameConflict"
 
 
 def test_a_name_that_waits_for_its_engines_is_granted_too():
     old, young = raw("old", "m", 1), raw("young", "m", 2)
     held = claims(old, young, route("young", "llm/young", "before", reserved=["m"]))
-    assert held.find_holder("m", parse(old)) == Key("llm", "young")
+    assert held.find_holder("m", parse_service(old)) == Key("llm", "young")
 
 
 def test_a_name_stays_while_its_holder_asks_for_another_that_is_not_carried_out():
     holder, new = raw("holder", "other", 1), raw("new", "m", 2)
     held = claims(holder, new, route("holder", "llm/holder", "m"))
-    assert held.find_holder("m", parse(new)) == Key("llm", "holder")
+    assert held.find_holder("m", parse_service(new)) == Key("llm", "holder")
     let_go = claims(holder, new, route("holder", "llm/holder", "other"))
-    assert let_go.find_holder("m", parse(new)) == Key("llm", "new")
+    assert let_go.find_holder("m", parse_service(new)) == Key("llm", "new")
 
 
 def test_without_its_route_the_status_says_whose_a_name_is():
     old, young = raw("old", "m", 1), raw("young", "m", 2, granted=["llm/young", "m"])
-    assert claims(old, young).find_holder("m", parse(old)) == Key("llm", "young")
+    assert claims(old, young).find_holder("m", parse_service(old)) == Key("llm", "young")
     told_falsely = claims(old, young, route("young", "llm/young"))
-    assert told_falsely.find_holder("m", parse(old)) == Key("llm", "old")
+    assert told_falsely.find_holder("m", parse_service(old)) == Key("llm", "old")
 
 
 def test_of_those_to_whom_nothing_was_granted_the_older_comes_first_and_names_decide_in_one_second():
     old, young = raw("old", "m", 1), raw("young", "m", 2)
-    assert claims(old, young).find_holder("m", parse(young)) == Key("llm", "old")
+    assert claims(old, young).find_holder("m", parse_service(young)) == Key("llm", "old")
     a, b = raw("a", "m", 1), raw("b", "m", 1)
     for order in ([a, b], [b, a]):
-        assert {claims(*order).find_holder("m", parse(each)) for each in order} == {Key("llm", "a")}
+        assert {claims(*order).find_holder("m", parse_service(each)) for each in order} == {Key("llm", "a")}
 
 
 def test_a_services_own_qualified_name_beats_who_had_it():
     squatter, victim = raw("squatter", "llm/victim", 1), raw("victim", "m", 2)
     held = claims(squatter, victim, route("squatter", "llm/squatter", "llm/victim"))
-    assert held.find_holder("llm/victim", parse(squatter)) == Key("llm", "victim")
-    assert held.is_used_elsewhere("llm/victim", parse(victim))
+    assert held.find_holder("llm/victim", parse_service(squatter)) == Key("llm", "victim")
+    assert held.is_used_elsewhere("llm/victim", parse_service(victim))
 
 
 def test_a_name_that_one_pass_takes_is_no_others_until_the_first_is_over():
     old, young = raw("old", "m", 1), raw("young", "m", 2)
     held = claims(young)
-    assert held.take_name("m", parse(young)) is None
+    assert held.take_name("m", parse_service(young)) is None
     held._cache.put(old)
-    assert held.take_name("m", parse(old)) == Key("llm", "young")
+    assert held.take_name("m", parse_service(old)) == Key("llm", "young")
     held.release_pending(Key("llm", "young"))
-    assert held.take_name("m", parse(old)) is None
+    assert held.take_name("m", parse_service(old)) is None
 
 
 def test_rivals_ask_for_a_name_of_a_service_or_of_a_route():
@@ -107,14 +107,14 @@ def test_rivals_ask_for_a_name_of_a_service_or_of_a_route():
         return bodies
 
     victim = raw("victim", "m", granted=["kept"])
-    assert {key.name for key in rivals(victim, services_asking_for)} == {"a", "b", "c"}
+    assert {key.name for key in find_rivals(victim, services_asking_for)} == {"a", "b", "c"}
     assert set(asked) == {"m", "llm/victim", "kept"}
-    assert {key.name for key in rivals(route("victim", "m"), services_asking_for)} == {"a"}
+    assert {key.name for key in find_rivals(route("victim", "m"), services_asking_for)} == {"a"}
 
 
 def test_names_at_the_gateway():
-    assert served_model_names(parse(raw("a", "m"))) == ("llm/a", "m")
-    assert served_model_names(parse(raw("a", "llm/a"))) == ("llm/a",)
+    assert served_model_names(parse_service(raw("a", "m"))) == ("llm/a", "m")
+    assert served_model_names(parse_service(raw("a", "llm/a"))) == ("llm/a",)
 
 
 services = st.lists(
@@ -140,18 +140,17 @@ def test_every_name_has_exactly_one_holder_whoever_asks(group, data):
     ]
     held = claims(*group, *routes)
     for name in ("m", "n", "x/a", "y/b"):
-        askers = [parse(each) for each in group if name in served_model_names(parse(each))]
+        askers = [parse_service(each) for each in group if name in served_model_names(parse_service(each))]
         assert len({held.find_holder(name, each) for each in askers}) <= 1
 
 
 def test_claimants_parse_once_per_generation(monkeypatch):
     parsed = []
-    monkeypatch.setattr(
-        "headrace_operator.decide.model_names.parse", lambda each: parsed.append(each) or parse(each)
-    )
+    parse = "headrace_operator.decide.model_names.parse_service"
+    monkeypatch.setattr(parse, lambda each: parsed.append(each) or parse_service(each))
     wrong = raw("c", "m")
     wrong["spec"]["slo"] = {"tpot": "0s"}
-    mine, held = parse(raw("a", "m")), claims(raw("a", "m"), raw("b", "m", 2), wrong)
+    mine, held = parse_service(raw("a", "m")), claims(raw("a", "m"), raw("b", "m", 2), wrong)
     for _ in range(3):
         assert held.find_holder("m", mine) == Key("llm", "a")
     assert len(parsed) == 2
@@ -165,7 +164,7 @@ def test_claimants_parse_once_per_generation(monkeypatch):
 def test_host_paths_need_the_operators_leave():
     host = body(podTemplate={"volumes": [{"name": "h", "hostPath": {"path": "/etc"}}]})
     with pytest.raises(RefusedError, match=r"spec\.podTemplate\.volumes: h is a hostPath"):
-        check_accepted(parse(host), SETTINGS)
+        check_accepted(parse_service(host), SETTINGS)
 
 
 NAMES = ["m", "n", "llm/a"]

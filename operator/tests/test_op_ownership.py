@@ -42,7 +42,7 @@ class Api:
 async def own(api, *pods, deployment=DEPLOYMENT, ownership=None, now=0.0):
     ownership = ownership or Ownership(api)
     await ownership.learn(KEY, deployment, pods, now)
-    return [each["metadata"]["name"] for each in ownership.own(KEY, pods)]
+    return [each["metadata"]["name"] for each in ownership.own_pods(KEY, pods)]
 
 
 async def test_a_pod_of_the_deployments_replica_set_is_its_own_and_looked_up_once():
@@ -102,7 +102,7 @@ async def test_many_forged_names_delay_and_do_not_flood():
         asked.append(len(api.asked))
     assert asked == [8, 16, 21, 21]
     assert again == 60.0
-    assert [each["metadata"]["name"] for each in ownership.own(KEY, pods)] == ["a"]
+    assert [each["metadata"]["name"] for each in ownership.own_pods(KEY, pods)] == ["a"]
 
 
 async def test_an_outage_forgets_nothing():
@@ -111,7 +111,7 @@ async def test_an_outage_forgets_nothing():
     await ownership.learn(KEY, DEPLOYMENT, [made("a")], 0.0)
     with pytest.raises(ApiError):
         await ownership.learn(KEY, DEPLOYMENT, [made("a"), made("b", name="new", uid="new")], 1.0)
-    assert list(ownership.own(KEY, [made("a")])) == [made("a")]
+    assert list(ownership.own_pods(KEY, [made("a")])) == [made("a")]
 
 
 async def test_a_labelled_pod_of_somebody_else_is_not_counted_asked_or_annotated():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from op_golden import SETTINGS
 from op_world import applied, body, observed
 
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.api.quantity import same_quantity
 from headrace_operator.decide.model_names import served_model_names
 from headrace_operator.decide.plan import Apply, Delete, contains_fields, plan_actions
@@ -16,7 +16,7 @@ from headrace_operator.desired import desired_objects
 
 
 def wanted(raw, live=None):
-    service = parse(raw)
+    service = parse_service(raw)
     return desired_objects(service, SETTINGS, served_model_names(service), live)
 
 

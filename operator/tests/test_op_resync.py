@@ -19,7 +19,7 @@ KEY = Key("llm", "chat")
 class Lists(Memory):
     """Memory that can be listed."""
 
-    async def each(self, target, namespace, selector, *, metadata_only=False):
+    async def list_objects(self, target, namespace, selector, *, metadata_only=False):
         for (kind, _), item in list(self.objects.items()):
             if kind == target.kind:
                 yield copy.deepcopy({"kind": kind, "metadata": item["metadata"]} if metadata_only else item)

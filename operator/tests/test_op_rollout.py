@@ -7,7 +7,7 @@ from op_golden import SETTINGS
 from op_world import applied, body, observed, pod
 
 from headrace_operator import names
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.decide.observation import observe
 from headrace_operator.decide.rollout import assess_rollout, service_as_served
 from headrace_operator.desired import desired_objects
@@ -40,7 +40,7 @@ def crashing(name, live, restarts=3):
 
 def carry_on(raw, live, pods=()):
     """The Deployment after one pass, as the API server would return it."""
-    service = parse(raw)
+    service = parse_service(raw)
     carried, progress = assess_rollout(service, live, observe([live], pods, {}))
     [after] = [d for d in desired_objects(carried, SETTINGS, (), live, progress) if d["kind"] == "Deployment"]
     after["metadata"] |= {"uid": "d", "generation": live["metadata"]["generation"] + 1}
@@ -199,12 +199,12 @@ def test_a_pod_may_wait_for_one_that_drains():
 def test_until_all_pods_answer_to_a_new_name_the_service_goes_by_the_old_one():
     old, new = (body(model={"source": "hf://a/b", "servedName": name}) for name in ("old", "new"))
     live = served(old)
-    assert service_as_served(parse(new), live).served_name == "old"
+    assert service_as_served(parse_service(new), live).served_name == "old"
     rolling = carry_on(new, live)
-    assert service_as_served(parse(new), rolling).served_name == "old"
+    assert service_as_served(parse_service(new), rolling).served_name == "old"
     done = served(new)
-    assert service_as_served(parse(new), done).served_name == "new"
-    assert service_as_served(parse(new), live_of(applied(new))).served_name == "new"
+    assert service_as_served(parse_service(new), done).served_name == "new"
+    assert service_as_served(parse_service(new), live_of(applied(new))).served_name == "new"
 
 
 def test_devices_go_back_with_the_template():
@@ -213,7 +213,9 @@ def test_devices_go_back_with_the_template():
     before = body(accelerator=gpu, engine=two)
     after = body()
     live = carry_on(after, served(before))
-    carried, progress = assess_rollout(parse(after), live, observe([live], [crashing("new", live)], {}))
+    carried, progress = assess_rollout(
+        parse_service(after), live, observe([live], [crashing("new", live)], {})
+    )
     assert carried.claims_devices
     assert carried.spec.engine.tensor_parallel_size == 2
     assert progress.rolled_back is not None
@@ -225,7 +227,7 @@ def test_an_unreadable_memory_is_none(text):
     live["metadata"]["annotations"] |= {names.LAST_READY: text, names.ROLLED_BACK: text}
     assert last_ready(live) is None
     assert rolled_back(live) is None
-    assert assess_rollout(parse(body()), live, observed(body()))[0] == parse(body())
+    assert assess_rollout(parse_service(body()), live, observed(body()))[0] == parse_service(body())
 
 
 def test_a_memory_of_inputs_that_this_release_does_not_know_is_not_used():

@@ -4,10 +4,10 @@ import pytest
 from op_memory import operator, with_service
 from op_world import applied, body, pod, routed
 
-from headrace_operator.api import Key, Reason, parse
+from headrace_operator.api import Key, Reason, parse_service
 from headrace_operator.decide.observation import observe
 from headrace_operator.decide.rollout import assess_rollout
-from headrace_operator.decide.routing_status import newly_routed_pods, routing_ready
+from headrace_operator.decide.routing_status import newly_routed_pods, routing_ready_state
 from headrace_operator.names import ROUTED_GATE
 
 KEY = Key("llm", "chat")
@@ -53,14 +53,16 @@ RUNNING = {
     ],
 )
 def test_routing_is_ready_when_the_picker_says_so(status, holds, reason, words):
-    found = routing_ready(KEY, seen(status, pod("a")))
+    found = routing_ready_state(KEY, seen(status, pod("a")))
     assert (found.holds, found.reason) == (holds, reason)
     assert words in found.message
 
 
 def test_without_route_or_ready_replica_it_is_not():
-    assert routing_ready(KEY, observe([], [], {})).reason == Reason.NOT_ACCEPTED
-    assert routing_ready(KEY, seen(routed("a"), pod("a", ready=False))).reason == Reason.NO_READY_REPLICAS
+    assert routing_ready_state(KEY, observe([], [], {})).reason == Reason.NOT_ACCEPTED
+    assert (
+        routing_ready_state(KEY, seen(routed("a"), pod("a", ready=False))).reason == Reason.NO_READY_REPLICAS
+    )
 
 
 def test_pods_are_routed_when_every_envoy_has_them_whose_address_was_perhaps_anothers():
@@ -101,7 +103,7 @@ def test_what_waits_for_the_gateway_says_so_and_is_no_fault_of_the_spec():
     waiting["metadata"]["annotations"] = {"headrace.dev/inputs-hash": inputs}
     there = observe(objects, [waiting], {})
     assert there.pods[0].problem.reason == "NotRouted"
-    assert assess_rollout(parse(body()), live, there)[1].failure == ""
+    assert assess_rollout(parse_service(body()), live, there)[1].failure == ""
     loading = gated("new", containers="False", **RUNNING)
     loading["metadata"]["annotations"] = waiting["metadata"]["annotations"]
-    assert assess_rollout(parse(body()), live, observe(objects, [loading], {}))[1].failure != ""
+    assert assess_rollout(parse_service(body()), live, observe(objects, [loading], {}))[1].failure != ""

@@ -9,14 +9,14 @@ from op_world import body
 from rich.console import Console
 
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.simulate import command, models, targets, trace
-from headrace_operator.simulate.candidates import candidates
+from headrace_operator.simulate.candidates import list_candidates
 from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.report import Report, as_json
-from headrace_operator.simulate.simulated_engine import engine
+from headrace_operator.simulate.simulated_engine import make_engine
 from headrace_operator.simulate.study import Study
-from headrace_operator.simulate.table import WIDTH, show
+from headrace_operator.simulate.table import WIDTH, print_report
 from headrace_operator.simulate.trace import Stretch
 
 SPEC = {
@@ -117,9 +117,9 @@ def test_wrong_options_end_with_two(run, option):
 def test_bad_rows_are_skipped_and_told_where_that_was_asked(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(rows(*(f"{at},100,10" for at in range(50)), "50,99999,1"))
-    service = parse(body(**SPEC))
-    settings = engine(service, models.served(service, None), profile()).settings
-    found = trace.load(path, settings, 600.0, skip=True)
+    service = parse_service(body(**SPEC))
+    settings = make_engine(service, models.find_served_model(service, None), profile()).settings
+    found = trace.load_stretch(path, settings, 600.0, skip=True)
     assert len(found.arrivals) == 50
     assert [line.removeprefix(str(path)).split(":")[0] for line in found.skipped] == [
         ", row 52, column prompt_tokens"
@@ -130,20 +130,20 @@ def test_the_busiest_window_has_the_most_tokens():
     quiet = [Arrival(float(at), 10, 10) for at in range(100)]
     busy = [Arrival(at + 0.5, 1000, 10) for at in (40, 41, 45)]
     everything = sorted(quiet + busy, key=lambda arrival: arrival.at)
-    assert trace.busiest(everything, 6.0) == 40.0
-    assert trace.busiest(everything, 2.0) == 40.0
-    assert trace.busiest(quiet, 1000.0) == 0.0
+    assert trace.find_busiest_start(everything, 6.0) == 40.0
+    assert trace.find_busiest_start(everything, 2.0) == 40.0
+    assert trace.find_busiest_start(quiet, 1000.0) == 0.0
 
 
 def profile():
-    return models.cost_model("llama-3-8b", "h100", 1).profile
+    return models.find_cost_model("llama-3-8b", "h100", 1).profile
 
 
 def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
-    service = parse(body(**SPEC | spec))
-    served = models.served(service, None)
-    derived = engine(service, served, profile())
-    compared = candidates(service, derived.settings.max_num_batched_tokens)
+    service = parse_service(body(**SPEC | spec))
+    served = models.find_served_model(service, None)
+    derived = make_engine(service, served, profile())
+    compared = list_candidates(service, derived.settings.max_num_batched_tokens)
     each = Figures(
         requests=80,
         refused=refused,
@@ -154,7 +154,7 @@ def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
         preemptions=17,
         met={"ttft": 0.95, "tpot": 0.99, "e2e": 0.987, "all": 0.94},
     )
-    slo, assumed = targets.targets(service)
+    slo, assumed = targets.choose_targets(service)
     arrivals = tuple(Arrival(at / 2, 9000 if at == 0 else 100, 10) for at in range(1200))
     return Report(
         service=service,
@@ -172,7 +172,7 @@ def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
 
 def printed(found):
     out = io.StringIO()
-    show(found, Console(file=out, width=WIDTH))
+    print_report(found, Console(file=out, width=WIDTH))
     assert max(len(line) for line in out.getvalue().splitlines() if "  " in line[5:]) <= WIDTH
     return out.getvalue()
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from op_world import body
 
-from headrace_operator.simulate.document import load
+from headrace_operator.simulate.document import load_service
 from headrace_operator.simulate.usage_error import UsageError
 
 
@@ -28,7 +28,7 @@ def file(tmp_path):
 
 def refusal(path):
     with pytest.raises(UsageError) as caught:
-        load(path)
+        load_service(path)
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "\n" not in message
@@ -36,13 +36,13 @@ def refusal(path):
 
 
 def test_the_service_is_found_among_other_objects(file):
-    service = load(file({"kind": "Namespace"}, plain(replicas=3), ""))
+    service = load_service(file({"kind": "Namespace"}, plain(replicas=3), ""))
     assert str(service.key) == "default/chat"
     assert service.replicas == 3
 
 
 def test_what_kubectl_get_prints_is_taken(file):
-    assert load(file({"kind": "List", "items": [body()]})).key.namespace == "llm"
+    assert load_service(file({"kind": "List", "items": [body()]})).key.namespace == "llm"
 
 
 @pytest.mark.parametrize(

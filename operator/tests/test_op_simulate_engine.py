@@ -4,16 +4,16 @@ import pytest
 from op_world import body
 
 from headrace_engine.cost import catalog
-from headrace_operator.api import engine_arguments, parse
+from headrace_operator.api import engine_arguments, parse_service
 from headrace_operator.simulate import arguments, models
-from headrace_operator.simulate.simulated_engine import engine
+from headrace_operator.simulate.simulated_engine import make_engine
 from headrace_operator.simulate.usage_error import UsageError
 
 LLAMA = {"source": "hf://meta-llama/Llama-3.1-8B-Instruct"}
 
 
 def service(model=LLAMA, args=(), accelerator="GPU", **settings):
-    return parse(
+    return parse_service(
         body(
             model=model,
             engine={"image": "i", "args": list(args), **settings},
@@ -24,9 +24,9 @@ def service(model=LLAMA, args=(), accelerator="GPU", **settings):
 
 def derived(gpu="H100", told=None, **spec):
     asked = service(**spec)
-    served = models.served(asked, told)
+    served = models.find_served_model(asked, told)
     tensor_parallel = asked.spec.engine.tensor_parallel_size
-    return engine(asked, served, models.cost_model(served.name, gpu, tensor_parallel).profile)
+    return make_engine(asked, served, models.find_cost_model(served.name, gpu, tensor_parallel).profile)
 
 
 def refusal(**spec):
@@ -48,7 +48,7 @@ def refusal(**spec):
     ],
 )
 def test_models_that_are_recognised(source, name, longest):
-    found = models.served(service(model={"source": source}), None)
+    found = models.find_served_model(service(model={"source": source}), None)
     assert (found.name, found.longest, found.told) == (name, longest, False)
     assert name in {profile.model for profile in catalog.profiles()}
 
@@ -150,6 +150,8 @@ def test_what_is_not_simulated_is_said():
 )
 def test_numbers_as_vllm_reads_them(text, number):
     assert (
-        arguments.whole(engine_arguments.parse_arguments([f"--max-num-seqs={text}"]), "max-num-seqs")
+        arguments.parse_whole_number(
+            engine_arguments.parse_arguments([f"--max-num-seqs={text}"]), "max-num-seqs"
+        )
         == number
     )

@@ -9,12 +9,12 @@ from op_world import body
 
 from headrace_engine.contracts import Prediction, Slo
 from headrace_engine.policies import registry
-from headrace_operator.api import parse
+from headrace_operator.api import parse_service
 from headrace_operator.simulate import document, targets
-from headrace_operator.simulate.candidates import candidates, command, patch
-from headrace_operator.simulate.figures import Figures, Spread, best
-from headrace_operator.simulate.replicas import fewest
-from headrace_operator.simulate.study import study
+from headrace_operator.simulate.candidates import list_candidates, make_patch, patch_command
+from headrace_operator.simulate.figures import Figures, Spread, find_best
+from headrace_operator.simulate.replicas import find_fewest
+from headrace_operator.simulate.study import run_study
 
 BASE = Figures(
     requests=100,
@@ -33,7 +33,7 @@ def figures(met=0.8, e2e=10.0, wait=4.0):
 
 
 def compared(engine_tokens=8192, **scheduling):
-    return candidates(parse(body(scheduling=scheduling)), engine_tokens)
+    return list_candidates(parse_service(body(scheduling=scheduling)), engine_tokens)
 
 
 def test_each_policy_with_each_step_budget():
@@ -57,12 +57,14 @@ def test_a_policys_own_step_budget_is_marked_as_what_it_is(policy, now):
 
 def test_engines_schedule_by_the_services_targets_and_lengths_predicted_as_it_asks():
     raw = body(slo={"ttft": "1s", "e2eScalePercent": 200}, prediction={"predictor": "Learned"})
-    for each in candidates(parse(raw), 8192):
+    for each in list_candidates(parse_service(raw), 8192):
         assert each.simulated.slo == each.document.slo == Slo(ttft_ms=1000, e2e_scale_percent=200)
         assert each.document.prediction == Prediction("Learned")
         assert each.simulated.prediction == Prediction("Quantile")  # a trace has no prompts to learn from
     raw = body(prediction={"predictor": "Quantile", "quantilePercent": 70})
-    assert {each.simulated.prediction.quantile_percent for each in candidates(parse(raw), 8192)} == {70}
+    assert {
+        each.simulated.prediction.quantile_percent for each in list_candidates(parse_service(raw), 8192)
+    } == {70}
 
 
 def test_a_fixed_budget_of_the_engines_own_is_no_other():
@@ -73,15 +75,15 @@ def test_a_fixed_budget_of_the_engines_own_is_no_other():
 
 def test_a_budget_that_a_target_decides_is_another():
     raw = body(slo={"tpot": "50ms"}, scheduling={"policy": "LARRY", "stepBudget": {"mode": "SLO"}})
-    [now] = [each for each in candidates(parse(raw), 8192) if each.current]
+    [now] = [each for each in list_candidates(parse_service(raw), 8192) if each.current]
     assert now.in_words == "LARRY, as many tokens per step as the targets allow"
 
 
 def test_a_scaled_target_is_shown_as_what_it_is():
-    service = parse(body(slo={"ttft": "1s", "e2eScalePercent": 250, "perRequest": {"enabled": True}}))
-    slo, assumed = targets.targets(service)
-    assert (targets.shown(slo), assumed) == ("TTFT 1 s, E2E 2.5 x alone", False)
-    assert targets.targets(parse(body(slo={"perRequest": {"enabled": True}})))[1]
+    service = parse_service(body(slo={"ttft": "1s", "e2eScalePercent": 250, "perRequest": {"enabled": True}}))
+    slo, assumed = targets.choose_targets(service)
+    assert (targets.format_targets(slo), assumed) == ("TTFT 1 s, E2E 2.5 x alone", False)
+    assert targets.choose_targets(parse_service(body(slo={"perRequest": {"enabled": True}})))[1]
 
 
 def test_the_services_own_settings_come_first():
@@ -92,21 +94,23 @@ def test_the_services_own_settings_come_first():
 
 def test_the_patch_asks_for_the_candidate_and_nothing_else():
     raw = body(scheduling={"policy": "FCFS", "larry": {"alpha": 77}})
-    service = parse(raw)
-    for each in candidates(service, 8192):
-        change = patch(service, each)["spec"]["scheduling"]
+    service = parse_service(raw)
+    for each in list_candidates(service, 8192):
+        change = make_patch(service, each)["spec"]["scheduling"]
         merged = {**raw["spec"]["scheduling"], **change}
         raw_after = body(scheduling={key: value for key, value in merged.items() if value is not None})
-        after = candidates(parse(raw_after), 8192)
+        after = list_candidates(parse_service(raw_after), 8192)
         assert [other.name for other in after if other.current] == [each.name]
-    assert command(service, {"a": None}) == (
+    assert patch_command(service, {"a": None}) == (
         "kubectl patch llmservice chat -n llm --type merge -p '{\"a\": null}'"
     )
 
 
 def test_every_patch_has_fields_of_the_api_only():
-    service = parse(body(scheduling={"policy": "LARRY", "larry": {"alpha": 77}, "accelGen": {"gamma": 1}}))
-    patches = [patch(service, each)["spec"] for each in candidates(service, 8192)]
+    service = parse_service(
+        body(scheduling={"policy": "LARRY", "larry": {"alpha": 77}, "accelGen": {"gamma": 1}})
+    )
+    patches = [make_patch(service, each)["spec"] for each in list_candidates(service, 8192)]
     assert {"larry", "accelGen"} <= {key for each in patches for key in each["scheduling"]}
     assert not [found for each in patches for found in document._unknown(each, document._schema(), "spec")]
 
@@ -126,7 +130,7 @@ def test_every_patch_has_fields_of_the_api_only():
     ],
 )
 def test_the_recommended_one(others, winner):
-    assert best([figures(), *others], 0) == winner
+    assert find_best([figures(), *others], 0) == winner
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 8))
@@ -138,7 +142,7 @@ def test_the_fewest_replicas_are_found(needed, first, most, at_once):
         tried.extend(numbers)
         return [number >= needed for number in numbers]
 
-    assert fewest(enough, first, most, at_once) == (needed if needed <= most else None)
+    assert find_fewest(enough, first, most, at_once) == (needed if needed <= most else None)
     assert len(set(tried)) == len(tried)
     assert max(tried) <= most
     assert max(tried) <= max(first, 2 * needed)
@@ -165,7 +169,7 @@ def larry_is_better(job):
 
 def test_a_study_compares_confirms_and_counts():
     simulate = Simulated(larry_is_better)
-    found = study(simulate, compared(policy="FCFS"), 2, 8)
+    found = run_study(simulate, compared(policy="FCFS"), 2, 8)
     assert found.candidates[found.current].name == "FCFS, 8192"
     assert found.candidates[found.recommended].name == "LARRY, 8192"
     assert found.doubtful is None
@@ -182,14 +186,14 @@ def test_what_does_not_hold_with_dearer_steps_is_not_recommended():
         return larry_is_better(job) if cheap else figures(met=0.5)
 
     worse = dataclasses.replace(figures(), met={"all": 0.2})
-    found = study(Simulated(only_if_cheap), compared(policy="FCFS"), 2, 8)
+    found = run_study(Simulated(only_if_cheap), compared(policy="FCFS"), 2, 8)
     assert found.recommended != found.current  # equal is not worse
 
     def worse_if_dear(job):
         cheap = job.mixed_attention_factor == 1 or job.overhead_seconds == 0
         return worse if not cheap and job.policy.policy == "LARRY" else larry_is_better(job)
 
-    found = study(Simulated(worse_if_dear), compared(policy="FCFS"), 2, 4)
+    found = run_study(Simulated(worse_if_dear), compared(policy="FCFS"), 2, 4)
     assert found.recommended == found.current
     assert found.candidates[found.doubtful].name == "LARRY, 8192"
     assert found.replicas is None

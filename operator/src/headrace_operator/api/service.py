@@ -1,6 +1,6 @@
 """LLMService: one model, served by any number of vLLM replicas behind one name.
 
-`parse` is the door: beyond it the operator works with these frozen types and never with raw dictionaries.
+`parse_service` is the door: beyond it the operator works with these frozen types, never with raw JSON.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def is_paused(metadata: Body) -> bool:
     return (metadata.get("annotations") or {}).get(PAUSED) == "true"
 
 
-def parse(body: Body) -> LLMService:
+def parse_service(body: Body) -> LLMService:
     """Read an LLMService from the API server's JSON; SpecInvalidError names the field and the fix."""
     metadata = body["metadata"]
     try:

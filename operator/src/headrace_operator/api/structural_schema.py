@@ -16,7 +16,7 @@ from headrace_operator.api.bodies import JsonObject
 Schema = JsonObject
 
 
-def structural(model: type[BaseModel]) -> Schema:
+def make_structural_schema(model: type[BaseModel]) -> Schema:
     """Make the structural schema of a model, references resolved."""
     schema = model.model_json_schema(by_alias=True)
     return _convert(schema, schema.get("$defs", {}))

@@ -39,7 +39,7 @@ class Crash:
         return f"container {self.container} ended{when}{how}{why}, {often} so far{words}{fix}"
 
 
-def crash_of(container: Body) -> Crash | None:
+def read_crash(container: Body) -> Crash | None:
     """Read a crash from a container's status; None if it has not crashed."""
     state = container.get("state", {})
     ended = state.get("terminated") or container.get("lastState", {}).get("terminated")

@@ -23,7 +23,7 @@ from headrace_operator.errors import RefusedError
 _HUNG = "requests are running and no step is made: delete the pod if it stays so, and look at its devices"
 
 
-def degraded(
+def degraded_state(
     live: Body | None, observed: Observation, refused: RefusedError | None, failure: str, now: str
 ) -> ConditionState:
     """Decide whether something impairs the service; the gravest impairment gives reason and message."""

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace_operator import names
-from headrace_operator.api import KIND, ROUTE_KIND, Key, LLMService, Reason, key_of, parse, served_name_of
+from headrace_operator.api import (
+    KIND,
+    ROUTE_KIND,
+    Key,
+    LLMService,
+    Reason,
+    key_of,
+    parse_service,
+    served_name_of,
+)
 from headrace_operator.api.bodies import Body
 from headrace_operator.errors import RefusedError
 
@@ -39,7 +48,7 @@ def model_names_in(body: Body) -> set[str]:
     return set()
 
 
-def rivals(body: Body, services_asking_for: Callable[[str], Iterable[Body]]) -> Iterator[Key]:
+def find_rivals(body: Body, services_asking_for: Callable[[str], Iterable[Body]]) -> Iterator[Key]:
     """Yield other services that want a name of this service or route: what becomes of it decides for them."""
     own = key_of(body)
     for name in model_names_in(body) | ({names.qualified(own)} if body["kind"] == KIND else set()):
@@ -180,6 +189,6 @@ class ModelNames:
 
 def _parse_or_none(body: Body) -> LLMService | None:
     try:
-        return parse(body)
+        return parse_service(body)
     except RefusedError:
         return None

@@ -12,7 +12,7 @@ from datetime import datetime
 from headrace_engine.contracts import EngineStatus
 from headrace_operator import names
 from headrace_operator.api.bodies import Body
-from headrace_operator.decide.crashes import Crash, crash_of, crash_reported_until
+from headrace_operator.decide.crashes import Crash, crash_reported_until, read_crash
 from headrace_operator.decide.pod_problems import (
     Problem,
     awaits_route,
@@ -106,7 +106,7 @@ def _pod(raw: Body, reports: Mapping[str, SidecarReport]) -> Pod:
     readiness, engine = pod_condition(status, "Ready"), engine_container_status(status)
     ready = readiness.get("status") == "True"
     annotations = metadata.get("annotations") or {}
-    crash = crash_of(engine) if engine else None
+    crash = read_crash(engine) if engine else None
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],

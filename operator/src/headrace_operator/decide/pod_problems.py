@@ -9,7 +9,7 @@ from headrace_operator import names
 from headrace_operator.api import RESERVED_VOLUMES, PodReason
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.reserved import VARIABLE_BY_FIELD
-from headrace_operator.decide.crashes import Crash, crash_of
+from headrace_operator.decide.crashes import Crash, read_crash
 
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 # Kubernetes' scheduler on volumes: claims without one, or whose one cannot be had yet.
@@ -79,7 +79,7 @@ def find_problem(pod: Body, phase: str = "") -> Problem:
             PodReason.NOT_RESPONDING, kubectl_logs_hint(pod["metadata"]["name"], names.ENGINE)
         )
     loading = describe_problem(_PHASES.get(phase, PodReason.LOADING))
-    crash = crash_of(engine)
+    crash = read_crash(engine)
     return _crashing(pod, crash, f"; it runs again: {loading.message}") if crash else loading
 
 
@@ -175,7 +175,7 @@ def _blocked(pod: Body, container: Body) -> Problem | None:
 
 def _down(pod: Body, container: Body) -> Problem | None:
     """Find out whether a container ended and does not run, or does not serve yet beside an engine."""
-    state, crash = container.get("state", {}), crash_of(container)
+    state, crash = container.get("state", {}), read_crash(container)
     up = state.get("running") is not None and (container.get("started") or container["name"] == names.ENGINE)
     if crash and not up:
         return _crashing(pod, crash)

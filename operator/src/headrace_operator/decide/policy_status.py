@@ -67,7 +67,7 @@ def _schedules_by(status: EngineStatus, document: PolicyDocument) -> str:
     return status.policy.name if status.policy.name in registry.names() else "Unknown"
 
 
-def policy_applied(document: PolicyDocument | None, observed: Observation) -> ConditionState:
+def policy_applied_state(document: PolicyDocument | None, observed: Observation) -> ConditionState:
     """Decide whether all ready engines schedule by the document that is in force."""
     if document is None or not observed.ready:
         return ConditionState(

@@ -23,7 +23,7 @@ REFUSED = "the spec as it is now is refused, see Accepted"
 _COMING = "the Deployment is being created"
 
 
-def ready(live: Body | None, observed: Observation, refused: RefusedError | None) -> ConditionState:
+def ready_state(live: Body | None, observed: Observation, refused: RefusedError | None) -> ConditionState:
     """Decide whether all replicas serve; if not, the gravest problem of a pod gives reason and message."""
     if live is None:
         if refused:
@@ -53,7 +53,7 @@ def _missing(live: Body, observed: Observation) -> tuple[str, str]:
     return worst[1].reason, f"{describe_pod_problem(worst)}{failed}"
 
 
-def progressing(
+def progressing_state(
     live: Body | None, observed: Observation, refused: RefusedError | None, failure: str, *, paused: bool
 ) -> ConditionState:
     """Decide whether pods are being replaced or added, and why not if not."""

@@ -21,7 +21,7 @@ _REASONS = {
 }
 
 
-def routing_ready(key: Key, observed: Observation) -> ConditionState:
+def routing_ready_state(key: Key, observed: Observation) -> ConditionState:
     """Decide whether every Envoy routes to all ready replicas."""
     route = observed.objects.get((ROUTE_KIND, key.name))
     if route is None:

@@ -23,16 +23,16 @@ from headrace_operator.api import (
     StatusCondition,
 )
 from headrace_operator.api.bodies import Body
-from headrace_operator.decide.degradation import degraded
+from headrace_operator.decide.degradation import degraded_state
 from headrace_operator.decide.observation import Observation, SidecarReport
 from headrace_operator.decide.policy_status import (
     ConditionState,
-    policy_applied,
+    policy_applied_state,
     policy_in_force,
     policy_status,
 )
-from headrace_operator.decide.readiness import progressing, ready
-from headrace_operator.decide.routing_status import routing_ready
+from headrace_operator.decide.readiness import progressing_state, ready_state
+from headrace_operator.decide.routing_status import routing_ready_state
 from headrace_operator.desired import models_of, reserved_of
 from headrace_operator.desired.history import recorded_annotation
 from headrace_operator.errors import RefusedError
@@ -82,11 +82,11 @@ def build_status(
     granted = (*models_of(route), *reserved_of(route)) if route else subject.previous.get("models", ())
     states = {
         Condition.ACCEPTED: _accepted(refused, live, subject.executed),
-        Condition.READY: ready(live, observed, refused),
-        Condition.PROGRESSING: progressing(live, observed, refused, failure, paused=subject.paused),
-        Condition.POLICY_APPLIED: policy_applied(document, observed),
-        Condition.ROUTING_READY: routing_ready(subject.key, observed),
-        Condition.DEGRADED: degraded(live, observed, refused, failure, now),
+        Condition.READY: ready_state(live, observed, refused),
+        Condition.PROGRESSING: progressing_state(live, observed, refused, failure, paused=subject.paused),
+        Condition.POLICY_APPLIED: policy_applied_state(document, observed),
+        Condition.ROUTING_READY: routing_ready_state(subject.key, observed),
+        Condition.DEGRADED: degraded_state(live, observed, refused, failure, now),
     }
     if not subject.acceptance_known:
         states |= _states_before(subject, {Condition.ACCEPTED})

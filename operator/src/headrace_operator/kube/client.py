@@ -156,7 +156,7 @@ class ApiCluster:
             return await self._send("PUT", path, lease, _JSON, seconds=_TIMEOUT)
         return await self._send("POST", LEASE.path(metadata["namespace"]), lease, _JSON, seconds=_TIMEOUT)
 
-    async def each(
+    async def list_objects(
         self, target: Resource, namespace: str | None, selector: str, *, metadata_only: bool = False
     ) -> AsyncIterator[JsonObject]:
         """Yield all objects of a kind with a label selector, page by page."""

@@ -18,7 +18,7 @@ import kopf
 from headrace_operator import names
 from headrace_operator.api import Key
 from headrace_operator.api.bodies import JsonObject
-from headrace_operator.decide.model_names import rivals
+from headrace_operator.decide.model_names import find_rivals
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.kinds import OWNED, POD, SERVICE, WATCHED, Resource
 from headrace_operator.metrics import LAST_EVENT
@@ -113,7 +113,7 @@ def _watch(
             return  # mostly our own status: it must not cut short the wait after a failure
         for key in cache.drop(item) if deleted else cache.put(item):
             enqueue(key)
-        for rival in rivals(item, cache.services_asking_for) if resource is SERVICE or deleted else ():
+        for rival in find_rivals(item, cache.services_asking_for) if resource is SERVICE or deleted else ():
             enqueue(rival)
 
     kopf.on.event(*target, id=f"on-{resource.plural}", registry=registry)(event)

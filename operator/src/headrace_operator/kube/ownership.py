@@ -63,7 +63,7 @@ class Ownership:
                 known.strange[uid] = now
         return _NEXT_PASS if len(unknown) > _AT_ONCE else _LOOK_AGAIN if known.strange else None
 
-    def own(self, key: Key, pods: Iterable[Body]) -> Iterator[Body]:
+    def own_pods(self, key: Key, pods: Iterable[Body]) -> Iterator[Body]:
         """Yield those of the pods that the service's Deployment made, as far as is known."""
         known = self._known.get(key, _Known()).own
         return (pod for pod in pods if (maker := _maker(pod)) and maker["uid"] in known)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from headrace_operator import names
 from headrace_operator.api import KIND, Key, key_of
 from headrace_operator.api.bodies import JsonObject
-from headrace_operator.decide.model_names import rivals
+from headrace_operator.decide.model_names import find_rivals
 from headrace_operator.errors import ApiError
 from headrace_operator.kube.cache import Cache, version
 from headrace_operator.kube.client import ApiCluster
@@ -75,7 +75,7 @@ async def _look(body: JsonObject, cache: Cache, cluster: ApiCluster, enqueue: Ca
         cache.put(live)
     keys = {key for item in (body, live) if item and (key := service_key_of(item))}
     for service in changed:
-        keys.update(rivals(service, cache.services_asking_for) if service else ())
+        keys.update(find_rivals(service, cache.services_asking_for) if service else ())
     for key in keys:
         enqueue(key)
 
@@ -87,7 +87,7 @@ async def _each(
     selector = "" if target is SERVICE else names.SELECTOR
     for namespace in settings.watch_namespaces or (None,):
         try:
-            async for body in cluster.each(target, namespace, selector, metadata_only=metadata_only):
+            async for body in cluster.list_objects(target, namespace, selector, metadata_only=metadata_only):
                 if service_key_of(body) is not None:
                     yield body
         except ApiError as error:

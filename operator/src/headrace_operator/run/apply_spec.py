@@ -24,7 +24,7 @@ from headrace_operator.desired import desired_objects, models_of, reserved_of, w
 from headrace_operator.errors import ApiError, RefusedError, TransientError, combine_refusals
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
-from headrace_operator.run.execute import Context, Objections, execute, is_policy_written
+from headrace_operator.run.execute import Context, Objections, execute_actions, is_policy_written
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import refresh_pods
@@ -130,7 +130,7 @@ class SpecApplier:
         planned = plan_actions(wanted, observed)
         due, throttled = self.throttle.split_due_actions(service.key, planned, now)
         context = self._context(service)
-        objections = await execute(context, due, independently=independently, withheld=withheld)
+        objections = await execute_actions(context, due, independently=independently, withheld=withheld)
         refresh_due = await self._refresh_policy(service, observed, objections, now)
         return soonest(throttled, granted.retry_after, refresh_due), objections
 
@@ -158,7 +158,7 @@ class SpecApplier:
         lost = [name for name in routed if self.model_names.find_holder(name, service) != service.key]
         if lost:
             action = Apply(without_models(service, live, lost), creates=False)
-            await execute(self._context(service), [action])
+            await execute_actions(self._context(service), [action])
 
     def _context(self, service: LLMService) -> Context:
         return Context(service, self.cluster, self.cache, self.throttle, self._refusals, self.clock())

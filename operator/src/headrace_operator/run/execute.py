@@ -40,7 +40,7 @@ class Context:
     now: float
 
 
-async def execute(
+async def execute_actions(
     context: Context,
     actions: Iterable[Action],
     *,

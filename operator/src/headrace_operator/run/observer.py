@@ -23,7 +23,7 @@ class Observer:
 
     def observe(self, key: Key) -> Observation:
         """Return what is there of the service now."""
-        pods = self._ownership.own(key, self._cache.pods(key))
+        pods = self._ownership.own_pods(key, self._cache.pods(key))
         return observe(self._cache.owned(key), pods, self._sidecars.reports(key))
 
     async def find_own_pods(self, service: Body, now: float) -> float | None:

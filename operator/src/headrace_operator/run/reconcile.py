@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from headrace_operator import metrics
-from headrace_operator.api import ROUTE_KIND, Key, parse
+from headrace_operator.api import ROUTE_KIND, Key, parse_service
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.model_names import ModelNames
 from headrace_operator.decide.policy_status import policy_in_force
@@ -104,7 +104,7 @@ class Reconciler:
                 open_readiness_gates(key, self._observer.observe(key), self.cluster, self.cache, _now()),
                 errors,
             )
-            outcome = await self._specs.apply_spec(parse(service))
+            outcome = await self._specs.apply_spec(parse_service(service))
         except SpecInvalidError as error:
             outcome = Outcome(refused=error)
         except TransientError as error:

@@ -10,7 +10,7 @@ from headrace_operator.simulate.usage_error import UsageError
 _MULTIPLIERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}  # vLLM: 1k is 1,000 and 1K is 1,024
 
 
-def whole(options: Options, name: str, least: int = 1) -> int | None:
+def parse_whole_number(options: Options, name: str, least: int = 1) -> int | None:
     """Read the number given for `name`, None without the option; raises UsageError."""
     if name not in options:
         return None
@@ -30,7 +30,7 @@ def whole(options: Options, name: str, least: int = 1) -> int | None:
     return value
 
 
-def fraction(options: Options, name: str, otherwise: float) -> float:
+def parse_share(options: Options, name: str, otherwise: float) -> float:
     """Read the share from 0 up to 1 that is given for `name`; raises UsageError."""
     if name not in options:
         return otherwise

@@ -38,7 +38,7 @@ class Candidate:
         return replace(self.document, prediction=Prediction()).sealed()
 
 
-def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
+def list_candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
     """List every policy with default settings, each step budget that is one of its own, and the service's.
 
     `engine_tokens` is the engine's --max-num-batched-tokens: a fixed budget of as much is the engine's own.
@@ -60,7 +60,7 @@ def candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
     return found
 
 
-def patch(service: LLMService, candidate: Candidate) -> JsonObject:
+def make_patch(service: LLMService, candidate: Candidate) -> JsonObject:
     """Make the merge patch that sets the service's scheduling to `candidate`; stored settings go."""
     document = candidate.document
     scheduling: JsonObject = {
@@ -76,7 +76,7 @@ def patch(service: LLMService, candidate: Candidate) -> JsonObject:
     return {"spec": {"scheduling": scheduling}}
 
 
-def command(service: LLMService, change: Body) -> str:
+def patch_command(service: LLMService, change: Body) -> str:
     """Write the patch as a command to paste."""
     return (
         f"kubectl patch llmservice {service.key.name} -n {service.key.namespace} --type merge "

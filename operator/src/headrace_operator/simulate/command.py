@@ -17,11 +17,11 @@ from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.llm_route import gateway_config
 from headrace_operator.simulate import candidates, document, models, targets, trace
 from headrace_operator.simulate.jobs import World
-from headrace_operator.simulate.pool import pool
+from headrace_operator.simulate.pool import open_pool
 from headrace_operator.simulate.report import Report, as_json
-from headrace_operator.simulate.simulated_engine import engine
-from headrace_operator.simulate.study import study
-from headrace_operator.simulate.table import WIDTH, show
+from headrace_operator.simulate.simulated_engine import make_engine
+from headrace_operator.simulate.study import run_study
+from headrace_operator.simulate.table import WIDTH, print_report
 from headrace_operator.simulate.usage_error import UsageError
 
 
@@ -38,19 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.output == "json":
         print(json.dumps(as_json(report), indent=2))
     else:
-        show(report, Console(width=max(Console().width, WIDTH)))
+        print_report(report, Console(width=max(Console().width, WIDTH)))
     return 0
 
 
 def simulate(options: argparse.Namespace) -> Report:
     """Read what was named, simulate, conclude; raises UsageError."""
-    service = document.load(options.service)
-    served = models.served(service, options.model)
-    cost = models.cost_model(served.name, options.gpu, service.spec.engine.tensor_parallel_size)
+    service = document.load_service(options.service)
+    served = models.find_served_model(service, options.model)
+    cost = models.find_cost_model(served.name, options.gpu, service.spec.engine.tensor_parallel_size)
     profile = cost.profile
-    derived = engine(service, served, profile)
-    stretch = trace.load(options.trace, derived.settings, options.window, skip=options.skip_bad_rows)
-    slo, assumed = targets.targets(service)
+    derived = make_engine(service, served, profile)
+    stretch = trace.load_stretch(options.trace, derived.settings, options.window, skip=options.skip_bad_rows)
+    slo, assumed = targets.choose_targets(service)
     _require_vllm()
     world = World(
         arrivals=stretch.arrivals,
@@ -64,9 +64,9 @@ def simulate(options: argparse.Namespace) -> Report:
     )
     replicas = max(service.replicas, 1)
     most = max(options.replicas_up_to, replicas)
-    with pool(world) as workers:
-        compared = candidates.candidates(service, derived.settings.max_num_batched_tokens)
-        result = study(workers, compared, replicas, most)
+    with open_pool(world) as workers:
+        compared = candidates.list_candidates(service, derived.settings.max_num_batched_tokens)
+        result = run_study(workers, compared, replicas, most)
     return Report(
         service=service,
         profile=profile,
@@ -113,10 +113,10 @@ def _parser() -> argparse.ArgumentParser:
         help="CSV or JSON lines: arrival_time (seconds or ISO dates), prompt_tokens, output_tokens; the "
         "finished-request log, Azure's and Mooncake's columns are known too",
     )
-    command.add_argument("--gpu", required=True, help=", ".join(models.known("gpu")))
+    command.add_argument("--gpu", required=True, help=", ".join(models.list_known("gpu")))
     command.add_argument(
         "--model",
-        help=f"{', '.join(models.known('model'))}; default: known from spec.model.source",
+        help=f"{', '.join(models.list_known('model'))}; default: known from spec.model.source",
     )
     command.add_argument(
         "--window",

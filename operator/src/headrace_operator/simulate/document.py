@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from headrace_operator.api import API_VERSION, GROUP, KIND, LLMService, parse
+from headrace_operator.api import API_VERSION, GROUP, KIND, LLMService, parse_service
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.crd import definition
 from headrace_operator.decide import accept
@@ -23,7 +23,7 @@ _ANY_CLUSTER = Settings(
 )
 
 
-def load(path: Path) -> LLMService:
+def load_service(path: Path) -> LLMService:
     """Read the one LLMService in the file; UsageError names the file, the field and the fix."""
     found = [body for body in _documents(path) if _kind(body) == KIND]
     if not found:
@@ -48,7 +48,7 @@ def _checked(body: Body) -> LLMService:
     for field, known in _unknown(body.get("spec"), _schema(), "spec"):
         raise RefusedError("InvalidSpec", f"{field}: unknown field; there are {', '.join(known)}")
     metadata = {"namespace": "default", "uid": "simulated", **body["metadata"]}
-    service = parse({**body, "metadata": metadata})
+    service = parse_service({**body, "metadata": metadata})
     accept.check_accepted(service, _ANY_CLUSTER)
     return service
 

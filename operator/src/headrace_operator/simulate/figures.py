@@ -39,7 +39,7 @@ class Figures:
     met: Mapping[str, float]  # share of requests by target: those of ttft, tpot, e2e that are set, and `all`
 
 
-def better(new: Figures, old: Figures) -> bool:
+def is_worth_a_change(new: Figures, old: Figures) -> bool:
     """Tell whether `new` is worth a change: more requests meet their targets, or as many and sooner."""
     gained = new.met["all"] - old.met["all"]
     if abs(gained) > SAME_SHARE:
@@ -47,7 +47,7 @@ def better(new: Figures, old: Figures) -> bool:
     return mean_e2e(new) < WORTH * mean_e2e(old)
 
 
-def holds(new: Figures, old: Figures) -> bool:
+def is_as_good(new: Figures, old: Figures) -> bool:
     """Tell whether `new` is at all better than `old`, by the same measure."""
     gained = new.met["all"] - old.met["all"]
     if abs(gained) > SAME_SHARE:
@@ -55,19 +55,23 @@ def holds(new: Figures, old: Figures) -> bool:
     return mean_e2e(new) <= mean_e2e(old)
 
 
-def starves(new: Figures, old: Figures) -> bool:
+def starves_someone(new: Figures, old: Figures) -> bool:
     """Tell whether someone waits far longer with `new` than anyone with `old`."""
     return new.longest_wait > max(STARVES * old.longest_wait, STARVES_FROM)
 
 
-def best(figures: Sequence[Figures], current: int) -> int:
+def find_best(figures: Sequence[Figures], current: int) -> int:
     """Return the index of the setting to recommend: `current`, unless another gains and starves nobody.
 
     Of those worth it whose share of met targets is within a point of the highest, the one with the lowest
     mean E2E.
     """
     old = figures[current]
-    worth = [number for number, each in enumerate(figures) if better(each, old) and not starves(each, old)]
+    worth = [
+        number
+        for number, each in enumerate(figures)
+        if is_worth_a_change(each, old) and not starves_someone(each, old)
+    ]
     if not worth:
         return current
     highest = max(figures[number].met["all"] for number in worth)

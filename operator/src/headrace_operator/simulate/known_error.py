@@ -17,7 +17,7 @@ def known_error() -> Body:
     return document
 
 
-def in_words(document: Body) -> str:
+def describe_known_error(document: Body) -> str:
     """Write the known error in one line for people."""
     runs = [
         f"{_RUNS.get(run, run)}: "

@@ -40,7 +40,7 @@ _FAMILIES = (
 )
 
 
-def served(service: LLMService, told: str | None) -> Served:
+def find_served_model(service: LLMService, told: str | None) -> Served:
     """Find the catalogue's name of the service's model; UsageError if its source says nothing known."""
     if told is not None:
         return Served(told, None, told=True)
@@ -52,16 +52,16 @@ def served(service: LLMService, told: str | None) -> Served:
             return Served(family.name.format(size=match["size"]), family.longest, told=False)
     raise UsageError(
         f"spec.model.source: no cost model is known for {source}; name one of like size with --model: "
-        + ", ".join(known("model"))
+        + ", ".join(list_known("model"))
     )
 
 
-def known(what: Literal["model", "gpu"]) -> list[str]:
+def list_known(what: Literal["model", "gpu"]) -> list[str]:
     """List the models or GPUs that have a cost model."""
     return list(dict.fromkeys(getattr(profile, what) for profile in catalog.profiles()))
 
 
-def cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
+def find_cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
     """Find the newest cost model of `model` on so many GPUs; raises UsageError that lists what exists."""
     try:
         return catalog.find(model, gpu, tensor_parallel)
@@ -73,7 +73,7 @@ def _advice(model: str, gpu: str, tensor_parallel: int) -> str:
     """Name the first of model, GPU and number of GPUs that has no cost model, with those that have."""
     profiles = [each for each in catalog.profiles() if each.model == model.rpartition("/")[2].lower()]
     if not profiles:
-        return f"--model: no cost model for {model}; there are {', '.join(known('model'))}"
+        return f"--model: no cost model for {model}; there are {', '.join(list_known('model'))}"
     gpus = dict.fromkeys(each.gpu for each in profiles)
     sizes = dict.fromkeys(str(each.tensor_parallel) for each in profiles if each.gpu.lower() == gpu.lower())
     if not sizes:

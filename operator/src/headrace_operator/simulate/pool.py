@@ -50,7 +50,7 @@ class Pool:
 
 
 @contextmanager
-def pool(world: World) -> Iterator[Simulate]:
+def open_pool(world: World) -> Iterator[Simulate]:
     """Start as many processes as the machine has cores, within reason; raises UsageError if one dies."""
     at_once = max(2, min(os.cpu_count() or 2, MOST))
     os.environ.update(_ENVIRONMENT)
@@ -91,4 +91,4 @@ def _wait_and_exit(sentinel: int) -> None:
 def _run(world: World, job: Job) -> Figures:
     from headrace_operator.simulate import worker  # noqa: PLC0415 vLLM must not be imported where tables are drawn
 
-    return worker.run(world, job)
+    return worker.run_job(world, job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 
-def fewest(
+def find_fewest(
     enough: Callable[[Sequence[int]], Sequence[bool]], first: int, most: int, at_once: int
 ) -> int | None:
     """Return the smallest number from 1 to `most` that is enough, None if none is; more is never worse.

@@ -38,7 +38,7 @@ class Report:
         study = self.study
         if study.recommended == study.current:
             return None
-        return candidates.patch(self.service, study.candidates[study.recommended])
+        return candidates.make_patch(self.service, study.candidates[study.recommended])
 
 
 def _targets(slo: Slo) -> dict[str, int | None]:
@@ -75,7 +75,7 @@ def as_json(report: Report) -> JsonObject:
                 "name": each.name,
                 "current": number == study.current,
                 "recommended": number == study.recommended,
-                "scheduling": candidates.patch(report.service, each)["spec"]["scheduling"],
+                "scheduling": candidates.make_patch(report.service, each)["spec"]["scheduling"],
                 **_rounded(figures),
             }
             for number, (each, figures) in enumerate(zip(study.candidates, study.figures, strict=True))
@@ -91,7 +91,7 @@ def as_json(report: Report) -> JsonObject:
     }
 
 
-def fit_error(percent: float | None) -> str:
+def describe_fit_error(percent: float | None) -> str:
     """Say how far the fit is from the operator times that it was made from."""
     if percent is None:
         return "the fit's error is unknown"
@@ -135,7 +135,7 @@ def recommendation(report: Report) -> list[str]:
             f"Recommended: keep {chosen.in_words}. No other setting is clearly better on this trace."
         )
     else:
-        lines += [f"Recommended: {chosen.in_words}.", "  " + candidates.command(service, report.change)]
+        lines += [f"Recommended: {chosen.in_words}.", "  " + candidates.patch_command(service, report.change)]
     if study.doubtful is not None:
         lines.append(
             f"{study.candidates[study.doubtful].in_words} looks better above, but not if steps take "
@@ -166,8 +166,8 @@ def about(report: Report) -> list[str]:
     which = (
         "all of it"
         if count == stretch.trace_requests
-        else f"the busiest {clock(stretch.seconds)} of {clock(stretch.trace_seconds)}, from "
-        f"{clock(stretch.start)} on"
+        else f"the busiest {format_clock(stretch.seconds)} of {format_clock(stretch.trace_seconds)}, from "
+        f"{format_clock(stretch.start)} on"
     )
     return [
         (
@@ -180,16 +180,16 @@ def about(report: Report) -> list[str]:
         ),
         (
             f"Step times: {profile.model} on {profile.tensor_parallel} x {profile.gpu}, {profile.engine}, "
-            f"{profile.source}; {fit_error(profile.error_percent)}."
+            f"{profile.source}; {describe_fit_error(profile.error_percent)}."
         ),
-        f"Targets: {targets.shown(report.slo)}"
+        f"Targets: {targets.format_targets(report.slo)}"
         + (" (assumed: spec.slo sets none)." if report.slo_assumed else " (spec.slo)."),
         *(f"Note: {note}." for note in notes(report)),
-        f"Known error of the simulator: {known_error.in_words(known_error.known_error())}.",
+        f"Known error of the simulator: {known_error.describe_known_error(known_error.known_error())}.",
     ]
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Write seconds as `0:10:00`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -56,13 +56,13 @@ class Engine:
     notes: tuple[str, ...]  # what is not as in the service
 
 
-def engine(service: LLMService, served: Served, profile: Profile) -> Engine:
+def make_engine(service: LLMService, served: Served, profile: Profile) -> Engine:
     """Make the engine that vLLM would start for `service` on the profile's GPUs; raises UsageError."""
     spec = service.spec.engine
     options = engine_arguments.parse_arguments(spec.args)
     notes = _notes(service, served, profile, options)
     budget, seqs = _LARGE_STEPS if profile.gpu.lower() in _LARGE_GPUS else _SMALL_STEPS
-    budget = arguments.whole(options, "max-num-batched-tokens") or budget
+    budget = arguments.parse_whole_number(options, "max-num-batched-tokens") or budget
     longest = spec.max_model_len or served.longest or profile.max_context
     if longest is None:
         raise UsageError("spec.engine.maxModelLen: set it; the limit of this model is not known")
@@ -71,11 +71,11 @@ def engine(service: LLMService, served: Served, profile: Profile) -> Engine:
     settings = EngineSettings(
         num_blocks=blocks,
         block_size=block_size,
-        max_num_seqs=arguments.whole(options, "max-num-seqs") or min(seqs, budget),
+        max_num_seqs=arguments.parse_whole_number(options, "max-num-seqs") or min(seqs, budget),
         max_num_batched_tokens=budget,
         async_scheduling=engine_arguments.is_switched_on(options, "async-scheduling", otherwise=True),
         max_model_len=longest,
-        watermark=arguments.fraction(options, "watermark", 0.0),
+        watermark=arguments.parse_share(options, "watermark", 0.0),
         prefix_caching=engine_arguments.is_switched_on(options, "enable-prefix-caching", otherwise=True),
     )
     if settings.max_num_seqs > settings.max_num_batched_tokens:
@@ -97,12 +97,12 @@ def _kv_blocks(service: LLMService, profile: Profile, options: Options, block_si
     tokens = (memory x utilization x GPUs - weights - reserve x GPUs) / KV bytes per token; the catalogue
     holds memory, weights (bf16) and KV bytes per token of the model.
     """
-    given = arguments.whole(options, "num-gpu-blocks-override")
+    given = arguments.parse_whole_number(options, "num-gpu-blocks-override")
     if given is not None:
         return given, "--num-gpu-blocks-override"
     per_token = catalog.shape(profile.model).kv_bytes_per_token
     gpus = profile.tensor_parallel
-    memory = arguments.whole(options, "kv-cache-memory-bytes")
+    memory = arguments.parse_whole_number(options, "kv-cache-memory-bytes")
     if memory is not None:  # per GPU, as vLLM takes it
         return memory * gpus // per_token // block_size, "--kv-cache-memory-bytes"
     percent = service.spec.engine.gpu_memory_utilization_percent

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace_operator.simulate.candidates import Candidate
-from headrace_operator.simulate.figures import ENOUGH, Figures, best, holds
+from headrace_operator.simulate.figures import ENOUGH, Figures, find_best, is_as_good
 from headrace_operator.simulate.jobs import Job, Simulate
-from headrace_operator.simulate.replicas import fewest
+from headrace_operator.simulate.replicas import find_fewest
 
 # Corners of what is not known about step times: attention in steps that mix prefill with decode (measured at
 # 1.36 to 2.03 times the sum of its parts), and the host's time per step.
@@ -27,11 +27,11 @@ class Study:
     replicas: int | None  # enough for `ENOUGH` with the recommended; None if more than `most`
 
 
-def study(simulate: Simulate, candidates: Sequence[Candidate], replicas: int, most: int) -> Study:
+def run_study(simulate: Simulate, candidates: Sequence[Candidate], replicas: int, most: int) -> Study:
     """Compare the candidates on `replicas` engines, and find how many of up to `most` the best one needs."""
     figures = simulate([Job(each.simulated, replicas) for each in candidates], "policies")
     current = next(number for number, each in enumerate(candidates) if each.current)
-    recommended, doubtful = best(figures, current), None
+    recommended, doubtful = find_best(figures, current), None
     if recommended != current and not _holds(simulate, candidates, recommended, current, replicas):
         recommended, doubtful = current, recommended
     document = candidates[recommended].simulated
@@ -50,11 +50,11 @@ def study(simulate: Simulate, candidates: Sequence[Candidate], replicas: int, mo
         current=current,
         recommended=recommended,
         doubtful=doubtful,
-        replicas=fewest(enough, replicas, most, simulate.at_once),
+        replicas=find_fewest(enough, replicas, most, simulate.at_once),
     )
 
 
 def _holds(simulate: Simulate, candidates: Sequence[Candidate], new: int, old: int, replicas: int) -> bool:
     jobs = [Job(candidates[which].simulated, replicas, *doubt) for doubt in DOUBTS for which in (new, old)]
     figures = simulate(jobs, "the same with dearer steps")
-    return all(holds(better, than) for better, than in zip(figures[::2], figures[1::2], strict=True))
+    return all(is_as_good(better, than) for better, than in zip(figures[::2], figures[1::2], strict=True))

@@ -18,12 +18,12 @@ WIDTH = 108  # the tables need it; narrower terminals wrap lines
 _FOUR = "   ".join(field.name for field in fields(Spread))
 
 
-def show(report: Report, console: Console) -> None:
+def print_report(report: Report, console: Console) -> None:
     """Print the report as tables and text."""
     console.print(headline(report), style="bold", highlight=False, markup=False)
     console.print()
-    console.print(met(report))
-    console.print(latencies(report))
+    console.print(met_table(report))
+    console.print(latency_table(report))
     for line in reports.recommendation(report):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print()
@@ -40,9 +40,9 @@ def headline(report: Report) -> str:
     )
 
 
-def met(report: Report) -> Table:
+def met_table(report: Report) -> Table:
     """Make the table of targets met, with the longest wait and the preemptions."""
-    limits = targets.limits(report.slo)
+    limits = targets.format_limits(report.slo)
     refused = any(figures.refused for figures in report.study.figures)
     table = _table(
         "Requests that meet their targets, simulated",
@@ -66,7 +66,7 @@ def met(report: Report) -> Table:
     return table
 
 
-def latencies(report: Report) -> Table:
+def latency_table(report: Report) -> Table:
     """Make the table of latencies, with means and percentiles."""
     table = _table(
         "Latencies, simulated", f"TTFT (s)\n{_FOUR}", f"TPOT, mean gap (ms)\n{_FOUR}", f"E2E (s)\n{_FOUR}"

@@ -31,7 +31,7 @@ class Stretch:
         return len(self.arrivals) / self.seconds
 
 
-def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> Stretch:
+def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> Stretch:
     """Read the busiest `window` seconds of a trace; UsageError names file, row and column."""
     longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
     try:
@@ -42,7 +42,7 @@ def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> 
         raise UsageError(f"{error}{limit}{advice}") from error
     arrivals = trace.arrivals
     total = arrivals[-1].at
-    start = busiest(arrivals, window) if total > window else 0.0
+    start = find_busiest_start(arrivals, window) if total > window else 0.0
     chosen = tuple(shape.window(arrivals, start, window))
     if len(chosen) < FEWEST:
         where = f"the busiest {window:g} s of " if total > window else ""
@@ -56,7 +56,7 @@ def load(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> 
     return Stretch(chosen, start, seconds, len(arrivals), total, tuple(trace.skipped))
 
 
-def busiest(arrivals: list[Arrival], window: float) -> float:
+def find_busiest_start(arrivals: list[Arrival], window: float) -> float:
     """Find where the window with the most tokens (prompt and output) starts: at the arrival of a request."""
     best, best_start, tokens, last = -1, 0.0, 0, 0
     for first in arrivals:

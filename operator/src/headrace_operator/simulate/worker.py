@@ -19,7 +19,7 @@ from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.jobs import Job, World
 
 
-def run(world: World, job: Job) -> Figures:
+def run_job(world: World, job: Job) -> Figures:
     """Serve the world's trace to the end, as the job asks."""
     cost = sensitivity(catalog.find(*world.profile), job.mixed_attention_factor, job.overhead_seconds)
     engines = [
