@@ -287,8 +287,24 @@ def test_a_condition_on_devices_that_is_none_changes_no_pod_and_no_claim(kube):
     assert told.startswith("spec.accelerator.dra: correct what the API server refuses")
     assert "device.model ==" in told
     assert written() == before
-    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": gpu | {"dra": {"selectors": []}}}}))
+    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": {"dra": {"selectors": None}}}}))
     eventually(lambda: kube.condition("chat", "Accepted")[0] == "True")
+
+
+@pytest.mark.parametrize("selectors", [None, [{"cel": {"expression": "false"}}]])
+def test_conditions_on_devices_can_be_changed_and_taken_back(kube, selectors):
+    first = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
+    dra = {"deviceClassName": "gpu.nvidia.com", "selectors": first}
+
+    def asked():
+        item = kube.get("resourceclaimtemplates", "chat-gpu")
+        return item and item["spec"]["spec"]["devices"]["requests"][0]["exactly"].get("selectors")
+
+    kube.start(accelerator={"type": "GPU", "dra": dra})
+    eventually(lambda: asked() == first)
+    ok(kube.patch("llmservices", "chat", {"spec": {"accelerator": {"dra": {"selectors": selectors}}}}))
+    eventually(lambda: kube.get("resourceclaimtemplates", "chat-gpu") and asked() == selectors)
+    eventually(lambda: kube.condition("chat", "Degraded")[0] == "False")
 
 
 def test_dra_claims_devices_by_a_template(kube):

@@ -17,7 +17,7 @@ from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParamete
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim import metrics
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
-from headrace_engine.sim.memory import no_collector
+from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway.simulated import SimulatedGateway

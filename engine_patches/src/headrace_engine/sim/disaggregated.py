@@ -21,7 +21,7 @@ from math import inf
 
 from headrace_engine.cost.model import Batch, CostModel, Profile
 from headrace_engine.sim.engine import SimulatedEngine
-from headrace_engine.sim.memory import no_collector
+from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.run import Run, serve
 from headrace_engine.sim.settings import EngineSettings

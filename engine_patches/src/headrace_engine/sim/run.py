@@ -12,7 +12,7 @@ from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.clock import Compose
 from headrace_engine.sim.engine import NO_FORESIGHT, Foresight, SimulatedEngine
 from headrace_engine.sim.form import Form
-from headrace_engine.sim.memory import no_collector
+from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival

@@ -12,14 +12,14 @@ REQUEST = "gpu"
 
 def resource_claim_template(service: LLMService, dra: Dra) -> Manifest:
     """Ask for as many devices of the class as the model is spread over. Its content can never change."""
-    selectors = [selector.as_body() for selector in dra.selectors]
     request = {
         "name": REQUEST,
         "exactly": {
             "deviceClassName": dra.device_class_name,
             "allocationMode": "ExactCount",
             "count": service.spec.engine.tensor_parallel_size,
-            **({"selectors": selectors} if selectors else {}),
+            # Also when there are none: a field that is not said is one that the live template may have.
+            "selectors": [selector.as_body() for selector in dra.selectors],
         },
     }
     return manifest(

@@ -10,7 +10,7 @@ from headrace_engine.cost import catalog
 from headrace_engine.cost.model import sensitivity, unloaded_seconds
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
-from headrace_engine.sim.memory import no_collector
+from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.metrics import SPREAD, Targets, summarise
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
