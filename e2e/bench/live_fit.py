@@ -32,7 +32,7 @@ from headrace_engine.control.records import STEPS, StepSample
 from headrace_engine.control.ring import RingReader
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_sidecar.estimates import Estimates
-from headrace_sidecar.install import install
+from headrace_sidecar.install import install_plugin
 
 COMMAND = "python -m e2e.bench.live_fit"
 WIDER = {  # than the demo's model, so that steps take milliseconds by what they compute
@@ -171,7 +171,7 @@ def engine(folder: Path) -> Iterator[tuple[str, Path]]:
     """Run vLLM with the plugin on a free port, as a pod does; its URL and the shared folder."""
     root, weights = folder / "headrace", folder / "model"
     root.mkdir()
-    install(root)
+    install_plugin(root)
     write_policy(paths.policy_path(root), PolicyDocument(policy="FCFS").sealed())
     model.write(weights)
     config = weights / "config.json"

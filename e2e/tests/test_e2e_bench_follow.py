@@ -3,11 +3,11 @@
 import json
 
 from e2e.bench import follow
-from headrace_gateway.reports.load_client import parse
+from headrace_gateway.reports.load_client import parse_report
 
 
 def test_each_report_tells_something_new():
-    first, second = parse(follow.report(0, 3)), parse(follow.report(256, 3))
+    first, second = parse_report(follow.report(0, 3)), parse_report(follow.report(256, 3))
     assert first.boot == second.boot
     assert first.running != second.running
     assert second.arrivals == first.arrivals + 256

@@ -323,7 +323,7 @@ async def test_the_picker_works_with_its_permissions_alone(kubectl, release, as_
         running.cancel()
         await asyncio.wait([running])
         electing = asyncio.create_task(
-            lease.elect(api, helm.NAMESPACE, "headrace-picker", "picker-0", lambda _: led.set())
+            lease.run_election(api, helm.NAMESPACE, "headrace-picker", "picker-0", lambda _: led.set())
         )
         await asyncio.wait_for(led.wait(), 120)
         assert await asyncio.to_thread(holder) == "picker-0"

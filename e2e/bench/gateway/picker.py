@@ -53,7 +53,7 @@ def file_source(path: Path) -> Source:
 
 def read_catalog(path: Path) -> Catalog:
     """Read the catalog from a file."""
-    return Catalog.of(
+    return Catalog.build(
         Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]), each.get("since", ""))
         for each in orjson.loads(path.read_bytes())
     )

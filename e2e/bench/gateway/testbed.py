@@ -26,7 +26,7 @@ from e2e.bench.gateway.settings import service
 from headrace_engine.contracts import encode
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_gateway.xds.bootstrap import Bootstrap, bootstrap
-from headrace_gateway.xds.filters import router, typed
+from headrace_gateway.xds.filters import router, typed_config
 
 HOST = "127.0.0.1"
 READY_SECONDS = 20.0
@@ -220,7 +220,7 @@ def engine_addresses(first: int, count: int) -> list[str]:
 def plain_bootstrap(port: int, hosts: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """An Envoy that only forwards."""
     route = {"match": {"prefix": "/"}, "route": {"cluster": "engines", "timeout": "0s"}}
-    manager = typed(
+    manager = typed_config(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="plain",

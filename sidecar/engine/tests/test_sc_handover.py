@@ -36,22 +36,22 @@ def handover(source, target):
 
 
 def test_a_good_document_reaches_the_engine(handover, source, target):
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert handover.given == ""
     write_policy(source, LARRY)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert PolicyFile(target).poll() == LARRY
     assert (handover.given, handover.given_at, handover.refusal) == (LARRY.hash, 5.0, None)
-    assert handover.name(LARRY.hash) == "LARRY"
-    assert handover.name("0" * 16) == ""
+    assert handover.policy_name(LARRY.hash) == "LARRY"
+    assert handover.policy_name("0" * 16) == ""
 
 
 def test_the_engines_copy_is_not_touched_without_need(handover, source, target):
     write_policy(source, LARRY)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     before = target.stat()
     write_policy(source, LARRY)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert (target.stat().st_ino, target.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -68,9 +68,9 @@ def test_the_engines_copy_is_not_touched_without_need(handover, source, target):
 )
 def test_a_document_that_cannot_run_is_refused_by_name(handover, source, target, document, message):
     write_policy(source, FCFS)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     write_policy(source, document)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert PolicyFile(target).poll() == FCFS
     assert handover.given == FCFS.hash
     assert handover.refusal.hash == document.hash
@@ -81,7 +81,7 @@ def test_a_document_with_parameters_that_do_nothing_is_handed_over_as_it_is(hand
     """As an operator of another release writes it: it waits for this very hash."""
     old = PolicyDocument("AccelGen", {"gamma": 500, "skipping": True, "selection": "NearestFit"}).sealed()
     write_policy(source, old)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert PolicyFile(target).poll() == old
     assert (handover.given, handover.refusal) == (old.hash, None)
 
@@ -100,7 +100,7 @@ def test_a_document_with_parameters_that_do_nothing_is_handed_over_as_it_is(hand
 )
 def test_what_is_no_document_is_refused(handover, source, target, text, claimed):
     source.write_text(text)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert handover.refusal.hash == claimed
     assert handover.refusal.error
     assert not target.exists()
@@ -108,22 +108,22 @@ def test_what_is_no_document_is_refused(handover, source, target, text, claimed)
 
 def test_a_good_document_ends_a_refusal(handover, source):
     write_policy(source, FCFS)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     source.write_text("{")
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert handover.refusal is not None
     write_policy(source, FCFS)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert handover.refusal is None
 
 
 def test_a_restarted_sidecar_knows_what_its_predecessor_gave(handover, source, target):
     write_policy(source, LARRY)
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     source.write_text("{")
     again = Handover(source, target, registry.validate)
-    again.look(1.0)
-    assert (again.given, again.name(LARRY.hash)) == (LARRY.hash, "LARRY")
+    again.hand_over_new(1.0)
+    assert (again.given, again.policy_name(LARRY.hash)) == (LARRY.hash, "LARRY")
     assert again.refusal is not None
     assert PolicyFile(target).poll() == LARRY
 
@@ -132,10 +132,10 @@ def test_a_folder_that_cannot_be_written_is_said_until_it_can(handover, source, 
     (folder / "control").rmdir()
     write_policy(source, LARRY)
     for _ in range(2):
-        handover.look(5.0)
+        handover.hand_over_new(5.0)
         assert "cannot write" in handover.refusal.error
     (folder / "control").mkdir()
-    handover.look(5.0)
+    handover.hand_over_new(5.0)
     assert (handover.given, handover.refusal) == (LARRY.hash, None)
 
 
@@ -147,5 +147,5 @@ def test_the_kubelets_way_of_changing_a_file_is_noticed(handover, source, target
         (version / "policy.json").write_text(dumps(document))
         (source.parent / "..data_tmp").symlink_to(version.name)
         (source.parent / "..data_tmp").replace(source.parent / "..data")
-        handover.look(5.0)
+        handover.hand_over_new(5.0)
         assert PolicyFile(target).poll() == document

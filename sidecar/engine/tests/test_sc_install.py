@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace_engine
-from headrace_sidecar.install import install
+from headrace_sidecar.install import install_plugin
 
 SIDECAR_USER = 65532
 PROBE = """
@@ -36,10 +36,10 @@ def volume(tmp_path):
 
 AS_USER = """
 import email.parser, os
-from headrace_sidecar.settings import settings
-from headrace_sidecar.install import install
+from headrace_sidecar.settings import read_settings
+from headrace_sidecar.install import install_plugin
 os.setgroups([]); os.setgid({user}); os.setuid({user})
-print(install(settings(os.environ).root))
+print(install_plugin(read_settings(os.environ).root))
 """
 
 
@@ -116,7 +116,7 @@ def test_a_second_run_changes_nothing(volume):
 
 @pytest.mark.parametrize("damage", ["change", "remove", "add"])
 def test_an_older_or_damaged_plugin_is_replaced(volume, damage):
-    install(volume)
+    install_plugin(volume)
     before = snapshot(volume)
     module = volume / "plugin" / "headrace_engine" / "__init__.py"
     if damage == "change":
@@ -126,7 +126,7 @@ def test_an_older_or_damaged_plugin_is_replaced(volume, damage):
     else:
         (module.parent / "left_over.py").write_text("")
     (volume / ".plugin.killed").mkdir()
-    install(volume)
+    install_plugin(volume)
     assert snapshot(volume) == before
 
 

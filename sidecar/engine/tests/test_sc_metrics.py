@@ -28,13 +28,13 @@ class Rig:
         self.handover = Handover(self.source, policy_path(root), policies.validate)
         requests = RequestMetrics(self.registry)
         self.monitor = Monitor(
-            stats_paths(root), lambda batch: requests.add(batch) if self.monitor.looked else None
+            stats_paths(root), lambda batch: requests.add(batch) if self.monitor.observed else None
         )
         self.registry.register(EngineMetrics(self.monitor, self.handover))
 
-    def look(self):
-        self.handover.look(1.0)
-        self.monitor.look(1.0)
+    def observe(self):
+        self.handover.hand_over_new(1.0)
+        self.monitor.observe(1.0)
 
     def value(self, name, **labels):
         return self.registry.get_sample_value(f"headrace_{name}", labels)
@@ -50,14 +50,14 @@ def engine(tmp_path):
 @pytest.fixture
 def rig(tmp_path, engine):
     made = Rig(tmp_path)
-    made.monitor.look(0.5)
+    made.monitor.observe(0.5)
     return made
 
 
 def test_finished_requests_fill_the_histograms(rig, engine):
     for e2e in (0.4, 1.2, 400.0):
         engine.finished.append(finished(e2e=e2e))
-    rig.look()
+    rig.observe()
     assert rig.value("request_e2e_seconds_count") == 3
     assert rig.value("request_e2e_seconds_sum") == pytest.approx(401.6)
     assert rig.value("request_e2e_seconds_bucket", le="0.5") == 1
@@ -74,7 +74,7 @@ def test_slo_attainment_counts_each_target_and_all(rig, engine):
     engine.finished.append(finished(targets=7, met=5))
     engine.finished.append(finished(targets=3, met=3, overridden=1, impossible=0))
     engine.finished.append(finished(targets=0, met=0))
-    rig.look()
+    rig.observe()
 
     def told(target, met):
         setters = ("Service", "Client")
@@ -103,7 +103,7 @@ def test_slo_attainment_counts_each_target_and_all(rig, engine):
 def test_targets_that_no_engine_could_meet_are_counted(rig, engine):
     engine.finished.append(finished(impossible=4))
     engine.finished.append(finished(impossible=5))
-    rig.look()
+    rig.observe()
     told = {
         target: rig.value("slo_impossible_requests_total", target=target)
         for target in ("TTFT", "TPOT", "E2E")
@@ -118,7 +118,7 @@ def test_predictions_are_told_by_how_far_off_they_were(rig, engine):
     engine.report(
         predictor=PredictorCode.GIVEN_UP, prediction_failures=20, predictions_learned=7, ignored_overrides=3
     )
-    rig.look()
+    rig.observe()
     assert rig.value("prediction_ratio_bucket", le="0.5") == 1
     assert rig.value("prediction_ratio_count") == 2
     assert rig.value("predictor_info", predictor="GivenUp") == 1
@@ -130,10 +130,10 @@ def test_predictions_are_told_by_how_far_off_they_were(rig, engine):
 def test_a_policys_inner_state_is_told_by_its_names(rig, engine, monkeypatch):
     monkeypatch.setattr(policies.POLICIES["LARRY"], "GAUGES", {"one": "…", "two": "…"}, raising=False)
     write_policy(rig.source, PolicyDocument(policy="LARRY").sealed())
-    rig.look()
+    rig.observe()
     engine.apply()
     engine.report(gauge_1=5.0, gauge_2=7.0, gauge_3=9.0, step_tokens=300, skipped=2)
-    rig.look()
+    rig.observe()
     assert rig.value("policy_state", policy="LARRY", what="two") == 7
     assert rig.value("policy_state", policy="LARRY", what="one") == 5
     assert rig.value("step_budget_tokens") == 300
@@ -142,7 +142,7 @@ def test_a_policys_inner_state_is_told_by_its_names(rig, engine, monkeypatch):
 
 def test_a_request_of_one_token_has_no_time_between_tokens(rig, engine):
     engine.finished.append(finished(output_tokens=1, tpot=0, max_itl=0))
-    rig.look()
+    rig.observe()
     assert rig.value("request_tpot_seconds_count") == 0
     assert rig.value("request_ttft_seconds_count") == 1
 
@@ -152,7 +152,7 @@ def test_gauges_and_counters_follow_the_board(rig, engine):
         running=3, waiting=2, free_kv_blocks=30, waiting_prefill_tokens=70, unfinished_prefill_tokens=7
     )
     engine.report(preemptions=4, fallback_steps=1, arrivals=9, arrived_tokens=99, finishes=4, step=11)
-    rig.look()
+    rig.observe()
     assert rig.value("requests", state="running") == 3
     assert rig.value("requests", state="waiting") == 2
     assert rig.value("kv_blocks", state="free") == 30
@@ -173,15 +173,15 @@ def test_the_policy_in_force_is_told(rig, engine):
     document = PolicyDocument(policy="LARRY").sealed()
     write_policy(rig.source, document)
     engine.report()
-    rig.look()
+    rig.observe()
     assert rig.value("policy_info", policy="LARRY", hash=document.hash) is None
     engine.apply()
-    rig.look()
+    rig.observe()
     assert rig.value("policy_info", policy="LARRY", hash=document.hash) == 1
     assert rig.value("policy_refused") == 0
     rig.source.write_text("{")
     engine.report(disabled=True)
-    rig.look()
+    rig.observe()
     assert rig.value("policy_info", policy="LARRY", hash=document.hash) == 1
     assert rig.value("policy_refused") == 1
     assert rig.value("policy_disabled") == 1
@@ -192,12 +192,12 @@ def test_an_older_error_is_not_held_against_a_new_document(rig, engine):
     engine.report(error_code=ErrorCode.PARAMETERS)
     document = PolicyDocument(policy="LARRY").sealed()
     write_policy(rig.source, document)
-    rig.look()
+    rig.observe()
     given_at = rig.handover.given_at
     assert engine_status(sidecar, given_at + DECIDED_AFTER - 0.1).policy.rejected_hash == ""
     assert engine_status(sidecar, given_at + DECIDED_AFTER).policy.rejected_hash == document.hash
     engine.report(error_code=ErrorCode.RAISED)
-    rig.look()
+    rig.observe()
     policy = engine_status(sidecar, given_at + 60).policy
     assert (policy.rejected_hash, policy.error) == (
         "",
@@ -208,15 +208,15 @@ def test_an_older_error_is_not_held_against_a_new_document(rig, engine):
 def test_what_was_there_before_a_sidecar_started_again_is_not_counted_again(rig, engine, tmp_path):
     engine.finished.append(finished())
     engine.report(arrivals=10, step=1000)
-    rig.look()
+    rig.observe()
     assert rig.value("request_e2e_seconds_count") == 1
     again = Rig(tmp_path)
-    again.look()
+    again.observe()
     assert again.value("request_e2e_seconds_count") == 0
     assert again.value("requests_arrived_total") == 0
     engine.finished.append(finished())
     engine.report(arrivals=12)
-    again.look()
+    again.observe()
     assert again.value("request_e2e_seconds_count") == 1
     assert again.value("requests_arrived_total") == 2
 
@@ -224,7 +224,7 @@ def test_what_was_there_before_a_sidecar_started_again_is_not_counted_again(rig,
 def test_lost_records_are_told(rig, engine):
     for _ in range(70):
         engine.finished.append(finished())
-    rig.look()
+    rig.observe()
     assert rig.value("lost_records_total", ring="finished") == 6
     assert rig.value("lost_records_total", ring="steps") == 0
 
@@ -232,7 +232,7 @@ def test_lost_records_are_told(rig, engine):
 def test_the_exposition_is_well_formed(rig, engine):
     engine.report()
     engine.finished.append(finished())
-    rig.look()
+    rig.observe()
     families = list(text_string_to_metric_families(generate_latest(rig.registry).decode()))
     assert all(family.name.startswith("headrace_") and family.documentation for family in families)
     assert len({family.name for family in families}) == len(families) > 20

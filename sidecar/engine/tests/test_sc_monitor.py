@@ -20,12 +20,12 @@ def told():
 @pytest.fixture
 def monitor(tmp_path, told):
     made = Monitor(stats_paths(tmp_path), told.extend)
-    made.look(0.0)
+    made.observe(0.0)
     return made
 
 
 def test_without_an_engine_nothing_serves(monitor):
-    monitor.look(1.0)
+    monitor.observe(1.0)
     assert monitor.engine.state == "Starting"
     assert not monitor.load.serving
     assert monitor.load.boot == ""
@@ -35,7 +35,7 @@ def test_the_phase_of_a_start_is_read_as_it_changes(monitor, tmp_path):
     (tmp_path / "stats").mkdir()
     for time, phase in enumerate(["Downloading", "Loading", "Compiling"], 1):
         write_phase(stats_paths(tmp_path).phase, PhaseInfo(phase, float(time)))
-        monitor.look(time)
+        monitor.observe(time)
         assert (monitor.engine.phase, monitor.engine.phase_since) == (phase, time)
 
 
@@ -45,7 +45,7 @@ def test_the_load_is_what_the_engine_reported(monitor, tmp_path):
         step=5, running=3, waiting=2, waiting_prefill_tokens=900, waiting_kv_blocks=57, free_kv_blocks=40
     )
     engine.report(arrivals=10, arrived_tokens=3000, finishes=5, unfinished_prefill_tokens=12)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     load = monitor.load
     assert (load.boot, load.serving, load.time) == (engine.board.boot, True, engine.record.time)
     assert (load.running, load.waiting, load.waiting_prefill_tokens, load.waiting_kv_blocks) == (
@@ -71,12 +71,12 @@ def test_rates_come_from_steps_and_finished_requests(monitor, tmp_path, told):
         engine.steps.append(StepSample(tokens, 0, 0, 0, 0.01 + tokens * 1e-4))
     engine.finished.append(finished(prompt_tokens=100, output_tokens=7))
     engine.report()
-    monitor.look(1.0)
+    monitor.observe(1.0)
     assert monitor.load.prefill_tokens_per_second == pytest.approx(2048 / (0.01 + 0.2048), rel=0.01)
     assert monitor.load.step_seconds == pytest.approx(0.0135, rel=0.2)
     assert (monitor.load.mean_prompt_tokens, monitor.load.mean_output_tokens) == (100, 7)
     assert [request.output_tokens for request in told] == [7]
-    monitor.look(2.0)
+    monitor.observe(2.0)
     assert len(told) == 1
     engine.close()
 
@@ -84,19 +84,19 @@ def test_rates_come_from_steps_and_finished_requests(monitor, tmp_path, told):
 def test_counts_go_on_when_the_engine_restarts(monitor, tmp_path, told):
     first = FakeEngine(tmp_path)
     first.report(arrivals=10, preemptions=3, step=100)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     first.finished.append(finished(output_tokens=1))
     first.close()
     second = FakeEngine(tmp_path, started_at=2000.0)
     second.finished.append(finished(output_tokens=2))
-    monitor.look(2.0)
+    monitor.observe(2.0)
     assert monitor.engine.state == "Starting"
     assert not monitor.load.serving
     assert (monitor.load.boot, monitor.load.arrivals) == (second.board.boot, 0)
     second.report(arrivals=2, preemptions=1, step=5)
-    monitor.look(3.0)
+    monitor.observe(3.0)
     assert (monitor.engine.state, monitor.load.boot) == ("Idle", second.board.boot)
-    assert [monitor.totals.of(name) for name in ("arrivals", "preemptions", "step")] == [12, 4, 105]
+    assert [monitor.totals.total(name) for name in ("arrivals", "preemptions", "step")] == [12, 4, 105]
     assert monitor.totals.boots == 2
     assert monitor.load.arrivals == 2
     assert [request.output_tokens for request in told] == [1, 2]
@@ -106,14 +106,14 @@ def test_counts_go_on_when_the_engine_restarts(monitor, tmp_path, told):
 def test_an_engine_that_stops_beating_stops_serving(monitor, tmp_path):
     engine = FakeEngine(tmp_path)
     engine.report(running=2)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     assert monitor.load.serving
-    monitor.look(1.1 + GONE_AFTER)
+    monitor.observe(1.1 + GONE_AFTER)
     assert monitor.engine.state == "Gone"
     assert not monitor.load.serving
     assert monitor.record.running == 0
     engine.report()
-    monitor.look(20.0)
+    monitor.observe(20.0)
     assert monitor.load.serving
     engine.close()
 
@@ -121,12 +121,12 @@ def test_an_engine_that_stops_beating_stops_serving(monitor, tmp_path):
 def test_a_torn_board_is_the_last_whole_one(monitor, tmp_path):
     engine = FakeEngine(tmp_path)
     engine.report(running=2)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     board = stats_paths(tmp_path).board
     with board.open("r+b") as file:
         file.seek(60)
         file.write(b"\xff")
-    monitor.look(2.0)
+    monitor.observe(2.0)
     assert (monitor.engine.state, monitor.load.running) == ("Running", 2)
     engine.close()
 
@@ -135,7 +135,7 @@ def test_a_torn_board_is_the_last_whole_one(monitor, tmp_path):
 def test_files_that_cannot_be_understood_are_no_engine(monitor, tmp_path, name):
     (tmp_path / "stats").mkdir()
     getattr(stats_paths(tmp_path), name).write_bytes(b"\x93NUMPY" * 100)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     assert monitor.engine.state == "Starting"
 
 
@@ -144,7 +144,7 @@ def test_lost_records_are_counted(monitor, tmp_path):
     for n in range(100):
         engine.steps.append(StepSample(1, 0, 0, 0, 0.01))
         engine.finished.append(finished(output_tokens=n))
-    monitor.look(1.0)
+    monitor.observe(1.0)
     assert (monitor.lost.steps, monitor.lost.finished) == (36, 36)
     engine.close()
 
@@ -155,7 +155,7 @@ def test_estimates_survive_a_restart_of_the_engine(monitor, tmp_path):
         engine.report()
         if boot == 0:
             engine.finished.append(finished(output_tokens=9))
-        monitor.look(float(boot))
+        monitor.observe(float(boot))
         engine.close()
     assert monitor.load.mean_output_tokens == 9
     assert replace(monitor.load, time=0).arrivals == 0

@@ -19,9 +19,9 @@ from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies import registry
 from headrace_sidecar.request_log import RequestLog
-from headrace_sidecar.serve import running
+from headrace_sidecar.serve import run_sidecar
 from headrace_sidecar.server import _finished_requests
-from headrace_sidecar.settings import settings
+from headrace_sidecar.settings import read_settings
 
 GOLDEN = Path(__file__).parents[3] / "engine_patches" / "tests" / "golden"
 DEADLINE = 20.0
@@ -82,7 +82,10 @@ def folders(tmp_path):
 @pytest.fixture
 async def sidecar(folders):
     sidecar = Sidecar(*folders)
-    async with running(settings(sidecar.environment)), aiohttp.ClientSession(sidecar.url) as sidecar.session:
+    async with (
+        run_sidecar(read_settings(sidecar.environment)),
+        aiohttp.ClientSession(sidecar.url) as sidecar.session,
+    ):
         yield sidecar
 
 

@@ -15,7 +15,7 @@ from headrace_sidecar.state import (
     History,
     Observation,
     classify,
-    remember,
+    extend_history,
 )
 
 BUSY = IDLE._replace(running=2, waiting=1)
@@ -32,7 +32,7 @@ class Observer:
 
     def see(self, found, after=0.0):
         self.now += after
-        self.history = remember(self.history, found, self.now)
+        self.history = extend_history(self.history, found, self.now)
         return classify(self.history, found, self.now)
 
 

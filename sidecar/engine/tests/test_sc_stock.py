@@ -15,7 +15,7 @@ from headrace_sidecar import probe
 from headrace_sidecar.estimates import Rates
 from headrace_sidecar.monitor import Monitor
 from headrace_sidecar.state import SILENT_AFTER
-from headrace_sidecar.stock import stock_load
+from headrace_sidecar.stock import read_stock_load
 from headrace_sidecar.stock_speed import StockSpeed
 
 PAGE = """\
@@ -44,7 +44,7 @@ http_requests_total{handler="/v1/completions"} 10.0
 
 
 def test_the_load_is_read_and_estimated():
-    load = stock_load(PAGE, 5.0, StockSpeed())
+    load = read_stock_load(PAGE, 5.0, StockSpeed())
     record = load.record
     assert (record.time, record.running, record.waiting, record.preemptions) == (5.0, 3, 2, 5)
     assert (record.total_kv_blocks, record.free_kv_blocks, record.block_size) == (400, 300, 16)
@@ -69,15 +69,15 @@ HOSTILE = [
     "page", ["", "not metrics", "vllm:num_requests_running NaN", "vllm:x{} +Inf", *HOSTILE]
 )
 def test_what_the_page_lacks_is_nothing(page):
-    load = stock_load(page, 5.0, StockSpeed())
+    load = read_stock_load(page, 5.0, StockSpeed())
     assert (load.record.running, load.record.total_kv_blocks, load.rates) == (0, 0, Rates())
 
 
 @given(st.text())
 def test_any_page_is_survived(text):
     speed = StockSpeed()
-    stock_load(text, 0.0, speed)
-    stock_load(f"vllm:{text} 1", 1.0, speed)
+    read_stock_load(text, 0.0, speed)
+    read_stock_load(f"vllm:{text} 1", 1.0, speed)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ async def ask(monkeypatch):
     tasks = []
 
     async def ask(monitor, url, condition):
-        tasks.append(asyncio.create_task(probe.keep_asking(monitor, url)))
+        tasks.append(asyncio.create_task(probe.keep_probing(monitor, url)))
         await until(condition)
 
     yield ask
@@ -132,10 +132,10 @@ async def ask(monkeypatch):
 async def test_a_stock_engine_serves_with_its_load(tmp_path, vllm, ask):
     engine = FakeEngine(tmp_path, mode="Stock", reason="--scheduler-cls was given")
     monitor = Monitor(stats_paths(tmp_path), lambda _: None)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     assert not monitor.load.serving
     await ask(monitor, vllm, lambda: monitor.stock is not None)
-    monitor.look(2.0)
+    monitor.observe(2.0)
     load = monitor.load
     assert (load.serving, load.running, load.free_kv_blocks, load.mean_output_tokens) == (True, 3, 300, 40)
     assert (load.boot, monitor.engine.reason) == (engine.board.boot, "--scheduler-cls was given")
@@ -145,16 +145,16 @@ async def test_a_stock_engine_serves_with_its_load(tmp_path, vllm, ask):
 
 async def test_an_engine_whose_plugin_is_silent_serves_too(tmp_path, vllm, ask):
     monitor = Monitor(stats_paths(tmp_path), lambda _: None)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     await ask(monitor, vllm, lambda: monitor.answering)
-    monitor.look(2.0)
+    monitor.observe(2.0)
     assert monitor.engine.state == "Starting"
     assert monitor.stock is None
-    monitor.look(2.0 + SILENT_AFTER)
+    monitor.observe(2.0 + SILENT_AFTER)
     assert monitor.engine.state == "Stock"
     assert not monitor.load.serving
     await until(lambda: monitor.stock is not None)
-    monitor.look(3.0 + SILENT_AFTER)
+    monitor.observe(3.0 + SILENT_AFTER)
     assert monitor.load.serving
 
 
@@ -162,7 +162,7 @@ async def test_an_engine_that_reports_is_not_asked(tmp_path, vllm, ask):
     engine = FakeEngine(tmp_path)
     engine.report()
     monitor = Monitor(stats_paths(tmp_path), lambda _: None)
-    monitor.look(1.0)
+    monitor.observe(1.0)
     monitor.answering = True
     await ask(monitor, vllm, lambda: not monitor.answering)
     assert monitor.stock is None
@@ -173,7 +173,7 @@ async def test_a_server_that_is_not_there_is_not_healthy(tmp_path, ask):
     monitor = Monitor(stats_paths(tmp_path), lambda _: None)
     monitor.answering = True
     await ask(monitor, "http://127.0.0.1:9", lambda: not monitor.answering)
-    assert await probe.ask("http://127.0.0.1:9", "/health") is None
+    assert await probe.get_page("http://127.0.0.1:9", "/health") is None
 
 
 async def test_a_server_that_floods_or_sends_elsewhere_is_not_listened_to(vllm):
@@ -188,7 +188,7 @@ async def test_a_server_that_floods_or_sends_elsewhere_is_not_listened_to(vllm):
                 await response.write(b"vllm:num_requests_running 1\n" * 4096)
         return response
 
-    assert await probe.ask(vllm, "/health") == ""
+    assert await probe.get_page(vllm, "/health") == ""
     async with serving(elsewhere, flood) as url:
-        assert await probe.ask(url, "/health") is None
-        assert await probe.ask(url, "/metrics", probe.MOST_METRICS_BYTES) is None
+        assert await probe.get_page(url, "/health") is None
+        assert await probe.get_page(url, "/metrics", probe.MOST_METRICS_BYTES) is None

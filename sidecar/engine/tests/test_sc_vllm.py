@@ -19,7 +19,7 @@ import pytest
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.cost.fit import MIN_PREFILLS
-from headrace_sidecar.stock import stock_load
+from headrace_sidecar.stock import read_stock_load
 from headrace_sidecar.stock_speed import StockSpeed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
@@ -285,7 +285,7 @@ async def test_vllms_own_metrics_give_nearly_the_same_load(client):
     speed = StockSpeed()
 
     async def told():
-        stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time(), speed)
+        stock = read_stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time(), speed)
         return stock.record.running > 0 and stock.record.waiting > 0
 
     async with client.busy():
@@ -293,13 +293,13 @@ async def test_vllms_own_metrics_give_nearly_the_same_load(client):
 
     async def alike():
         board = await client.load()
-        stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time(), speed)
+        stock = read_stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time(), speed)
         return (stock.record.arrivals, stock.record.running) == (board.arrivals, board.running)
 
     await client.at_rest()
     await client.until(alike)
     board = await client.load()
-    stock = stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time(), speed)
+    stock = read_stock_load(await client.text(f"{client.pod.vllm}/metrics"), time.time(), speed)
     assert (stock.record.block_size, stock.record.total_kv_blocks) == (
         board.block_size,
         board.total_kv_blocks,

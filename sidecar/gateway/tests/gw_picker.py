@@ -16,7 +16,7 @@ import uvloop
 
 from headrace_engine.contracts import GatewayConfig, decode
 from headrace_gateway.catalog import Catalog, Publish, Service
-from headrace_gateway.server import alone, serve
+from headrace_gateway.server import lead_alone, serve
 from headrace_gateway.settings import Settings
 
 
@@ -47,7 +47,7 @@ def file_election(path: Path, me: str):
 
 
 def read(text: str) -> Catalog:
-    return Catalog.of(
+    return Catalog.build(
         [
             Service(
                 decode(GatewayConfig, each["config"]),
@@ -64,5 +64,5 @@ if __name__ == "__main__":
     ads_port, picks_port, http_port = map(int, sys.argv[2:5])
     address, leader = (*sys.argv[5:], "127.0.0.1", "")[:2]
     settings = Settings(address=address, ads_port=ads_port, picks_port=picks_port, http_port=http_port)
-    elect = file_election(Path(leader), address) if leader else alone
+    elect = file_election(Path(leader), address) if leader else lead_alone
     uvloop.run(serve(settings, file_source(Path(sys.argv[1])), elect))

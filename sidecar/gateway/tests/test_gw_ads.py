@@ -20,7 +20,7 @@ from headrace_gateway.xds.snapshot import CLUSTERS, ENDPOINTS, ROUTES, TYPES, bu
 def snapshot(*services):
     """For services given as (name, addresses)."""
     return build_snapshot(
-        Catalog.of([Service(GatewayConfig("llm", n, (), n), addresses) for n, addresses in services]),
+        Catalog.build([Service(GatewayConfig("llm", n, (), n), addresses) for n, addresses in services]),
         GenerationCache(),
     )
 

@@ -7,7 +7,7 @@ from gw_objects import endpoint_slice, llmroute
 
 from headrace_gateway.catalog import ServiceKey
 from headrace_gateway.kube import catalog_source
-from headrace_gateway.kube.catalog_source import MOST_ENGINES, KubernetesSource, join
+from headrace_gateway.kube.catalog_source import MOST_ENGINES, KubernetesSource, join_engines
 from headrace_gateway.kube.llmroutes import RouteReader
 
 KEY = ServiceKey("llm", "chat")
@@ -16,7 +16,7 @@ READY, UNREADY = {"ready": True}, {"ready": False}
 
 def test_configuration_and_ready_endpoints_are_joined():
     services = RouteReader().read([llmroute()])
-    catalog = join(
+    catalog = join_engines(
         services,
         [
             endpoint_slice(("10.0.0.3", READY), ("10.0.0.2", {}), ("10.0.0.1", UNREADY)),
@@ -33,7 +33,7 @@ def test_configuration_and_ready_endpoints_are_joined():
 def test_another_service_with_the_labels_of_one_adds_no_engine_to_it():
     """A Service's labels are copied to its slices, and an editor of the namespace may choose them."""
     foreign = endpoint_slice(("10.0.0.66", READY), of="mine")
-    [service] = join(RouteReader().read([llmroute()]), [foreign]).services.values()
+    [service] = join_engines(RouteReader().read([llmroute()]), [foreign]).services.values()
     assert (service.addresses, service.unready) == ((), ())
 
 
@@ -42,14 +42,14 @@ def test_an_address_that_passes_to_another_pod_is_a_change():
     new["endpoints"][0]["targetRef"]["uid"] = "new"
     del unknown["endpoints"][0]["targetRef"]
     services = RouteReader().read([llmroute()])
-    found = [join(services, each).services[KEY] for each in ([dead], [dead, new], [new], [unknown])]
+    found = [join_engines(services, each).services[KEY] for each in ([dead], [dead, new], [new], [unknown])]
     assert {each.addresses for each in found} == {("10.0.0.1",)}
     assert [each.pods for each in found] == [("pod-10.0.0.1",), ("new", "pod-10.0.0.1"), ("new",), ()]
 
 
 def test_engines_are_bounded():
     endpoints = [(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", READY) for n in range(MOST_ENGINES + 10)]
-    [service] = join(RouteReader().read([llmroute()]), [endpoint_slice(*endpoints)]).services.values()
+    [service] = join_engines(RouteReader().read([llmroute()]), [endpoint_slice(*endpoints)]).services.values()
     assert len(service.addresses) == len(service.pods) == MOST_ENGINES
 
 

@@ -55,7 +55,7 @@ def test_lost_requests_expire():
     endpoint.observe(reported(), now=0.0)
     endpoint.book(Work(tokens=10.0), now=0.0)
     endpoint.book(Work(tokens=5.0), now=1.0)
-    endpoint.expire(now=BOOKING_SECONDS + 0.5)
+    endpoint.expire_bookings(now=BOOKING_SECONDS + 0.5)
     assert (endpoint.booked_requests, endpoint.booked_tokens) == (1, 5.0)
 
 
@@ -89,7 +89,7 @@ def test_fresh_means_reporting_and_making_progress(report, age, fresh):
     endpoint = Endpoint("10.0.0.1")
     if report is not None:
         endpoint.observe(report, now=100.0)
-    assert endpoint.fresh(100.0 + age) is fresh
+    assert endpoint.is_fresh(100.0 + age) is fresh
 
 
 steps = st.lists(
@@ -119,7 +119,7 @@ def test_the_books_balance(steps):
             left += before - endpoint.booked_requests
         else:
             now += number
-            endpoint.expire(now)
+            endpoint.expire_bookings(now)
             left += before - endpoint.booked_requests
         assert endpoint.booked_requests == sum(booking.requests for booking in endpoint.bookings)
         assert endpoint.booked_tokens == pytest.approx(sum(booking.tokens for booking in endpoint.bookings))

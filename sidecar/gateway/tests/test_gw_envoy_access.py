@@ -63,7 +63,7 @@ class SecuredRig(Rig):
 
     def set_keys(self, **entries):
         mount(self.secret, **entries)
-        self.written = api_keys.follow(self.secret, self.file, self.written)
+        self.written = api_keys.update_file(self.secret, self.file, self.written)
 
 
 RIG = SecuredRig

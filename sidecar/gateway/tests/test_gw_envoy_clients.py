@@ -32,7 +32,7 @@ class KeyRig(Rig):
 
     async def _has(self, session, services):
         """Whether Envoy's routes are those of these services: no client is listed all of them."""
-        catalog = Catalog.of(
+        catalog = Catalog.build(
             [Service(config, tuple(each.address for each in engines)) for config, engines in services.items()]
         )
         url = f"http://127.0.0.1:{self.admin_port}/config_dump?resource=dynamic_route_configs"

@@ -20,7 +20,7 @@ SHORT = Prompt(requests=1, text_bytes=400, counted_tokens=0)
 
 def fleet(*addresses, **settings):
     config = GatewayConfig("llm", "chat", ("chat",), "chat", **settings)
-    made = Fleet.of(config, Random(1))
+    made = Fleet.from_config(config, Random(1))
     made.set_addresses(addresses)
     return made
 

@@ -84,51 +84,51 @@ def clock(monkeypatch):
 async def test_one_leads_and_keeps_it(pickers, clock):
     a, b = pickers
     for _ in range(5):
-        await a.step()
-        await b.step()
+        await a.renew_or_take()
+        await b.renew_or_take()
         assert (a.leads(), b.leads()) == (True, False)
         clock[0] += LEASE_SECONDS / 2
 
 
 async def test_a_dead_leader_is_followed_when_its_lease_is_over(pickers, clock):
     a, b = pickers
-    await a.step()
-    await b.step()
+    await a.renew_or_take()
+    await b.renew_or_take()
     clock[0] += LEASE_SECONDS - 0.1
-    await b.step()
+    await b.renew_or_take()
     assert not b.leads()
     clock[0] += 0.2
-    await b.step()
+    await b.renew_or_take()
     assert b.leads()
-    await a.step()  # it was only asleep
+    await a.renew_or_take()  # it was only asleep
     assert (a.leads(), b.leads()) == (False, True)
 
 
 async def test_a_leader_that_leaves_gives_the_lease_back(pickers, clock, leases):
     a, b = pickers
-    await a.step()
-    await b.step()
+    await a.renew_or_take()
+    await b.renew_or_take()
     await b.release()  # not its own
     assert leases.spec.holder_identity == "a"
     await a.release()
-    await b.step()
+    await b.renew_or_take()
     assert b.leads()
 
 
 @pytest.mark.parametrize("error", [ApiException(status=500), ConnectionResetError(), TimeoutError()])
 async def test_an_api_server_that_is_away_changes_nothing(pickers, clock, leases, error):
     a, b = pickers
-    await a.step()
-    await b.step()
+    await a.renew_or_take()
+    await b.renew_or_take()
     leases.away = error
     clock[0] += 300
     for _ in range(3):
-        await a.step()
-        await b.step()
+        await a.renew_or_take()
+        await b.renew_or_take()
     assert (a.leads(), b.leads()) == (True, False)
     leases.away = None
-    await a.step()
-    await b.step()
+    await a.renew_or_take()
+    await b.renew_or_take()
     assert (a.leads(), b.leads()) == (True, False)
 
 
@@ -137,7 +137,7 @@ async def test_the_picker_is_told_and_releases_at_its_end(monkeypatch, leases):
     lock.api_instance = leases
     monkeypatch.setattr(lease, "Lock", lambda *_: lock)
     told = asyncio.Queue()
-    electing = asyncio.create_task(lease.elect(None, "system", "picker", "a", told.put_nowait))
+    electing = asyncio.create_task(lease.run_election(None, "system", "picker", "a", told.put_nowait))
     assert await told.get() is True
     electing.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,7 @@ from gw_objects import llmroute
 
 from headrace_engine.contracts import ContractError, GatewayConfig
 from headrace_gateway.catalog import ServiceKey
-from headrace_gateway.kube.llmroutes import MESSAGE_LENGTH, RouteReader, parse
+from headrace_gateway.kube.llmroutes import MESSAGE_LENGTH, RouteReader, parse_route
 
 KEY = ServiceKey("llm", "chat")
 CONFIG = GatewayConfig("llm", "chat", ("chat",), "chat")
@@ -77,7 +77,7 @@ def test_a_route_that_was_made_anew_does_not_inherit_the_last_good_one():
 )
 def test_what_envoy_would_refuse_is_refused_here(field, value):
     with pytest.raises(ContractError, match=f"spec.{field}"):
-        parse(KEY, llmroute(**{field: value}))
+        parse_route(KEY, llmroute(**{field: value}))
 
 
 def test_what_is_said_of_a_broken_route_is_bounded():

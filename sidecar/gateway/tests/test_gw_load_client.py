@@ -32,16 +32,16 @@ def line(**changes):
 
 
 def test_plain_and_unusual_lines_give_the_same_report():
-    assert load_client.parse(line()) == IDLE
-    assert load_client.parse(line(newKey=1)) == IDLE
-    assert load_client.parse(line(stepSeconds=0)) == replace(IDLE, step_seconds=0.0)
-    assert isinstance(load_client.parse(line(stepSeconds=0)).step_seconds, float)
+    assert load_client.parse_report(line()) == IDLE
+    assert load_client.parse_report(line(newKey=1)) == IDLE
+    assert load_client.parse_report(line(stepSeconds=0)) == replace(IDLE, step_seconds=0.0)
+    assert isinstance(load_client.parse_report(line(stepSeconds=0)).step_seconds, float)
 
 
 @pytest.mark.parametrize("bad", [b"", b"[]", b"{}", line(running="1"), line(schema=2), line(running=None)])
 def test_bad_lines_are_refused(bad):
     with pytest.raises((ContractError, ValueError)):
-        load_client.parse(bad)
+        load_client.parse_report(bad)
 
 
 IMPOSSIBLE = [
@@ -65,7 +65,7 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize("bad", IMPOSSIBLE)
 def test_what_no_engine_can_be_is_not_believed(bad):
     with pytest.raises((ContractError, ValueError)):
-        load_client.parse(bad)
+        load_client.parse_report(bad)
 
 
 PROMPT = Prompt(requests=2, text_bytes=999, counted_tokens=7, text=b"x" * 999)
@@ -79,10 +79,10 @@ REPORT = st.builds(LoadReport, **{name: KINDS[kind] for name, kind in get_type_h
 def test_whatever_engines_report_each_request_is_sent_somewhere_or_refused(reports):
     for balancer in BALANCERS:
         config = GatewayConfig("llm", "chat", (), "chat", balancer=balancer, max_queue_ms=5000)
-        fleet = Fleet.of(config, Random(1))
+        fleet = Fleet.from_config(config, Random(1))
         fleet.set_addresses(["a", "b"])
         for now, report in enumerate(reports):
-            told = load_client.parse(json.dumps(encode(report)).encode())
+            told = load_client.parse_report(json.dumps(encode(report)).encode())
             fleet.observe("ab"[now % 2], told, now / 10)
             with suppress(OverloadedError):
                 assert fleet.choose(PROMPT, now / 10).address in {"a", "b"}
@@ -92,7 +92,7 @@ def catalog(*engines):
     if not engines:
         return Catalog()
     config = GatewayConfig("llm", "chat", (), "chat", sidecar_port=engines[0].sidecar_port)
-    return Catalog.of([Service(config, tuple(engine.address for engine in engines))])
+    return Catalog.build([Service(config, tuple(engine.address for engine in engines))])
 
 
 async def test_streams_are_followed_and_reopened():
@@ -143,7 +143,7 @@ async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end
     try:
         async with load_client.client(lambda *told: seen.append(told[2].running), Random(1)) as follower:
             config = GatewayConfig("llm", "chat", (), "chat", sidecar_port=port)
-            follower.set_catalog(Catalog.of([Service(config, ("127.0.9.3",))]))
+            follower.set_catalog(Catalog.build([Service(config, ("127.0.9.3",))]))
             await until(lambda: len(opened) == 2, "the stream is opened again")
     finally:
         over.set()
@@ -274,7 +274,7 @@ async def test_a_stream_that_breaks_at_once_is_opened_less_and_less_often(monkey
     monkeypatch.setattr(load_client.asyncio, "sleep", sleep)
     async with load_client.client(lambda *_: None, Even(1)) as follower:
         config = GatewayConfig("llm", "chat", (), "chat", sidecar_port=1)
-        follower.set_catalog(Catalog.of([Service(config, ("127.0.9.3",))]))
+        follower.set_catalog(Catalog.build([Service(config, ("127.0.9.3",))]))
         await enough.wait()
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 

@@ -27,7 +27,7 @@ def picker():
     busy = GatewayConfig("llm", "busy", (), "busy", max_queue_ms=1000)
     services = [Service(busy, ("10.0.0.3",)), Service(GatewayConfig("llm", "empty", (), "empty"))]
     made.set_catalog(
-        Catalog.of([Service(GatewayConfig("llm", "chat", (), "chat"), ("10.0.0.1",)), *services])
+        Catalog.build([Service(GatewayConfig("llm", "chat", (), "chat"), ("10.0.0.1",)), *services])
     )
     for fleet in made.fleets.values():
         for address in fleet.endpoints:

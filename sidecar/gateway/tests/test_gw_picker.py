@@ -18,7 +18,7 @@ def picker(*services):
 
 
 def catalog(*services):
-    return Catalog.of(
+    return Catalog.build(
         [Service(GatewayConfig("llm", name, (), name), addresses) for name, addresses in services]
     )
 

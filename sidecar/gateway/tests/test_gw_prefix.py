@@ -14,7 +14,7 @@ from headrace_gateway.pick.tokens import read_prompt
 
 
 def fleet(balancer="SAL"):
-    made = Fleet.of(GatewayConfig("llm", "chat", ("chat",), "chat", balancer=balancer), Random(0))
+    made = Fleet.from_config(GatewayConfig("llm", "chat", ("chat",), "chat", balancer=balancer), Random(0))
     made.set_addresses(["a", "b", "c"])
     for address in "abc":
         made.observe(address, replace(IDLE, total_kv_blocks=100_000), 0.0)

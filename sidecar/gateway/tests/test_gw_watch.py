@@ -127,7 +127,9 @@ async def test_what_no_watch_told_is_found_by_a_new_list_now_and_then(api, names
     monkeypatch.setattr(watch, "_list", listed)
     store = watch.Store("ConfigMap", lambda: None)
     core = client.CoreV1Api(api)
-    task = asyncio.create_task(watch.follow(store, core.list_namespaced_config_map, namespace=namespace))
+    task = asyncio.create_task(
+        watch.follow_objects(store, core.list_namespaced_config_map, namespace=namespace)
+    )
     try:
         await until(lambda: len(lists) >= 2, "it lists again after a watch")
     finally:
@@ -152,7 +154,9 @@ async def test_a_version_that_is_gone_leads_to_a_new_list(api, namespace, monkey
 
     monkeypatch.setattr(watch, "_watch", from_the_past)
     monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
-    task = asyncio.create_task(watch.follow(store, core.list_namespaced_config_map, namespace=namespace))
+    task = asyncio.create_task(
+        watch.follow_objects(store, core.list_namespaced_config_map, namespace=namespace)
+    )
     try:
         await until(lambda: len(versions) >= 2, "it lists again and watches")
         await core.create_namespaced_config_map(namespace, config_map())
@@ -170,7 +174,9 @@ async def test_a_mute_watch_is_started_anew(api, namespace, monkeypatch):
     genuine = watch._watch
     monkeypatch.setattr(watch, "_watch", lambda *given: restarts.append(given[-1]) or genuine(*given))
     task = asyncio.create_task(
-        watch.follow(store, core.list_namespaced_config_map, namespace=namespace, label_selector="none=here")
+        watch.follow_objects(
+            store, core.list_namespaced_config_map, namespace=namespace, label_selector="none=here"
+        )
     )
     try:
         await until(lambda: len(restarts) >= 3, "mute watches are replaced")

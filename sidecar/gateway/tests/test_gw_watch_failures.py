@@ -32,7 +32,7 @@ async def pauses_after(monkeypatch, *watches):
     monkeypatch.setattr(watch, "_watch", watched)
     monkeypatch.setattr(asyncio, "sleep", pause)
     with pytest.raises(Ended):
-        await watch.follow(watch.Store("ConfigMap", lambda: None), None)
+        await watch.follow_objects(watch.Store("ConfigMap", lambda: None), None)
     return pauses
 
 

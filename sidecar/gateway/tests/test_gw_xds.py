@@ -42,7 +42,9 @@ def test_golden():
     """One service, written out whole; after a wanted change delete the file and run again to renew it."""
     given = (
         json.dumps(
-            as_json(Catalog.of([service("chat", "10.0.0.2", models=("chat",))])), indent=1, sort_keys=True
+            as_json(Catalog.build([service("chat", "10.0.0.2", models=("chat",))])),
+            indent=1,
+            sort_keys=True,
         )
         + "\n"
     )
@@ -54,10 +56,10 @@ def test_golden():
 
 
 def test_versions_follow_the_content_of_each_type():
-    before = build_snapshot(Catalog.of([service("chat", "10.0.0.2")]), GenerationCache())
-    same = build_snapshot(Catalog.of([service("chat", "10.0.0.2")]), GenerationCache())
-    moved = build_snapshot(Catalog.of([service("chat", "10.0.0.3")]), GenerationCache())
-    renamed = build_snapshot(Catalog.of([service("chat", "10.0.0.2", models=("c",))]), GenerationCache())
+    before = build_snapshot(Catalog.build([service("chat", "10.0.0.2")]), GenerationCache())
+    same = build_snapshot(Catalog.build([service("chat", "10.0.0.2")]), GenerationCache())
+    moved = build_snapshot(Catalog.build([service("chat", "10.0.0.3")]), GenerationCache())
+    renamed = build_snapshot(Catalog.build([service("chat", "10.0.0.2", models=("c",))]), GenerationCache())
 
     def changed(other):
         return {kind for kind in TYPES if before[kind].version != other[kind].version}
@@ -68,7 +70,9 @@ def test_versions_follow_the_content_of_each_type():
 
 
 def test_guards_then_header_then_path_then_model_then_refusals():
-    table = routes.routes(Catalog.of([service("a"), service("b")]), GenerationCache()).virtual_hosts[0].routes
+    table = (
+        routes.routes(Catalog.build([service("a"), service("b")]), GenerationCache()).virtual_hosts[0].routes
+    )
     kinds = []
     for route in table:
         if route.HasField("direct_response") and route.direct_response.status == 200:
@@ -86,7 +90,7 @@ def test_guards_then_header_then_path_then_model_then_refusals():
 
 
 def test_a_listing_of_any_length_fits():
-    catalog = Catalog.of([service(f"model-{number}") for number in range(500)])
+    catalog = Catalog.build([service(f"model-{number}") for number in range(500)])
     table = routes.routes(catalog, GenerationCache())
     listing = next(
         route.direct_response.body.inline_string
@@ -100,7 +104,7 @@ def test_a_listing_of_any_length_fits():
 def test_the_older_claim_to_a_model_name_wins():
     older = service("zeta", models=("chat",), since="2026-01-01T00:00:00Z")
     newer = service("alpha", models=("chat", "llm/zeta"), since="2026-02-01T00:00:00Z")
-    owners = Catalog.of([newer, older]).model_owners()
+    owners = Catalog.build([newer, older]).model_owners()
     assert owners == {
         "chat": ServiceKey("llm", "zeta"),
         "llm/zeta": ServiceKey("llm", "zeta"),
@@ -113,7 +117,7 @@ def test_the_documentation_lists_every_code_of_an_error():
     """Those of Envoy's routes and own failures and of the picker; the page of metrics has the latter too."""
     docs = Path(__file__).parents[3] / "docs"
     guarded = replace(service("chat").config, allowed_clients=("search",), requests_per_minute=1)
-    told = json.dumps(as_json(Catalog.of([Service(guarded, ("10.0.0.2",))])))
+    told = json.dumps(as_json(Catalog.build([Service(guarded, ("10.0.0.2",))])))
     envoys = set(re.findall(r"\bcode[\\\"]*: ?[\\\"]*([a-z_]+)", told + chart_files()["envoy.yaml"]))
     pickers = set(re.findall(r"Reply\(\s*\d+,\s*\"(\w+)\"", inspect.getsource(picker)))
     section = (docs / "routing.md").read_text().partition("\n## Errors")[2]

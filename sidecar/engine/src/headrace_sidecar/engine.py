@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 
-from headrace_sidecar.install import InstallError, install
+from headrace_sidecar.install import InstallError, install_plugin
 from headrace_sidecar.serve import serve
-from headrace_sidecar.settings import SettingsError, settings
+from headrace_sidecar.settings import SettingsError, read_settings
 
 USAGE = """usage: python3 -m headrace_sidecar.engine install|serve
   install  put the plugin and the empty folders into HEADRACE_DIR, then exit
@@ -26,10 +26,10 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["install"]:
-                root = settings(os.environ).root
-                print(f"headrace-engine {install(root)} is ready in {root}")
+                root = read_settings(os.environ).root
+                print(f"headrace-engine {install_plugin(root)} is ready in {root}")
             case ["serve"]:
-                asyncio.run(serve(settings(os.environ)))
+                asyncio.run(serve(read_settings(os.environ)))
             case _:
                 print(USAGE, file=sys.stderr)
                 return 2

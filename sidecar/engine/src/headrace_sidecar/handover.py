@@ -46,7 +46,7 @@ class Handover:
         self.refusal: Refusal | None = None
         self._adopt_earlier()
 
-    def look(self, now: float) -> None:
+    def hand_over_new(self, now: float) -> None:
         """Hand over the source's document if it is new and good; `now` is a monotonic clock in seconds."""
         try:
             document = self._watch.poll()
@@ -65,7 +65,7 @@ class Handover:
         else:
             self._given(document)
 
-    def name(self, document_hash: str) -> str:
+    def policy_name(self, document_hash: str) -> str:
         """Return the policy of a document handed over lately; empty if it is not known."""
         return self._names.get(document_hash, "")
 

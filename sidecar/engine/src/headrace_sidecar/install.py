@@ -29,7 +29,7 @@ class InstallError(RuntimeError):
     """The plugin could not be put into place; the message says what to look at."""
 
 
-def install(root: Path) -> str:
+def install_plugin(root: Path) -> str:
     """Make `root`/{plugin,control,stats} ready for an engine; returns the plugin's version."""
     try:
         _folder(root / "control", READ_ONLY)

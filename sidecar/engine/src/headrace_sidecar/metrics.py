@@ -125,40 +125,42 @@ class EngineMetrics:
 
     def _counters(self) -> Iterator[Metric]:
         totals, lost = self._monitor.totals, self._monitor.lost
-        yield CounterMetricFamily("headrace_steps", "Scheduler steps", totals.of("step"))
-        yield CounterMetricFamily("headrace_requests_arrived", "Requests that arrived", totals.of("arrivals"))
+        yield CounterMetricFamily("headrace_steps", "Scheduler steps", totals.total("step"))
         yield CounterMetricFamily(
-            "headrace_prompt_tokens_arrived", "Prompt tokens that arrived", totals.of("arrived_tokens")
+            "headrace_requests_arrived", "Requests that arrived", totals.total("arrivals")
+        )
+        yield CounterMetricFamily(
+            "headrace_prompt_tokens_arrived", "Prompt tokens that arrived", totals.total("arrived_tokens")
         )
         yield CounterMetricFamily(
             "headrace_requests_left",
             "Requests that left the engine, aborted ones included",
-            totals.of("finishes"),
+            totals.total("finishes"),
         )
         yield CounterMetricFamily(
             "headrace_preemptions",
             "Running requests that had to give their KV back",
-            totals.of("preemptions"),
+            totals.total("preemptions"),
         )
         yield CounterMetricFamily(
             "headrace_policy_fallback_steps",
             "Steps planned first come, first served because the policy failed",
-            totals.of("fallback_steps"),
+            totals.total("fallback_steps"),
         )
         yield CounterMetricFamily(
             "headrace_prediction_failures",
             "Predictions that failed; the mean of recent outputs stood in",
-            totals.of("prediction_failures"),
+            totals.total("prediction_failures"),
         )
         yield CounterMetricFamily(
             "headrace_predictions_learned",
             "Finished requests that the predictor learned from",
-            totals.of("predictions_learned"),
+            totals.total("predictions_learned"),
         )
         yield CounterMetricFamily(
             "headrace_ignored_overrides",
             "Targets and hints of clients that were no numbers, out of range or not allowed",
-            totals.of("ignored_overrides"),
+            totals.total("ignored_overrides"),
         )
         yield _labelled(
             CounterMetricFamily(
@@ -202,12 +204,12 @@ class EngineMetrics:
         applied = applied_hash(record)
         info = GaugeMetricFamily("headrace_policy_info", "The policy in force", labels=("policy", "hash"))
         if applied:
-            info.add_metric((self._handover.name(applied), applied), 1)
+            info.add_metric((self._handover.policy_name(applied), applied), 1)
         yield info
         state = GaugeMetricFamily(
             "headrace_policy_state", "Inner state of the policy, see its page", labels=("policy", "what")
         )
-        name = self._handover.name(applied)
+        name = self._handover.policy_name(applied)
         for what, value in zip(registry.gauges(name), record.gauges, strict=False):
             state.add_metric((name, what), value)
         yield state

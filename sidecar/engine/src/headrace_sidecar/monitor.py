@@ -19,7 +19,7 @@ from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, Finish
 from headrace_engine.control.ring import RingReader
 from headrace_sidecar.estimates import Estimates, Rates
 from headrace_sidecar.reports import NOTHING, load_report
-from headrace_sidecar.state import History, Observation, classify, remember
+from headrace_sidecar.state import History, Observation, classify, extend_history
 from headrace_sidecar.stock import StockLoad
 from headrace_sidecar.totals import Totals
 
@@ -33,10 +33,10 @@ class Lost:
 
 
 class Monitor:
-    """Everything known of one engine; `look` brings it up to date.
+    """Everything known of one engine; `observe` brings it up to date.
 
     `finished` receives each request that the engine finished, once, oldest first. What there is at the first
-    look, until which `looked` is False, was there before this process: a predecessor has told of it.
+    observation, until which `observed` is False, was there before this process: a predecessor told of it.
     """
 
     def __init__(self, paths: StatsPaths, finished: Callable[[Sequence[FinishedRequest]], None]) -> None:
@@ -51,7 +51,7 @@ class Monitor:
         self._history = History()
         self._estimates = Estimates()
         self.totals = Totals()
-        self.looked = False
+        self.observed = False
         self.answering = False  # set by whoever asks the engine's own HTTP server, as is `stock`
         self.stock: StockLoad | None = None
         self.record = NOTHING
@@ -63,18 +63,18 @@ class Monitor:
         """What the rings overwrote before it was read."""
         return Lost(self._steps.lost, self._requests.lost)
 
-    def look(self, now: float) -> None:
+    def observe(self, now: float) -> None:
         """Read what is new; `now` is a monotonic clock in seconds."""
         self._drain()
         self._observation = self._read()
-        self._history = remember(self._history, self._observation, now)
+        self._history = extend_history(self._history, self._observation, now)
         self.engine = classify(self._history, self._observation, now)
         if self._observation.record is not None:
-            self.totals.add(self._observation.boot, self._observation.record, earlier=not self.looked)
+            self.totals.add(self._observation.boot, self._observation.record, earlier=not self.observed)
         record, rates = self._numbers()
         self.record = NOTHING if self.engine.state == "Gone" else record  # it holds no requests any more
         self.load = load_report(self.engine, record, rates, serving=self._serving())
-        self.looked = True
+        self.observed = True
 
     def close(self) -> None:
         """Let go of the engine's files."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from headrace_engine.contracts.fetch import MOST_BYTES, fetch
 from headrace_sidecar.monitor import Monitor
-from headrace_sidecar.stock import stock_load
+from headrace_sidecar.stock import read_stock_load
 from headrace_sidecar.stock_speed import StockSpeed
 
 INTERVAL = 1.0
@@ -22,19 +22,19 @@ MOST_METRICS_BYTES = 2 << 20  # twenty times vLLM's own page
 SILENT_STATES = ("Starting", "Gone", "Stock")
 
 
-async def keep_asking(monitor: Monitor, engine_url: str) -> NoReturn:
+async def keep_probing(monitor: Monitor, engine_url: str) -> NoReturn:
     """Keep `monitor.answering` true while the engine's server answers, and `monitor.stock` its load."""
     speed = StockSpeed()
     while True:
         silent = monitor.engine.state in SILENT_STATES
-        monitor.answering = silent and await ask(engine_url, "/health") is not None
+        monitor.answering = silent and await get_page(engine_url, "/health") is not None
         stock = monitor.answering and monitor.engine.state == "Stock"
-        page = await ask(engine_url, "/metrics", MOST_METRICS_BYTES) if stock else None
-        monitor.stock = None if page is None else stock_load(page, time.time(), speed)
+        page = await get_page(engine_url, "/metrics", MOST_METRICS_BYTES) if stock else None
+        monitor.stock = None if page is None else read_stock_load(page, time.time(), speed)
         await asyncio.sleep(INTERVAL)
 
 
-async def ask(engine_url: str, path: str, most: int = MOST_BYTES) -> str | None:
+async def get_page(engine_url: str, path: str, most: int = MOST_BYTES) -> str | None:
     """Get what is there; None if nothing answers, not with 200, or with more than `most` bytes."""
     engine = urlsplit(engine_url)
     try:

@@ -23,9 +23,9 @@ from headrace_engine.policies import registry as policies
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
 from headrace_sidecar.monitor import Monitor
-from headrace_sidecar.probe import keep_asking
+from headrace_sidecar.probe import keep_probing
 from headrace_sidecar.request_log import RequestLog
-from headrace_sidecar.server import Sidecar, application
+from headrace_sidecar.server import Sidecar, make_application
 from headrace_sidecar.settings import Settings
 from headrace_sidecar.stream import Broadcast
 
@@ -37,26 +37,26 @@ STALLED_AFTER = 10.0  # seconds without a successful look before the liveness pr
 CLOSING = 0.5  # seconds that open connections get at the end
 
 
-class Looking:
-    """The loop that looks at the engine; `looked_at` is when it last succeeded."""
+class ObservationLoop:
+    """Observes the engine again and again; `observed_at` is when it last succeeded."""
 
     def __init__(self, monitor: Monitor, handover: Handover, broadcast: Broadcast) -> None:
         self._monitor = monitor
         self._handover = handover
         self._broadcast = broadcast
         self._failing = False
-        self.looked_at = float("-inf")
+        self.observed_at = float("-inf")
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Tell whether the loop succeeded lately."""
-        return time.monotonic() - self.looked_at < STALLED_AFTER
+        return time.monotonic() - self.observed_at < STALLED_AFTER
 
-    def look(self) -> None:
+    def observe_once(self) -> None:
         """Observe once; a failure is logged when it begins and shows in the liveness probe if it lasts."""
         now = time.monotonic()
         try:
-            self._handover.look(now)
-            self._monitor.look(now)
+            self._handover.hand_over_new(now)
+            self._monitor.observe(now)
             self._broadcast.offer(self._monitor.load, now)
         except Exception:
             if not self._failing:
@@ -64,12 +64,12 @@ class Looking:
             self._failing = True
         else:
             self._failing = False
-            self.looked_at = now
+            self.observed_at = now
 
-    async def keep_looking(self) -> NoReturn:
-        """Look at the engine again and again, for ever."""
+    async def keep_observing(self) -> NoReturn:
+        """Observe the engine again and again, for ever."""
         while True:
-            self.look()
+            self.observe_once()
             await asyncio.sleep(INTERVAL if self._monitor.engine.state == "Running" else AT_REST)
 
 
@@ -79,21 +79,21 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     stopping = asyncio.create_task(stop.wait())
-    async with running(settings) as background:
+    async with run_sidecar(settings) as background:
         done, _ = await asyncio.wait({stopping, *background}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
+async def run_sidecar(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoReturn]]]:
     """Run a sidecar that serves; gives its background tasks, none of which ever ends but by an error."""
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
     request_log = RequestLog()
 
     def finished(batch: Sequence[FinishedRequest]) -> None:
-        if monitor.looked:
+        if monitor.observed:
             requests.add(batch)
         request_log.add(batch)
 
@@ -101,15 +101,17 @@ async def running(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoRetur
     monitor = Monitor(stats_paths(settings.root), finished)
     registry.register(EngineMetrics(monitor, handover))
     broadcast = Broadcast()
-    looking = Looking(monitor, handover, broadcast)
-    looking.look()
+    observations = ObservationLoop(monitor, handover, broadcast)
+    observations.observe_once()
 
-    app = application(Sidecar(monitor, handover, broadcast, request_log, registry, looking.alive))
+    app = make_application(
+        Sidecar(monitor, handover, broadcast, request_log, registry, observations.is_alive)
+    )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
     await runner.setup()
     background = [
-        asyncio.create_task(looking.keep_looking()),
-        asyncio.create_task(keep_asking(monitor, settings.engine_url)),
+        asyncio.create_task(observations.keep_observing()),
+        asyncio.create_task(keep_probing(monitor, settings.engine_url)),
     ]
     try:
         await web.TCPSite(runner, port=settings.port).start()

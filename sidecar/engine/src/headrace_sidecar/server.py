@@ -44,7 +44,7 @@ class Sidecar:
     alive: Callable[[], bool]
 
 
-def application(sidecar: Sidecar) -> web.Application:
+def make_application(sidecar: Sidecar) -> web.Application:
     """Make the HTTP application, with all routes of this sidecar."""
 
     async def load(_: web.Request) -> web.Response:
@@ -98,7 +98,7 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
     """Make the status that the operator gets; `now` on the clock of `Monitor.look`."""
     monitor, handover = sidecar.monitor, sidecar.handover
     decided = handover.given if now - handover.given_at >= DECIDED_AFTER else ""
-    name = handover.name(applied_hash(monitor.record))
+    name = handover.policy_name(applied_hash(monitor.record))
     return EngineStatus(
         runtime_version=RUNTIME_VERSION,
         policies=policies.names(),

@@ -23,7 +23,7 @@ class Settings:
     engine_url: str  # HEADRACE_ENGINE_URL: vLLM's own HTTP server, asked only when the plugin is silent
 
 
-def settings(environment: Mapping[str, str]) -> Settings:
+def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read the settings from environment variables; raises SettingsError."""
     return Settings(
         root=Path(environment.get("HEADRACE_DIR", DEFAULT_ROOT)),

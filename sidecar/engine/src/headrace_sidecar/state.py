@@ -56,17 +56,17 @@ class History:
     answering_since: float | None = None
 
 
-def busy(record: BoardRecord) -> bool:
+def is_busy(record: BoardRecord) -> bool:
     """Tell whether the engine has anything to do."""
     return record.running + record.waiting > 0
 
 
-def remember(history: History, observation: Observation, now: float) -> History:
+def extend_history(history: History, observation: Observation, now: float) -> History:
     """Return `history` with this observation taken into account."""
     record = observation.record
     beat = (observation.boot, record.time) if record else history.beat
     step = (observation.boot, record.step) if record else history.step
-    moved = step != history.step or record is None or not busy(record)
+    moved = step != history.step or record is None or not is_busy(record)
     since = history.answering_since
     return History(
         beat=beat,
@@ -114,7 +114,7 @@ def _state(
 
 
 def _beating_state(history: History, record: BoardRecord, now: float) -> tuple[State, str]:
-    if not busy(record):
+    if not is_busy(record):
         return "Idle", ""
     still = now - history.step_at
     if still <= HUNG_AFTER:

@@ -28,7 +28,7 @@ class StockLoad:
     rates: Rates
 
 
-def stock_load(page: str, now: float, speed: StockSpeed) -> StockLoad:
+def read_stock_load(page: str, now: float, speed: StockSpeed) -> StockLoad:
     """Read the load in vLLM's metrics `page`, fetched at unix time `now`; what the page lacks is 0.
 
     `speed` is what earlier pages of the same engine told, and takes this one in.

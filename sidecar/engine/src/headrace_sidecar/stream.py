@@ -36,7 +36,7 @@ class News:
         self._load: tuple[object, ...] = ()
         self._published_at = float("-inf")
 
-    def worth(self, report: LoadReport, now: float) -> bool:
+    def is_worth_sending(self, report: LoadReport, now: float) -> bool:
         """Tell whether to send `report` at `now` (monotonic seconds); if so it counts as sent."""
         load = _load(report)
         if load == self._load and now - self._published_at < REPEAT_AFTER:
@@ -56,7 +56,7 @@ class Broadcast:
 
     def offer(self, report: LoadReport, now: float) -> None:
         """Publish `report` if it tells something new or the last one is old; `now` in monotonic seconds."""
-        if not self._news.worth(report, now):
+        if not self._news.is_worth_sending(report, now):
             return
         self._line = dumps(report).encode() + b"\n"
         self._wake()

@@ -33,9 +33,9 @@ class Totals:
         if boot != self._boot:
             self._boot = boot
             self.boots += 1
-            self._ended = {name: -present[name] if earlier else self.of(name) for name in COUNTED}
+            self._ended = {name: -present[name] if earlier else self.total(name) for name in COUNTED}
         self._present = present
 
-    def of(self, name: str) -> int:
+    def total(self, name: str) -> int:
         """Return the total of the board's field `name`."""
         return self._ended[name] + self._present[name]

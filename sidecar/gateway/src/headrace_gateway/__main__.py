@@ -11,8 +11,8 @@ from kubernetes.aio import client, config
 from headrace_gateway import settings
 from headrace_gateway.kube import lease
 from headrace_gateway.kube.catalog_source import CATALOG_STALE_SECONDS, KubernetesSource
-from headrace_gateway.reports.status_reporter import Reporter, writer
-from headrace_gateway.server import alone, serve
+from headrace_gateway.reports.status_reporter import Reporter, make_writer
+from headrace_gateway.server import lead_alone, serve
 
 
 async def main(chosen: settings.Settings) -> None:
@@ -23,15 +23,17 @@ async def main(chosen: settings.Settings) -> None:
         await config.load_kube_config()
     async with client.ApiClient() as api:
         source = KubernetesSource(api, chosen.watch_namespaces)
-        reporter = Reporter(source.read_routes, writer(api))
-        elect = partial(lease.elect, api, chosen.pod_namespace, chosen.lease, chosen.pod_name)
-        await serve(chosen, source.run, elect if chosen.lease else alone, CATALOG_STALE_SECONDS, reporter)
+        reporter = Reporter(source.read_routes, make_writer(api))
+        elect = partial(lease.run_election, api, chosen.pod_namespace, chosen.lease, chosen.pod_name)
+        await serve(
+            chosen, source.run, elect if chosen.lease else lead_alone, CATALOG_STALE_SECONDS, reporter
+        )
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        chosen = settings.from_environment(os.environ)
+        chosen = settings.read_settings(os.environ)
     except settings.SettingsError as error:
         sys.exit(str(error))
     uvloop.run(main(chosen))

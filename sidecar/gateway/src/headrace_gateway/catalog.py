@@ -64,7 +64,7 @@ class Catalog:
     services: Mapping[ServiceKey, Service] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, services: Iterable[Service]) -> "Catalog":
+    def build(cls, services: Iterable[Service]) -> "Catalog":
         """Make a catalog of these services, sorted by key."""
         return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
 

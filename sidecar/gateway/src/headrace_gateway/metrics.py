@@ -39,10 +39,10 @@ for _type in ("Cluster", "ClusterLoadAssignment", "RouteConfiguration"):
 def forget(service: str) -> None:
     """Drop the counts of NAMESPACE/NAME, which is gone: names come and go without end."""
     for each in (PICKS, REFUSALS):
-        each.remove_by_labels(dict(zip(_SERVICE, labels(service), strict=True)))
+        each.remove_by_labels(dict(zip(_SERVICE, service_labels(service), strict=True)))
 
 
-def labels(service: str) -> tuple[str, str]:
+def service_labels(service: str) -> tuple[str, str]:
     """Split NAMESPACE/NAME, as Envoy's routes call a service, into the labels `namespace` and `service`."""
     namespace, _, name = service.partition("/")
     return namespace, name

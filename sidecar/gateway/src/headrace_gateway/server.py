@@ -25,9 +25,9 @@ from headrace_gateway.kube.lease import Lead
 from headrace_gateway.pick import pick_server
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.reports import load_client
-from headrace_gateway.reports.status_reporter import Reporter, nowhere
+from headrace_gateway.reports.status_reporter import Reporter, write_nowhere
 from headrace_gateway.settings import Settings
-from headrace_gateway.xds.acknowledged import Progress, progress
+from headrace_gateway.xds.acknowledged import Progress, measure_progress
 from headrace_gateway.xds.ads import DiscoveryServer, Snapshots
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.snapshot import build_snapshot
@@ -40,7 +40,7 @@ Elect = Callable[[Lead], Coroutine[Any, Any, None]]  # tells whether this picker
 DRAIN_SECONDS = 1.5  # for every Envoy's health check, once a second, to see that this picker leaves
 
 
-async def alone(lead: Lead) -> None:
+async def lead_alone(lead: Lead) -> None:
     """Elect this picker, which is the only one."""
     lead(True)
 
@@ -48,7 +48,7 @@ async def alone(lead: Lead) -> None:
 async def serve(
     settings: Settings,
     source: Source,
-    elect: Elect = alone,
+    elect: Elect = lead_alone,
     stale_after: float = math.inf,
     reporter: Reporter | None = None,
 ) -> None:
@@ -65,7 +65,7 @@ async def serve(
     leaving = asyncio.Event()
     synced = asyncio.Event()
     leads: bool | None = None
-    reporter = reporter or Reporter(dict, nowhere)
+    reporter = reporter or Reporter(dict, write_nowhere)
     discovery = DiscoveryServer(snapshots, stale_after, lambda: leads is False, reporter.changed)
     server = _ads_server(settings, discovery)
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
@@ -97,7 +97,7 @@ async def serve(
             return bool(leads) and not leaving.is_set()
 
         def far(key: ServiceKey) -> Progress:
-            return progress(str(key), snapshots.current or {}, discovery.envoys, time.monotonic())
+            return measure_progress(str(key), snapshots.current or {}, discovery.envoys, time.monotonic())
 
         async def stand() -> None:
             await synced.wait()
@@ -189,7 +189,7 @@ def _count_engines(picker: Picker) -> None:
     """Bring the gauge of engines up to date; services that are gone leave it."""
     metrics.ENGINES.clear()
     for service, fleet in picker.fleets.items():
-        reporting = sum(endpoint.fresh(picker.clock()) for endpoint in fleet.endpoints.values())
-        labels = metrics.labels(service)
+        reporting = sum(endpoint.is_fresh(picker.clock()) for endpoint in fleet.endpoints.values())
+        labels = metrics.service_labels(service)
         metrics.ENGINES.labels(*labels, "reporting").set(reporting)
         metrics.ENGINES.labels(*labels, "silent").set(len(fleet.endpoints) - reporting)

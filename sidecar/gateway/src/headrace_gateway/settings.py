@@ -25,7 +25,7 @@ class Settings:
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read HEADRACE_* variables; raises SettingsError."""
     namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
     lease = environment.get("HEADRACE_LEASE", "")

@@ -56,7 +56,7 @@ class SimulatedSidecar:
         state = EngineInfo("Running" if record.running + record.waiting else "Idle", boot=self.name)
         rates = self.estimates.rates(record.max_step_tokens)
         report = load_report(state, record, rates, serving=True)
-        return report if self.news.worth(report, now) else None
+        return report if self.news.is_worth_sending(report, now) else None
 
 
 class Forgetful(Endpoint):
@@ -79,7 +79,7 @@ class SimulatedGateway:
         *,
         bookkeeping: bool = True,
     ) -> None:
-        self.fleet = Fleet.of(config, Random(seed))  # noqa: S311  (no secret)
+        self.fleet = Fleet.from_config(config, Random(seed))  # noqa: S311  (no secret)
         self.refused = 0
         self._texts = 0
         self._lengths = Random(seed)  # noqa: S311

@@ -20,7 +20,7 @@ class Rates:
     output: float = 0.0
 
     @classmethod
-    def of(cls, report: LoadReport) -> "Rates":
+    def from_report(cls, report: LoadReport) -> "Rates":
         """Take the rates that a load report carries."""
         return cls(
             report.prefill_tokens_per_second,
@@ -29,7 +29,7 @@ class Rates:
             report.mean_output_tokens,
         )
 
-    def or_else(self, other: "Rates") -> "Rates":
+    def with_fallback(self, other: "Rates") -> "Rates":
         """Return these rates, with those of `other` for the unknown ones."""
         return Rates(
             self.prefill or other.prefill,

@@ -40,7 +40,7 @@ class Work:
     cached: Mapping[str, float] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def uncached(self, address: str) -> float:
+    def uncached_tokens(self, address: str) -> float:
         """Return the prompt tokens that the engine at `address` would have to compute."""
         return self.tokens - self.cached.get(address, 0.0)
 
@@ -90,11 +90,11 @@ class Endpoint:
     sent_uncached: float = 0.0
     last_turn: int = 0  # number of the service's pick that last chose this engine
 
-    def fresh(self, now: float) -> bool:
+    def is_fresh(self, now: float) -> bool:
         """Tell whether the engine reports and makes progress."""
         return self.serving and now - self.reported_at <= STALE_SECONDS
 
-    def held(self) -> int:
+    def held_requests(self) -> int:
         """Count the requests that the engine runs, queues, or is about to get."""
         return self.booked_requests + self.requests
 
@@ -106,7 +106,7 @@ class Endpoint:
             room = self.report.total_kv_blocks * self.report.block_size
             known = [most for most in (room, self.report.max_model_len) if most]
             tokens = min([tokens, *(most * work.requests for most in known)])
-        uncached = min(work.uncached(self.address), tokens)
+        uncached = min(work.uncached_tokens(self.address), tokens)
         deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
         self.bookings.append(
             Booking(deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens)
@@ -117,7 +117,7 @@ class Endpoint:
         self.sent_tokens = self.sent_tokens * SHARE_MEMORY + tokens
         self.sent_uncached = self.sent_uncached * SHARE_MEMORY + uncached
 
-    def pending(self) -> float:
+    def pending_tokens(self) -> float:
         """Return the prompt tokens to compute that no step has taken up, as far as is known."""
         return self.queued_tokens + self.booked_uncached
 
@@ -125,15 +125,15 @@ class Endpoint:
         """Return the share of prompt tokens sent lately that is to compute: reports count cached ones too."""
         return self.sent_uncached / self.sent_tokens if self.sent_tokens > 0 else 1.0
 
-    def forget(self, now: float) -> None:
+    def forget_stale(self, now: float) -> None:
         """Drop a report that is too old to say anything, and the work that should have landed long ago."""
-        self.expire(now)
+        self.expire_bookings(now)
         if self.report is not None and now - self.reported_at > STALE_SECONDS:
             self.report = None
             self.busy_until = float("-inf")
             self.queued_tokens, self.missing_blocks, self.requests = 0.0, 0, 0
 
-    def expire(self, now: float) -> None:
+    def expire_bookings(self, now: float) -> None:
         """Forget work that should have landed long ago."""
         while self.bookings and now > self.bookings[0].deadline:
             self._take(self.bookings[0].requests)
@@ -150,7 +150,7 @@ class Endpoint:
             self.bookings.clear()
             self._unbook()
             return None
-        self.expire(now)
+        self.expire_bookings(now)
         arrivals = report.arrivals - before.arrivals
         known = arrivals <= self.booked_requests
         text_bytes, counted_tokens = self._take(arrivals)

@@ -11,4 +11,4 @@ needs = Needs()
 
 def pick(candidates: Sequence[Endpoint], _work: Work, _context: Context) -> Endpoint:
     """Return the candidate with the fewest requests."""
-    return min(candidates, key=lambda endpoint: (endpoint.held(), endpoint.last_turn))
+    return min(candidates, key=lambda endpoint: (endpoint.held_requests(), endpoint.last_turn))

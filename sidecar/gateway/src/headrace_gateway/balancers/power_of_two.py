@@ -16,4 +16,4 @@ needs = Needs()
 def pick(candidates: Sequence[Endpoint], _work: Work, context: Context) -> Endpoint:
     """Return the less loaded of two distinct candidates, or the only one."""
     drawn = context.random.sample(candidates, min(2, len(candidates)))
-    return min(drawn, key=lambda endpoint: (endpoint.held(), endpoint.last_turn))
+    return min(drawn, key=lambda endpoint: (endpoint.held_requests(), endpoint.last_turn))

@@ -33,7 +33,7 @@ def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoi
         again = _cost_of_computing(candidates, waits, work, context)
         waits = [wait + more for wait, more in zip(waits, again, strict=True)]
     keys = [
-        (round(wait / TIE_SECONDS), endpoint.held(), endpoint.last_turn)
+        (round(wait / TIE_SECONDS), endpoint.held_requests(), endpoint.last_turn)
         for wait, endpoint in zip(waits, candidates, strict=True)
     ]
     return candidates[keys.index(min(keys))]
@@ -46,7 +46,7 @@ def _cost_of_computing(
 
     Who waits behind it waits for it: about as many as the shortest queue has prompts, if queues stay as long.
     """
-    own = [work.uncached(each.address) / prefill_rate(each, context) for each in candidates]
+    own = [work.uncached_tokens(each.address) / prefill_rate(each, context) for each in candidates]
     queue = min(wait - mine for wait, mine in zip(waits, own, strict=True))
     fastest = max(prefill_rate(each, context) for each in candidates)
     behind = min(queue * fastest / context.typical.prompt, MOST_BEHIND)

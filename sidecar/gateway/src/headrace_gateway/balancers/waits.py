@@ -40,8 +40,8 @@ def prefill_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Estimate when `work`'s prefill is done: after all that the engine computes, has or is about to get."""
     rate = prefill_rate(endpoint, context)
     unreported = max(context.now - endpoint.reported_at - REPORT_SECONDS, 0.0)
-    pending = endpoint.pending() / rate - unreported
-    own = work.uncached(endpoint.address) / rate
+    pending = endpoint.pending_tokens() / rate - unreported
+    own = work.uncached_tokens(endpoint.address) / rate
     return max(pending, endpoint.busy_until - context.now, 0.0) + own
 
 
@@ -56,7 +56,7 @@ def released_blocks_per_second(report: LoadReport, context: Context) -> float:
 
     An engine that runs nothing now will run what waits, so at least one request is taken as running.
     """
-    rates = Rates.of(report).or_else(context.typical)
+    rates = Rates.from_report(report).with_fallback(context.typical)
     tokens = rates.prompt + (rates.output if context.config.sal.kv_release == "Gross" else 0.0)
     per_step = max(report.running, 1) * tokens / rates.output
     return per_step / rates.step / (report.block_size or DEFAULT_BLOCK_SIZE)

@@ -17,7 +17,7 @@ from headrace_gateway import metrics
 from headrace_gateway.catalog import Catalog, Engine, Publish, Service, ServiceKey
 from headrace_gateway.kube import llmroutes
 from headrace_gateway.kube.llmroutes import ReadRoute, RouteReader
-from headrace_gateway.kube.watch import MUTE_SECONDS, Store, follow
+from headrace_gateway.kube.watch import MUTE_SECONDS, Store, follow_objects
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,10 @@ class KubernetesSource:
                     llm_routes = custom.list_namespaced_custom_object
                     endpoint_slices = discovery.list_namespaced_endpoint_slice
                     where = {"namespace": scope}
-                group.create_task(follow(routes, llm_routes, **kind, **where))
-                group.create_task(follow(slices, endpoint_slices, label_selector=OWNED_LABEL, **where))
+                group.create_task(follow_objects(routes, llm_routes, **kind, **where))
+                group.create_task(
+                    follow_objects(slices, endpoint_slices, label_selector=OWNED_LABEL, **where)
+                )
             await self._publish_changes(publish)
 
     async def _publish_changes(self, publish: Publish) -> None:
@@ -85,7 +87,7 @@ class KubernetesSource:
                 try:
                     services, slices = self._reader.read(_all(self._routes)), _all(self._slices)
                     if self._may_begin(clock()):
-                        publish(join(services, slices))
+                        publish(join_engines(services, slices))
                 except Exception:  # no object in the cluster may end the gateway for all the others
                     metrics.CONFIG_ERRORS.inc()
                     log.exception("this catalog could not be published; the one before stays in force")
@@ -109,7 +111,7 @@ class KubernetesSource:
         return True
 
 
-def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
+def join_engines(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
     """Join services with their engines: the addresses in their EndpointSlices."""
     ready: dict[ServiceKey, dict[str, set[Engine]]] = {}
     unready: dict[ServiceKey, dict[str, set[Engine]]] = {}
@@ -128,7 +130,7 @@ def join(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
                 uid = (endpoint.get("targetRef") or {}).get("uid") or ""
                 # The API allows more addresses, and says: use one.
                 found.update((address, uid) for address in (endpoint.get("addresses") or ())[:1])
-    return Catalog.of(
+    return Catalog.build(
         service.with_engines(
             _one_family(ready.get(service.key, {})), _one_family(unready.get(service.key, {}))
         )

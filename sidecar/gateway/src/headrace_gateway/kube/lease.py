@@ -63,7 +63,7 @@ class Election:
         age = time.time() - self._election.observed_time_milliseconds / 1000
         return False if seen is not None and seen.holder_identity and age < LEASE_SECONDS else None
 
-    async def step(self) -> None:
+    async def renew_or_take(self) -> None:
         """Renew the Lease, take it if it is free, or see whose it is."""
         try:
             async with asyncio.timeout(RENEW_SECONDS):
@@ -82,13 +82,13 @@ class Election:
             )
 
 
-async def elect(api: client.ApiClient, namespace: str, name: str, me: str, lead: Lead) -> None:
+async def run_election(api: client.ApiClient, namespace: str, name: str, me: str, lead: Lead) -> None:
     """Take part for ever in the election by Lease `namespace/name`; tells `lead` of every change."""
     election = Election(Lock(name, namespace, me, api))
     led: bool | None = None
     try:
         while True:
-            await election.step()
+            await election.renew_or_take()
             standing = election.standing()
             if standing != led:
                 if bool(standing) != bool(led):

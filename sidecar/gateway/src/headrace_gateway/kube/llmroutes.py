@@ -74,7 +74,7 @@ class RouteReader:
         try:
             check_owner(route)
             if good is None or good.generation != generation:
-                self._good[key] = _Good(uid, generation, parse(key, route))
+                self._good[key] = _Good(uid, generation, parse_route(key, route))
         except ContractError as error:
             text = str(error)[:MESSAGE_LENGTH]
             if before is None or before.error != text:
@@ -91,7 +91,7 @@ def check_owner(route: Json) -> None:
     """
     metadata = route["metadata"]
     owners = metadata.get("ownerReferences") or ()
-    if not owners and accepted(route) == metadata.get("generation", 1):
+    if not owners and accepted_generation(route) == metadata.get("generation", 1):
         return
     for each in owners:
         group = str(each.get("apiVersion", "")).partition("/")[0]
@@ -102,7 +102,7 @@ def check_owner(route: Json) -> None:
     )
 
 
-def accepted(route: Json) -> int | None:
+def accepted_generation(route: Json) -> int | None:
     """Return the generation that a picker accepted last; None if it refused, or never saw it."""
     for condition in (route.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Accepted" and condition.get("status") == "True":
@@ -111,7 +111,7 @@ def accepted(route: Json) -> int | None:
     return None
 
 
-def parse(key: ServiceKey, route: Json) -> GatewayConfig:
+def parse_route(key: ServiceKey, route: Json) -> GatewayConfig:
     """Read the configuration in the route of service `key`; raises ContractError."""
     spec = route.get("spec")
     if not isinstance(spec, dict):

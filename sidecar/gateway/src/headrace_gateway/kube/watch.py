@@ -53,7 +53,7 @@ class Store:
         self._changed()
 
 
-async def follow(store: Store, call: MethodType, **selection: Any) -> None:
+async def follow_objects(store: Store, call: MethodType, **selection: Any) -> None:
     """Keep `store` equal to what `call`, a list method of a Kubernetes API, gives; never returns."""
     pause = FIRST_PAUSE
     version: str | None = None

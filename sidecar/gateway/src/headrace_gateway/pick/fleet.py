@@ -16,7 +16,7 @@ from headrace_gateway.balancers.context import Context, Rates
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 from headrace_gateway.balancers.protocol import Balancer
 from headrace_gateway.balancers.waits import prefill_rate, prefill_seconds, wait_seconds
-from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex, chunks_of
+from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex, cut_chunks
 from headrace_gateway.pick.tokens import Prompt, TokenRate
 
 NOTHING = Work(requests=0)
@@ -47,7 +47,7 @@ class Fleet:
     turn: int = 0
 
     @classmethod
-    def of(cls, config: GatewayConfig, random: Random) -> "Fleet":
+    def from_config(cls, config: GatewayConfig, random: Random) -> "Fleet":
         """Make a fleet that has no engines yet."""
         return cls(Context(random, config), BALANCERS[config.balancer])
 
@@ -64,19 +64,19 @@ class Fleet:
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Make these the service's engines; those that stay keep their reports and bookings."""
         self.endpoints = {address: self.endpoints.get(address) or Endpoint(address) for address in addresses}
-        self.prefixes.keep(self.endpoints)
+        self.prefixes.keep_engines(self.endpoints)
 
     def observe(self, address: str, report: LoadReport, now: float) -> None:
         """Take in an engine's report at `now` (seconds); an address that is no longer ours is ignored."""
         endpoint = self.endpoints.get(address)
         if endpoint is None:
             return
-        before = endpoint.pending()
+        before = endpoint.pending_tokens()
         landed = endpoint.observe(report, now)
         self._correct_busy(endpoint, before, now)
         if landed is not None:
             self.token_rate.learn(landed)
-        self.context.typical = Rates.of(report).or_else(self.context.typical)
+        self.context.typical = Rates.from_report(report).with_fallback(self.context.typical)
         kv_tokens = report.total_kv_blocks * report.block_size
         self.prefixes.resize(address, report.boot, kv_tokens / self.token_rate.value())
 
@@ -87,7 +87,7 @@ class Fleet:
         under way; nothing else is.
         """
         rate = prefill_rate(endpoint, self.context)
-        pending = endpoint.pending()
+        pending = endpoint.pending_tokens()
         most = max(before, pending) if endpoint.requests else pending
         endpoint.busy_until = min(max(endpoint.busy_until, now + pending / rate), now + most / rate)
 
@@ -115,7 +115,7 @@ class Fleet:
             work = replace(work, headers={name: headers[name] for name in needs.headers if name in headers})
         if not (needs.prefixes and self.config.prefix_caching and prompt.text):
             return work, []
-        chunks = chunks_of(prompt.text)
+        chunks = cut_chunks(prompt.text)
         cached = self.prefixes.cached(chunks)
         if cached:
             per_byte = work.tokens / len(prompt.text)
@@ -125,11 +125,11 @@ class Fleet:
     def candidates(self, now: float) -> list[Endpoint]:
         """Return the engines that report and make progress; all if none does: sidecars may be away."""
         endpoints = self.endpoints.values()
-        fresh = [endpoint for endpoint in endpoints if endpoint.fresh(now)]
+        fresh = [endpoint for endpoint in endpoints if endpoint.is_fresh(now)]
         if fresh:
             return fresh
         for endpoint in endpoints:
-            endpoint.forget(now)  # an old queue must not refuse requests for ever
+            endpoint.forget_stale(now)  # an old queue must not refuse requests for ever
         return list(endpoints)
 
     def _refuse_overload(self, chosen: Endpoint, candidates: list[Endpoint]) -> None:

@@ -87,7 +87,7 @@ def _decide(picker: Picker, headers: Mapping[str, str], body: bytes) -> web.Resp
         _picks(service, decision.balancer).inc()
         response = web.Response(headers={DESTINATION_HEADER: decision.host})
     else:
-        metrics.REFUSALS.labels(*metrics.labels(service), decision.code).inc()
+        metrics.REFUSALS.labels(*metrics.service_labels(service), decision.code).inc()
         response = _refuse(decision)
     metrics.PICK_SECONDS.observe(perf_counter() - start)
     return response
@@ -102,7 +102,7 @@ def forget(services: Iterable[str]) -> None:
 
 @lru_cache(maxsize=1024)
 def _picks(service: str, balancer: str) -> Counter:
-    return metrics.PICKS.labels(*metrics.labels(service), balancer)
+    return metrics.PICKS.labels(*metrics.service_labels(service), balancer)
 
 
 def _refuse(reply: Reply) -> web.Response:

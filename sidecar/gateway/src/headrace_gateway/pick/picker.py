@@ -40,7 +40,7 @@ class Picker:
         fleets: dict[str, Fleet] = {}
         share = PREFIX_CHUNKS // max(len(catalog.services), 1)
         for key, service in catalog.services.items():
-            fleet = self.fleets.get(str(key)) or Fleet.of(service.config, self.random)
+            fleet = self.fleets.get(str(key)) or Fleet.from_config(service.config, self.random)
             fleet.configure(service.config)
             fleet.prefixes.most = min(share, MOST_CHUNKS)
             fleet.set_addresses(service.addresses)

@@ -20,7 +20,7 @@ Chunks = list[tuple[int, int]]
 """A text's whole chunks from its start: (hash of the text up to the chunk's end, bytes of the chunk)."""
 
 
-def chunks_of(text: bytes) -> Chunks:
+def cut_chunks(text: bytes) -> Chunks:
     """Cut and hash `text`; an unfinished last chunk is left out."""
     chunks: Chunks = []
     chain = start = 0
@@ -52,7 +52,7 @@ class PrefixIndex:
     _caches: dict[str, _Cache] = field(default_factory=dict)
     _holders: dict[int, int] = field(default_factory=dict)  # hash → set of engines, a bit each
 
-    def keep(self, addresses: Iterable[str]) -> None:
+    def keep_engines(self, addresses: Iterable[str]) -> None:
         """Make these the engines; what the others held is forgotten."""
         wanted = list(addresses)
         for address in self._caches.keys() - set(wanted):

@@ -54,7 +54,7 @@ class LoadClient:
 
     def set_catalog(self, catalog: Catalog) -> None:
         """Follow exactly the catalog's engines."""
-        wanted = set(targets(catalog))
+        wanted = set(list_targets(catalog))
         for gone in self._tasks.keys() - wanted:
             self._tasks.pop(gone).cancel()
         for new in wanted - self._tasks.keys():
@@ -72,7 +72,7 @@ class LoadClient:
         clock = asyncio.get_running_loop().time
 
         def on_line(line: bytes) -> None:
-            self._observe(target.key, target.address, parse(line))
+            self._observe(target.key, target.address, parse_report(line))
 
         while True:
             began = clock()
@@ -100,14 +100,14 @@ async def client(observe: Observe, random: Random) -> AsyncIterator[LoadClient]:
         await follower.stop()
 
 
-def targets(catalog: Catalog) -> Iterator[Target]:
+def list_targets(catalog: Catalog) -> Iterator[Target]:
     """Yield every ready engine's sidecar."""
     for key, service in catalog.services.items():
         for address in service.addresses:
             yield Target(key, address, service.config.sidecar_port)
 
 
-def parse(line: bytes) -> LoadReport:
+def parse_report(line: bytes) -> LoadReport:
     """Parse a line of the stream; raises ContractError or ValueError if no engine could have sent it.
 
     A line with just our fields, types and version skips the general decoder, which takes ten times as long:
@@ -117,13 +117,13 @@ def parse(line: bytes) -> LoadReport:
     try:
         values = _values(data)
     except (KeyError, TypeError):
-        return possible(decode(LoadReport, data))
+        return is_possible(decode(LoadReport, data))
     if tuple(map(type, values)) == _TYPES and data["schema"] == _SCHEMA:
-        return possible(LoadReport(*values))
-    return possible(decode(LoadReport, data))
+        return is_possible(LoadReport(*values))
+    return is_possible(decode(LoadReport, data))
 
 
-def possible(report: LoadReport) -> LoadReport:
+def is_possible(report: LoadReport) -> LoadReport:
     """Return the report if its numbers could be an engine's: sums and quotients of them are finite then."""
     numbers = _numbers(report)
     if not (min(numbers) >= 0 and max(numbers) <= MOST and len(report.boot) <= MOST_CHARACTERS):

@@ -167,11 +167,11 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def nowhere(_read: ReadRoute, _status: Json) -> None:
+async def write_nowhere(_read: ReadRoute, _status: Json) -> None:
     """Write nothing, where there is no Kubernetes."""
 
 
-def writer(api: client.ApiClient) -> Write:
+def make_writer(api: client.ApiClient) -> Write:
     """Make what writes through `api`, to exactly the object that was read."""
     custom = client.CustomObjectsApi(api)
 

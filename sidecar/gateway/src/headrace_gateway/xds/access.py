@@ -15,7 +15,7 @@ from headrace_gateway.xds.direct_answers import Match
 Allowed = Mapping[ServiceKey, tuple[str, ...] | None]
 
 
-def only(match: Match, clients: Iterable[str] | None) -> Match:
+def restrict_match(match: Match, clients: Iterable[str] | None) -> Match:
     """Narrow a match to requests of these clients; None for everyone's."""
     if clients is None:
         return match
@@ -24,13 +24,13 @@ def only(match: Match, clients: Iterable[str] | None) -> Match:
     return {**match, "headers": [*match["headers"], header]}
 
 
-def denied(service: str) -> Reply:
+def denied_reply(service: str) -> Reply:
     """Make the answer to a client that may not use this service."""
     told = f"the client `%REQ({CLIENT_HEADER})%` is not allowed to use the service {service}"
     return Reply(403, "access_denied", told)
 
 
-def views(allowed: Allowed) -> list[tuple[tuple[str, ...], frozenset[ServiceKey]]]:
+def group_clients(allowed: Allowed) -> list[tuple[tuple[str, ...], frozenset[ServiceKey]]]:
     """Group the clients by the services that each may use beside those that everyone may."""
     seen: dict[str, set[ServiceKey]] = {}
     for key, clients in allowed.items():

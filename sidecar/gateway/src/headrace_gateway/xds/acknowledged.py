@@ -26,17 +26,17 @@ class Subscription:
     taken: Resources | None = None  # the last that it acknowledged
     refusal: str = ""  # its words about what was offered
 
-    def offer(self, resources: Resources, now: float) -> None:
+    def record_offer(self, resources: Resources, now: float) -> None:
         """Note that Envoy is sent these resources now."""
         self.sent, self.offered, self.offered_at, self.refusal = resources.version, resources, now, ""
 
-    def same(self, resources: Resources) -> None:
+    def record_unchanged(self, resources: Resources) -> None:
         """Note that these resources read like the last that were sent, which stand for them now."""
         if self.taken is self.offered:
             self.taken = resources
         self.offered = resources
 
-    def answer(self, nonce: str, version: str, refusal: str = "") -> None:
+    def record_answer(self, nonce: str, version: str, refusal: str = "") -> None:
         """Take an answer to what bears this nonce: Envoy has `version`, or says why it refuses.
 
         Whenever it asks for something else it gives the last nonce again, also of what it has refused.
@@ -48,12 +48,12 @@ class Subscription:
         elif version == self.offered.version:
             self.taken, self.refusal = self.offered, ""
 
-    def silent(self, now: float) -> bool:
+    def is_silent(self, now: float) -> bool:
         """Tell whether Envoy owes an answer for too long."""
         owes = self.offered is not self.taken and not self.refusal
         return owes and now - self.offered_at > SILENT_SECONDS
 
-    def has(self, service: str, current: Resources) -> bool:
+    def has_acknowledged(self, service: str, current: Resources) -> bool:
         """Tell whether Envoy acknowledged what is current of a service."""
         return (
             self.taken is not None
@@ -76,7 +76,7 @@ class Progress:
     refusal: str = ""  # one's words
 
 
-def progress(service: str, current: Snapshot, envoys: Collection[Envoy], now: float) -> Progress:
+def measure_progress(service: str, current: Snapshot, envoys: Collection[Envoy], now: float) -> Progress:
     """Tell how far `service` (`namespace/name`) of the current snapshot is, at `now` on the offers' clock."""
     if service not in current.get(ROUTES, NOTHING).parts:
         return Progress(len(envoys), 0)  # it was refused, or nothing is known yet
@@ -87,14 +87,14 @@ def progress(service: str, current: Snapshot, envoys: Collection[Envoy], now: fl
         having += not missing
         refusal = next((envoy[k].refusal for k in missing if k in envoy and envoy[k].refusal), refusal)
         serves = any(each.had or each.taken for each in envoy.values())
-        if serves and not any(each.silent(now) for each in envoy.values()):
+        if serves and not any(each.is_silent(now) for each in envoy.values()):
             sets.append(_pods(envoy, service))
     pods = frozenset.intersection(*sets) if sets else frozenset()
     return Progress(len(envoys), having, pods, refusal)
 
 
 def _has(envoy: Envoy, kind: str, service: str, current: Snapshot) -> bool:
-    return kind in envoy and envoy[kind].has(service, current[kind])
+    return kind in envoy and envoy[kind].has_acknowledged(service, current[kind])
 
 
 def _pods(envoy: Envoy, service: str) -> frozenset[str]:

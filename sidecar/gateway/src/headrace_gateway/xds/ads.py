@@ -125,7 +125,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
     ) -> None:
         try:
             async for request in requests:
-                note(request, subscriptions)
+                take_request(request, subscriptions)
                 wake.set()
                 self._changed()
         finally:
@@ -139,7 +139,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
     def _due(self, subscriptions: dict[str, Subscription]) -> list[discovery_pb2.DiscoveryResponse]:
         if self._snapshots.current is None or self._outdated(subscriptions):
             return []
-        return due(self._snapshots.current, subscriptions)
+        return make_due_responses(self._snapshots.current, subscriptions)
 
     def _outdated(self, subscriptions: dict[str, Subscription]) -> bool:
         """Tell whether what is known here may be older than what the Envoy has."""
@@ -147,14 +147,14 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
         return has_some and self._snapshots.age > self._stale_after
 
 
-def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subscription]) -> None:
+def take_request(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subscription]) -> None:
     """Take in a subscription, an acknowledgement or a refusal; of types that there are, not of any."""
     if request.type_url not in TYPES:
         return
     subscription = subscriptions.setdefault(request.type_url, Subscription())
     refused = request.HasField("error_detail")
     words = (request.error_detail.message or "refused")[:MESSAGE_LENGTH] if refused else ""
-    subscription.answer(request.response_nonce, request.version_info, words)
+    subscription.record_answer(request.response_nonce, request.version_info, words)
     if refused:
         # Sending the same again would only be refused again; the next change is tried.
         kind = request.type_url.rpartition(".")[2]
@@ -167,7 +167,9 @@ def note(request: discovery_pb2.DiscoveryRequest, subscriptions: dict[str, Subsc
         subscription.sent = None
 
 
-def due(snapshot: Snapshot, subscriptions: dict[str, Subscription]) -> list[discovery_pb2.DiscoveryResponse]:
+def make_due_responses(
+    snapshot: Snapshot, subscriptions: dict[str, Subscription]
+) -> list[discovery_pb2.DiscoveryResponse]:
     """Make the responses of the subscribed types that changed, in an order that Envoy can apply."""
     responses = []
     for kind in TYPES:
@@ -176,9 +178,9 @@ def due(snapshot: Snapshot, subscriptions: dict[str, Subscription]) -> list[disc
         if subscription is None:
             continue
         if subscription.sent == resources.version:
-            subscription.same(resources)
+            subscription.record_unchanged(resources)
             continue
-        subscription.offer(resources, time.monotonic())
+        subscription.record_offer(resources, time.monotonic())
         responses.append(
             discovery_pb2.DiscoveryResponse(
                 version_info=resources.version,

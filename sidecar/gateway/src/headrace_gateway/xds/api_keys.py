@@ -32,18 +32,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     written = ""
     while True:
-        written = follow(chosen.secret, chosen.file, written)
+        written = update_file(chosen.secret, chosen.file, written)
         time.sleep(LOOK_SECONDS)
 
 
-def follow(secret: Path, file: Path, written: str) -> str:
+def update_file(secret: Path, file: Path, written: str) -> str:
     """Write `file` if the Secret's keys are not those that were `written`; returns what is written now."""
     try:
-        entries = read(secret)
+        entries = read_entries(secret)
     except OSError as error:  # replaced while it was read
         log.warning("the Secret could not be read: %s", error)
         return written
-    text = json.dumps(api_keys_document(credentials(entries)))
+    text = json.dumps(api_keys_document(pair_keys(entries)))
     if text != written:
         new = file.with_name(f"{file.name}.new")
         new.write_text(text)
@@ -52,7 +52,7 @@ def follow(secret: Path, file: Path, written: str) -> str:
     return text
 
 
-def read(secret: Path) -> dict[str, str]:
+def read_entries(secret: Path) -> dict[str, str]:
     """Read the Secret's entries, by name."""
     return {
         each.name: each.read_text(errors="replace")
@@ -61,7 +61,7 @@ def read(secret: Path) -> dict[str, str]:
     }
 
 
-def credentials(entries: dict[str, str]) -> list[tuple[str, str]]:
+def pair_keys(entries: dict[str, str]) -> list[tuple[str, str]]:
     """Pair each key with its client; what cannot be a key is left out, with a line in the log."""
     owners: dict[str, str] = {}
     for client, text in entries.items():

@@ -17,7 +17,7 @@ from headrace_gateway.balancers import needed_headers
 from headrace_gateway.headers import CLIENT_HEADER
 from headrace_gateway.xds import credentials, filters
 from headrace_gateway.xds.engine_errors import engine_errors
-from headrace_gateway.xds.filters import typed
+from headrace_gateway.xds.filters import typed_config
 from headrace_gateway.xds.overload import overload_manager
 from headrace_gateway.xds.request_limits import limiter
 
@@ -82,13 +82,13 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
-    manager = typed(
+    manager = typed_config(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="gateway",
         rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
         access_log=[
-            typed(
+            typed_config(
                 "envoy.access_loggers.stdout",
                 "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
                 log_format={"json_format": ACCESS_LOG},
@@ -139,13 +139,13 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
 
     The admin's `/healthcheck/fail` turns `/ready` 503, which is how a pod drains.
     """
-    health = typed(
+    health = typed_config(
         "envoy.filters.http.health_check",
         "envoy.extensions.filters.http.health_check.v3.HealthCheck",
         pass_through_mode=False,
         headers=[{"name": ":path", "string_match": {"exact": "/ready"}}],
     )
-    manager = typed(
+    manager = typed_config(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="ready",
@@ -187,7 +187,7 @@ def _leads(**times: str) -> dict[str, Any]:
 
 def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
     """Make the cluster for configuration: the picker that leads, which tells what all have; if none, any."""
-    http2 = typed(
+    http2 = typed_config(
         "",
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         explicit_http_config={

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace_gateway.headers import CLIENT_HEADER
-from headrace_gateway.xds.filters import typed
+from headrace_gateway.xds.filters import typed_config
 
 API_KEYS = "api-keys"  # the filter, as Envoy and its configuration file both call it
 CERTIFICATE = "gateway"
@@ -36,7 +36,7 @@ def api_keys_document(credentials: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
     Engines and the access log learn the client's name; the key ends at the gateway.
     """
-    auth = typed(
+    auth = typed_config(
         API_KEYS,
         _API_KEY_AUTH,
         credentials=[{"key": key, "client": client} for key, client in credentials],
@@ -49,7 +49,7 @@ def api_keys_document(credentials: Iterable[tuple[str, str]]) -> dict[str, Any]:
 def tls_socket(file: str) -> dict[str, Any]:
     """Make the socket for TLS towards clients, under the certificate in `file`, a `certificate_document`."""
     source = {"resource_api_version": "V3", "path_config_source": {"path": file}}
-    return typed(
+    return typed_config(
         "envoy.transport_sockets.tls",
         "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
         common_tls_context={

@@ -14,15 +14,15 @@ from headrace_gateway.replies import Reply
 Match = dict[str, Any]
 
 
-def refuse(match: Match, reply: Reply) -> route_components_pb2.Route:
+def refusal_route(match: Match, reply: Reply) -> route_components_pb2.Route:
     """Make a route that answers with an error."""
     response: Match = {"status": reply.status, "body": {"inline_string": compact_json(reply.body)}}
     if "%" in reply.message:  # Envoy fills in what it knows of the request, escaped for JSON
         response["body_format"] = {"json_format": reply.body, "content_type": "application/json"}
-    return direct(match, response, allow=reply.allow)
+    return direct_route(match, response, allow=reply.allow)
 
 
-def direct(match: Match, response: Match, allow: str = "") -> route_components_pb2.Route:
+def direct_route(match: Match, response: Match, allow: str = "") -> route_components_pb2.Route:
     """Make a route that answers with JSON; `allow` becomes the header of that name."""
     headers = {"content-type": "application/json"} | ({"allow": allow} if allow else {})
     return route_components_pb2.Route(

@@ -8,7 +8,7 @@ stream stays as vLLM sent it.
 from typing import Any
 
 from headrace_gateway.replies import error_body
-from headrace_gateway.xds.filters import typed
+from headrace_gateway.xds.filters import typed_config
 
 SHORT = r"\d{1,5}"  # content-length; longer errors are passed on unread, which bounds what Envoy parses
 UNKNOWN_PATH = '{"detail":"Not Found"}'
@@ -34,7 +34,7 @@ def _vllms(status: int) -> dict[str, Any]:
 
 def _rewrite(status: str, length: str, body: dict[str, Any]) -> dict[str, Any]:
     """Put `body` over the JSON of an engine's answer with this status and content-length (regexes)."""
-    transform = typed(
+    transform = typed_config(
         "envoy.filters.http.transform",
         "envoy.extensions.filters.http.transform.v3.TransformConfig",
         response_transformation={
@@ -46,12 +46,12 @@ def _rewrite(status: str, length: str, body: dict[str, Any]) -> dict[str, Any]:
         _matches("HttpResponseLocalReplyMatchInput", "false"),
         _matches("HttpResponseHeaderMatchInput", length, header_name="content-length"),
     ]
-    skip = typed("skip", "envoy.extensions.filters.common.matcher.action.v3.SkipFilter")
+    skip = typed_config("skip", "envoy.extensions.filters.common.matcher.action.v3.SkipFilter")
     other = {
         "predicate": {"not_matcher": {"and_matcher": {"predicate": meant}}},
         "on_match": {"action": skip},
     }
-    return typed(
+    return typed_config(
         f"engine_errors_{status.replace('.', 'x')}",
         "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
         xds_matcher={"matcher_list": {"matchers": [other]}},
@@ -61,5 +61,5 @@ def _rewrite(status: str, length: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def _matches(kind: str, regex: str, **settings: str) -> dict[str, Any]:
     value = {"safe_regex": {"google_re2": {}, "regex": regex}}
-    read = typed(kind, f"envoy.type.matcher.v3.{kind}", **settings)
+    read = typed_config(kind, f"envoy.type.matcher.v3.{kind}", **settings)
     return {"single_predicate": {"input": read, "value_match": value}}

@@ -22,7 +22,7 @@ PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the 
 
 def header_hygiene() -> dict[str, Any]:
     """Make the filter that removes what clients must not say, before anything reads it."""
-    return typed(
+    return typed_config(
         "envoy.http.early_header_mutation.header_mutation",
         "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
         mutations=[
@@ -38,7 +38,7 @@ def model_reader() -> dict[str, Any]:
     Also without a body: routes depend on the client's name too, which Envoy learns after its first choice.
     """
     to = {"metadata_namespace": names.REQUEST_METADATA}
-    return typed(
+    return typed_config(
         "envoy.filters.http.json_to_metadata",
         "envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
         request_rules={
@@ -63,7 +63,7 @@ def model_reader() -> dict[str, Any]:
 
 def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str, Any]:
     """Send the picker the whole body, and these headers; no answer in time means go on without."""
-    return typed(
+    return typed_config(
         names.PICKER_FILTER,
         "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
         http_service={
@@ -167,13 +167,13 @@ def _expression(name: str, expression: str) -> dict[str, Any]:
 
 def router() -> dict[str, Any]:
     """Make the filter that sends the request on, and tells engines and clients nothing of Envoy's own."""
-    return typed(
+    return typed_config(
         "envoy.filters.http.router",
         "envoy.extensions.filters.http.router.v3.Router",
         suppress_envoy_headers=True,
     )
 
 
-def typed(name: str, message: str, **fields: Any) -> dict[str, Any]:
+def typed_config(name: str, message: str, **fields: Any) -> dict[str, Any]:
     """Wrap an extension's configuration with its type, as Envoy wants it."""
     return {"name": name, "typed_config": {"@type": f"type.googleapis.com/{message}", **fields}}

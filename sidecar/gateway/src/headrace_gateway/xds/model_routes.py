@@ -11,8 +11,8 @@ from envoy.config.route.v3.route_components_pb2 import Route
 
 from headrace_gateway import names
 from headrace_gateway.catalog import ServiceKey
-from headrace_gateway.xds.access import Allowed, only, views
-from headrace_gateway.xds.direct_answers import Match, compact_json, direct
+from headrace_gateway.xds.access import Allowed, group_clients, restrict_match
+from headrace_gateway.xds.direct_answers import Match, compact_json, direct_route
 from headrace_gateway.xds.generation_cache import GenerationCache
 
 READ = {"name": ":method", "string_match": {"safe_regex": {"regex": "GET|HEAD"}}}
@@ -29,7 +29,9 @@ def model_routes(
         return cache.get_or_make(_list_route, path, listing, clients)
 
     open_to_all = {key for key in owned if allowed[key] is None}
-    lists = [list_route(names.MODELS_PATH, open_to_all | also, clients) for clients, also in views(allowed)]
+    lists = [
+        list_route(names.MODELS_PATH, open_to_all | also, clients) for clients, also in group_clients(allowed)
+    ]
     lists.append(list_route(names.MODELS_PATH, open_to_all, None))
     lists += [list_route(f"/{key}{names.MODELS_PATH}", {key}, allowed[key]) for key in owned]
     return lists + [
@@ -55,7 +57,7 @@ def spellings(model: str) -> list[str]:
 
 def _list_route(path: str, listing: str, allowed: tuple[str, ...] | None) -> Route:
     match: Match = {"path": path, "headers": [READ]}
-    return direct(only(match, allowed), {"status": 200, "body": {"inline_string": listing}})
+    return direct_route(restrict_match(match, allowed), {"status": 200, "body": {"inline_string": listing}})
 
 
 def _model_route(key: ServiceKey, model: str, allowed: tuple[str, ...] | None) -> Route:
@@ -63,7 +65,7 @@ def _model_route(key: ServiceKey, model: str, allowed: tuple[str, ...] | None) -
     path = f"(/{re.escape(str(key))})?{names.MODELS_PATH}/({spelled})"
     body = {"inline_string": compact_json(_model(model, key.namespace))}
     match: Match = {"safe_regex": {"regex": path}, "headers": [READ]}
-    return direct(only(match, allowed), {"status": 200, "body": body})
+    return direct_route(restrict_match(match, allowed), {"status": 200, "body": body})
 
 
 def _listing(models: tuple[tuple[str, str], ...]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headrace_gateway.xds.filters import typed
+from headrace_gateway.xds.filters import typed_config
 
 CONNECTIONS = 50_000
 HEAP = "envoy.resource_monitors.fixed_heap"
@@ -20,12 +20,12 @@ def overload_manager(memory_bytes: int | str, drain_file: str) -> dict[str, Any]
     be cut. With a `drain_file` they are closed as soon as that file says 1; it must say 0 before.
     """
     monitors = [
-        typed(
+        typed_config(
             "envoy.resource_monitors.global_downstream_max_connections",
             "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
             max_active_downstream_connections=CONNECTIONS,
         ),
-        typed(
+        typed_config(
             HEAP,
             "envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
             max_heap_size_bytes=memory_bytes,
@@ -42,14 +42,14 @@ def overload_manager(memory_bytes: int | str, drain_file: str) -> dict[str, Any]
     ]
     if drain_file:
         monitors.append(
-            typed(
+            typed_config(
                 DRAINING,
                 "envoy.extensions.resource_monitors.injected_resource.v3.InjectedResourceConfig",
                 filename=drain_file,
             )
         )
         idle = {"timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE", "min_timeout": IDLE_WHILE_DRAINING}
-        timers = typed(
+        timers = typed_config(
             "", "envoy.config.overload.v3.ScaleTimersOverloadActionConfig", timer_scale_factors=[idle]
         )
         close_idle = _action("reduce_timeouts", DRAINING, threshold={"value": 1})

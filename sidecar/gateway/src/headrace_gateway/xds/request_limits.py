@@ -13,7 +13,7 @@ from google.protobuf import any_pb2
 
 from headrace_engine.contracts import GatewayConfig
 from headrace_gateway.headers import CLIENT_HEADER
-from headrace_gateway.xds.filters import typed
+from headrace_gateway.xds.filters import typed_config
 
 FILTER = "envoy.filters.http.local_ratelimit"
 MOST_CLIENTS = (
@@ -30,15 +30,15 @@ Json = dict[str, Any]
 def limiter() -> Json:
     """Make the filter, which by itself limits nothing."""
     message = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
-    return typed(FILTER, message, stat_prefix=_STAT_PREFIX)
+    return typed_config(FILTER, message, stat_prefix=_STAT_PREFIX)
 
 
-def limited(config: GatewayConfig) -> bool:
+def has_limits(config: GatewayConfig) -> bool:
     """Tell whether a service has any limit."""
     return bool(config.requests_per_minute or config.requests_per_minute_per_client)
 
 
-def counted(config: GatewayConfig) -> list[Json]:
+def count_actions(config: GatewayConfig) -> list[Json]:
     """Say as what the requests of a service are counted: for routes to it."""
     service = {"generic_key": {"descriptor_key": _SERVICE, "descriptor_value": _name(config)}}
     client = {"request_headers": {"header_name": CLIENT_HEADER, "descriptor_key": _CLIENT}}
@@ -54,7 +54,7 @@ def retry_after(config: GatewayConfig) -> int:
     return -(-MINUTE // min(limits))
 
 
-def limits(services: Iterable[GatewayConfig]) -> any_pb2.Any:
+def rate_limits(services: Iterable[GatewayConfig]) -> any_pb2.Any:
     """Make the rate limits of all services, for the whole route table."""
     packed = any_pb2.Any()
     packed.Pack(

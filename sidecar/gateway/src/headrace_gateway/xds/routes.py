@@ -19,8 +19,8 @@ from headrace_gateway.catalog import Catalog, ServiceKey
 from headrace_gateway.headers import SERVICE_HEADER
 from headrace_gateway.replies import Reply
 from headrace_gateway.xds import filters, request_limits
-from headrace_gateway.xds.access import denied, only
-from headrace_gateway.xds.direct_answers import Match, refuse
+from headrace_gateway.xds.access import denied_reply, restrict_match
+from headrace_gateway.xds.direct_answers import Match, refusal_route
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.model_routes import READ, longest_body, model_routes
 
@@ -46,7 +46,7 @@ def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfigura
         domains=["*"],
         retry_policy=_RETRIES,
         request_headers_to_remove=OVERRIDE_HEADERS,  # after the routes, which read them
-        typed_per_filter_config={request_limits.FILTER: request_limits.limits(configs.values())},
+        typed_per_filter_config={request_limits.FILTER: request_limits.rate_limits(configs.values())},
     )
     host.routes.extend(_GUARDS)
     for key in catalog.services:
@@ -81,7 +81,7 @@ class _Terms:
 
 
 def _terms(config: GatewayConfig) -> _Terms:
-    limits = replace(config, models=()) if request_limits.limited(config) else None
+    limits = replace(config, models=()) if request_limits.has_limits(config) else None
     return _Terms(config.slo.per_request is not None, config.allowed_clients, limits)
 
 
@@ -114,18 +114,18 @@ def _engine_routes(
     action |= {"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}}
     metadata = None
     if terms.limits is not None:
-        action["rate_limits"] = request_limits.counted(terms.limits)
+        action["rate_limits"] = request_limits.count_actions(terms.limits)
         wait = {"string_value": str(request_limits.retry_after(terms.limits))}
         metadata = {"filter_metadata": {names.REQUEST_METADATA: {"fields": {names.RETRY_AFTER: wait}}}}
     route = route_components_pb2.Route(
         name=cluster,
-        match=only(match, terms.allowed),
+        match=restrict_match(match, terms.allowed),
         metadata=metadata,
         route=action,
         request_headers_to_remove=[SERVICE_HEADER],
         request_headers_to_add=[_ID_WITH_OVERRIDES] if terms.overridable else [],
     )
-    return [route] if terms.allowed is None else [route, refuse(match, denied(cluster))]
+    return [route] if terms.allowed is None else [route, refusal_route(match, denied_reply(cluster))]
 
 
 def _make_id_with_overrides() -> base_pb2.HeaderValueOption:
@@ -150,19 +150,19 @@ def _guards() -> list[route_components_pb2.Route]:
     told = _metadata(names.CHOICES, {"present_match": True})
     few = {**_metadata(names.CHOICES, {"string_match": {"safe_regex": {"regex": FEW}}}), "invert": True}
     return [
-        refuse(
+        refusal_route(
             with_headers({"name": "content-length", "string_match": {"exact": "0"}}),
             Reply(400, "empty_body", "the request body is empty: send a JSON object"),
         ),
-        refuse(
+        refusal_route(
             with_headers({**no_json, **_NOT}),
             Reply(415, "unsupported_media_type", "send JSON, and say so: content-type: application/json"),
         ),
-        refuse(
+        refusal_route(
             with_headers(coded, {**plain, **_NOT}),
             Reply(415, "unsupported_encoding", "send the body as it is, without content-encoding"),
         ),
-        refuse(
+        refusal_route(
             {**posted, "dynamic_metadata": [malformed]},
             Reply(
                 400,
@@ -171,7 +171,7 @@ def _guards() -> list[route_components_pb2.Route]:
                 r" half of a surrogate pair (\ud83d)",
             ),
         ),
-        refuse(
+        refusal_route(
             {**posted, "dynamic_metadata": [told, few]},
             Reply(400, "invalid_choices", f"`n` is no whole number from 1 to {MOST_CHOICES}", "n"),
         ),
@@ -180,7 +180,7 @@ def _guards() -> list[route_components_pb2.Route]:
 
 def _refuse_header() -> route_components_pb2.Route:
     """Refuse a service header that no route took: going on to the body's model would hide the mistake."""
-    return refuse(
+    return refusal_route(
         {"safe_regex": ENGINE_PATH, "headers": [POST, {"name": SERVICE_HEADER, "present_match": True}]},
         Reply(404, "service_not_found", f"no service is named by the header {SERVICE_HEADER}"),
     )
@@ -196,25 +196,27 @@ def _refusals() -> list[route_components_pb2.Route]:
     model = f"%DYNAMIC_METADATA({names.REQUEST_METADATA}:{names.MODEL})%"
     unnamed = "the request names no model: send a JSON object with the model's name in its field `model`"
     return [
-        refuse({**posted, "dynamic_metadata": [no_model]}, Reply(400, "model_missing", unnamed, "model")),
-        refuse(
+        refusal_route(
+            {**posted, "dynamic_metadata": [no_model]}, Reply(400, "model_missing", unnamed, "model")
+        ),
+        refusal_route(
             posted,
             Reply(404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists all", "model"),
         ),
-        refuse(
+        refusal_route(
             {"safe_regex": by_path, "headers": [POST]},
             Reply(404, "service_not_found", "no service is named by the path"),
         ),
-        refuse({"safe_regex": by_path}, Reply(405, "method_not_allowed", "use POST", allow="POST")),
-        refuse(
+        refusal_route({"safe_regex": by_path}, Reply(405, "method_not_allowed", "use POST", allow="POST")),
+        refusal_route(
             {"safe_regex": a_model, "headers": [READ]},
             Reply(404, "model_not_found", f"no such model: GET {names.MODELS_PATH} lists all", "model"),
         ),
-        refuse(
+        refusal_route(
             {"safe_regex": about_models, "headers": [{**READ, "invert_match": True}]},
             Reply(405, "method_not_allowed", "use GET", allow="GET, HEAD"),
         ),
-        refuse({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
+        refusal_route({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
     ]
 
 
