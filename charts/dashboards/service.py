@@ -87,7 +87,7 @@ LATENCY = Row(
             about="From arrival at vLLM's API server to the first token.",
         ),
         lines(
-            "Time per output token, and longest gap",
+            "Time per output token",
             SECONDS,
             *quantiles("headrace_request_tpot_seconds", HERE),
             about="Mean of each request.",

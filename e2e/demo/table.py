@@ -15,6 +15,9 @@ from e2e.demo.steps import Steps
 LINE_EVERY = 5.0  # seconds between plain lines
 DRAW_EVERY = 0.5  # seconds between drawings of the table
 RECENT = 50  # requests that the live numbers look back on
+NO_COMPARISON = (
+    "Not a fair comparison: each policy also serves what the one before left waiting. `make bench` compares."
+)
 
 
 async def follow(
@@ -74,7 +77,7 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
 
 def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
     """A row per service and policy."""
-    table = Table(title="The same requests under each policy in turn (p50 / p95)")
+    table = Table(title="The same requests under each policy in turn (p50 / p95)", caption=NO_COMPARISON)
     for heading in ("service", "policy", "requests", "errors", "TTFT", "TPOT", "E2E", "SLO met"):
         table.add_column(heading, justify="left" if heading in {"service", "policy"} else "right")
     for service, policy, summary in rows:
