@@ -55,6 +55,35 @@ def test_every_array_string_and_map_is_bounded(nodes):
     assert unbounded == []
 
 
+# A service that is stored with a default which then changes has another hash of what shapes its pods: an
+# upgrade would replace them. So these stay; what must be free to change has no default, or another name.
+SHAPING = (
+    ".spec.model.",
+    ".spec.engine.",
+    ".spec.accelerator.",
+    ".spec.podTemplate.",
+    ".spec.disruption.drain",
+)
+DEFAULTS_THAT_SHAPE_PODS = {
+    ".spec.model.tokenSecretRef.key": "token",
+    ".spec.engine.tensorParallelSize": 1,
+    ".spec.engine.startTimeout": "1h",
+    ".spec.accelerator.type": "GPU",
+    ".spec.disruption.drainTimeout": "5m",
+    ".spec.podTemplate.tolerations[].operator": "Equal",
+    ".spec.podTemplate.volumeMounts[].readOnly": False,
+    ".spec.podTemplate.securityContext.runAsNonRoot": False,
+    ".spec.podTemplate.securityContext.readOnlyRootFilesystem": False,
+}
+
+
+def test_no_default_changes_of_what_shapes_pods():
+    defaults = {path: node["default"] for path, node in SPEC.items() if "default" in node}
+    shaping = {path: value for path, value in defaults.items() if path.startswith(SHAPING)}
+    values = {path: value for path, value in shaping.items() if not isinstance(value, dict)}
+    assert values == DEFAULTS_THAT_SHAPE_PODS
+
+
 def test_a_list_that_may_not_be_empty_is_atomic():
     """Server-side apply takes a set or map away with its last item: unset may mean the contrary of empty."""
     required = {path: node for path, node in NODES.items() if node.get("minItems")}
