@@ -39,5 +39,20 @@ def _type(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
-# Envoy alone says it, and names the service by its route.
+# What Envoy alone says, which fills in what stands between percent signs. Where a status may have several
+# causes, `UNAVAILABLE` and those after it are what is said of the others.
+NO_KEY = Reply(401, "invalid_api_key", "send a valid API key: `Authorization: Bearer KEY`")
+RATE_LIMITED = Reply(
+    429, "rate_limit_exceeded", "the service %ROUTE_NAME% has had as many requests of this minute as it takes"
+)
 NO_ENGINE = Reply(503, "no_ready_engine", "the service %ROUTE_NAME% has no ready engine", retry_after=5)
+UNAVAILABLE = Reply(503, "service_unavailable", "%LOCAL_REPLY_BODY%")
+TIMEOUT = Reply(504, "timeout", "%LOCAL_REPLY_BODY%")
+GATEWAY_ERROR = Reply(500, "gateway_error", "%LOCAL_REPLY_BODY%")
+NO_PATH = Reply(404, "path_not_found", "no such path")
+INVALID = Reply(400, "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%")
+
+
+def too_large(limit: int | str) -> Reply:
+    """Make the answer to a body of more bytes than `limit`."""
+    return Reply(413, "request_too_large", f"the request body is larger than {limit} bytes")

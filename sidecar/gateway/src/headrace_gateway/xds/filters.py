@@ -6,9 +6,9 @@ In order: header hygiene, `model` read from the body into metadata, the picker's
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace_gateway import names
+from headrace_gateway import names, replies
 from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER, STRIPPED_PREFIXES
-from headrace_gateway.replies import NO_ENGINE, error_body
+from headrace_gateway.replies import Reply
 
 JSON_TYPE = r"(?i)application/json\s*(;.*)?"
 _RETRY = [{"key": "retry-after", "value": "1"}]
@@ -96,57 +96,39 @@ def local_replies(limit: int | str) -> dict[str, Any]:
     envoys = f"!(response.code_details == 'direct_response' || {refused})"
 
     def mapper(
-        status: int,
-        operator: str,
-        code: str,
-        text: str,
+        reply: Reply,
+        operator: str = "EQ",
         *,
         headers: Sequence[Mapping[str, str]] = (),
         only: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        both = [_status(operator, status), _expression("envoys_own", envoys), *([only] if only else [])]
-        json_format = error_body(status, code, text)
-        reply = {
+        both = [_status(operator, reply.status), _expression("envoys_own", envoys), *([only] if only else [])]
+        mapped = {
             "filter": {"and_filter": {"filters": both}},
-            "body_format_override": {"json_format": json_format, "content_type": "application/json"},
+            "body_format_override": {"json_format": reply.body, "content_type": "application/json"},
         }
         if headers:
-            reply["headers_to_add"] = [
+            mapped["headers_to_add"] = [
                 {"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"} for header in headers
             ]
-        return reply
+        return mapped
 
     return {
         "mappers": [
-            mapper(
-                401,
-                "EQ",
-                "invalid_api_key",
-                "send a valid API key: `Authorization: Bearer KEY`",
-                headers=_BEARER,
-            ),
-            mapper(
-                429,
-                "EQ",
-                "rate_limit_exceeded",
-                "the service %ROUTE_NAME% has had as many requests of this minute as it takes",
-                headers=_LIMITED,
-            ),
-            mapper(413, "EQ", "request_too_large", f"the request body is larger than {limit} bytes"),
+            mapper(replies.NO_KEY, headers=_BEARER),
+            mapper(replies.RATE_LIMITED, headers=_LIMITED),
+            mapper(replies.too_large(limit)),
             # However it shows that there is none: nobody passes the health check, or who did just refuses.
             mapper(
-                503,
-                "EQ",
-                NO_ENGINE.code,
-                NO_ENGINE.message,
-                headers=[{"key": "retry-after", "value": str(NO_ENGINE.retry_after)}],
+                replies.NO_ENGINE,
+                headers=[{"key": "retry-after", "value": str(replies.NO_ENGINE.retry_after)}],
                 only=_flags("UH", "UF"),
             ),
-            mapper(503, "EQ", "service_unavailable", "%LOCAL_REPLY_BODY%", headers=_RETRY),
-            mapper(504, "EQ", "timeout", "%LOCAL_REPLY_BODY%", headers=_RETRY),
-            mapper(500, "GE", "gateway_error", "%LOCAL_REPLY_BODY%"),
-            mapper(404, "EQ", "path_not_found", "no such path"),
-            mapper(400, "GE", "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%"),
+            mapper(replies.UNAVAILABLE, headers=_RETRY),
+            mapper(replies.TIMEOUT, headers=_RETRY),
+            mapper(replies.GATEWAY_ERROR, "GE"),
+            mapper(replies.NO_PATH),
+            mapper(replies.INVALID, "GE"),
         ]
     }
 
