@@ -71,7 +71,7 @@ def sidecar_metrics() -> str:
     """Every metric of the engine sidecar."""
     collectors, nowhere = CollectorRegistry(), Path("/nonexistent")
     requests = RequestMetrics(collectors)
-    handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate)
+    handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate_document)
     collectors.register(EngineMetrics(Monitor(stats_paths(nowhere), requests.add), handover))
     return metric_table((family, getattr(family, "_labelnames", ())) for family in collectors.collect())
 
@@ -241,7 +241,9 @@ GENERATORS: dict[str, Callable[[], str]] = {
     **{f"figures of {study}": lambda study=study: headlines(study) for study in HEADLINES},
     "choices": choices,
     "packages": packages,
-    **{f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.names()},
+    **{
+        f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.policy_names()
+    },
     **{f"methods of {name}": lambda name=name: policy_methods(name) for name in MODULES},
 }
 

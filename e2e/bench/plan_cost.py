@@ -49,7 +49,7 @@ ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrive
 WARM_UP_STEPS = 150  # after which all places are filled
 TURN = 25  # steps
 SLO = Slo(ttft_ms=1000, tpot_ms=100, e2e_scale_percent=500)  # so that deadlines have to be looked at
-POLICIES = {name.lower(): PolicyDocument(name, slo=SLO) for name in registry.names()}
+POLICIES = {name.lower(): PolicyDocument(name, slo=SLO) for name in registry.policy_names()}
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from e2e.bench.real_engine.outputs import MARK, Report
 from e2e.bench.report import results
 from e2e.bench.runs.command_line import make_parser, read_options
-from e2e.bench.runs.engine import ASKED
+from e2e.bench.runs.engine import OVERRIDES
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument, Slo, StepBudget, codec
 from headrace_engine.cost import catalog
@@ -37,7 +37,7 @@ SETTINGS = EngineSettings(
     num_blocks=600, max_num_seqs=128, max_num_batched_tokens=2048, max_model_len=2048, async_scheduling=True
 )
 PER_SECOND = 60.0
-SLO = Slo(ttft_ms=1000, tpot_ms=50, e2e_ms=20_000, per_request=ASKED)
+SLO = Slo(ttft_ms=1000, tpot_ms=50, e2e_ms=20_000, per_request=OVERRIDES)
 MIB = 2**20
 ENGINE_SECONDS = 900  # for the real engine, which starts slowly on a busy machine
 
@@ -56,8 +56,8 @@ def main() -> None:
 
 def documents() -> list[PolicyDocument]:
     """Every policy as it is, then with every value of its choices and switches, then each step budget."""
-    found = [PolicyDocument(name, slo=SLO) for name in registry.names()]
-    for name in registry.names():
+    found = [PolicyDocument(name, slo=SLO) for name in registry.policy_names()]
+    for name in registry.policy_names():
         for key, schema in registry.parameter_schema(name)["properties"].items():
             values = schema.get("enum") or ([True, False] if schema["type"] == "boolean" else [])
             others = [value for value in values if value != schema["default"]]
@@ -71,7 +71,7 @@ def extremes() -> list[PolicyDocument]:
     """Every policy with each of its numbers at its least and at its most."""
     return [
         PolicyDocument(name, {key: schema[bound]}, slo=SLO).sealed()
-        for name in registry.names()
+        for name in registry.policy_names()
         for key, schema in registry.parameter_schema(name)["properties"].items()
         for bound in ("minimum", "maximum")
         if schema.get(bound) not in (None, schema["default"])
@@ -99,7 +99,7 @@ def soak(count: int) -> dict[str, float]:
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415  vLLM takes ten seconds to import
 
     turns = itertools.cycle(documents())
-    engine = SimulatedEngine(SETTINGS, catalog.find("llama-3-8b", "H100"), next(turns))
+    engine = SimulatedEngine(SETTINGS, catalog.find_cost_model("llama-3-8b", "H100"), next(turns))
     pool = engine.scheduler.kv_cache_manager.block_pool
     free = pool.get_num_free_blocks()
     finished = settled = 0

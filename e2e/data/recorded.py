@@ -11,12 +11,12 @@ FOLDER = Path(__file__).parent
 
 @functools.cache
 def _trace(name: str) -> tuple[Arrival, ...]:
-    return tuple(trace.read(FOLDER / name).arrivals)
+    return tuple(trace.read_trace(FOLDER / name).arrivals)
 
 
 @functools.cache
 def _lengths(name: str) -> tuple[Arrival, ...]:
-    return tuple(trace.lengths(FOLDER / name))
+    return tuple(trace.read_lengths(FOLDER / name))
 
 
 def azure_code() -> tuple[Arrival, ...]:
@@ -48,4 +48,4 @@ def arxiv() -> tuple[Arrival, ...]:
 def servegen_clients(service: str) -> tuple[servegen.Client, ...]:
     """The clients of `m-small`, `m-large` or `deepseek-r1` that have published lengths."""
     rates, lengths = (FOLDER / f"servegen_{service}_{part}.csv.gz" for part in ("rates", "lengths"))
-    return tuple(servegen.clients(rates, lengths))
+    return tuple(servegen.read_clients(rates, lengths))

@@ -20,9 +20,9 @@ from e2e.demo.metrics import Sample, Summary, Targets, summarise
 from e2e.demo.replay import Call
 from headrace_engine.policies import registry
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_engine.sim.workloads.shape import Scale, thin, window
+from headrace_engine.sim.workloads.shape import Scale, cut_window, take_every
 
-POLICIES = registry.names()  # in this order; the sample services start with the first
+POLICIES = registry.policy_names()  # in this order; the sample services start with the first
 LEAD = 5.0  # seconds before each measured part
 MEASURED = 15.0  # seconds of each measured part
 PART = LEAD + MEASURED  # a policy's time, on the replay's clock
@@ -67,7 +67,7 @@ def share(samples: Sequence[Sample]) -> float:
 def calls(share: float = 1.0, parts: Mapping[str, Part] = PARTS) -> list[Call]:
     """The requests of the replay: this share of the recorded ones, evenly thinned."""
     trace = recorded.azure_conversation()
-    stretch = window(trace, TRACE_START, PART)
+    stretch = cut_window(trace, TRACE_START, PART)
     return [
         Call(
             at=turn * PART + request.at,
@@ -108,4 +108,4 @@ def _measured(samples: Sequence[Sample], turn: int) -> list[Sample]:
 
 
 def _thinned(stretch: Sequence[Arrival], part: Part) -> Iterator[Arrival]:
-    return map(SCALE, thin(stretch, part.every, part.offset))
+    return map(SCALE, take_every(stretch, part.every, part.offset))

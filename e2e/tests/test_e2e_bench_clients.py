@@ -188,7 +188,7 @@ async def test_no_request_ends_the_engine_and_each_refusal_can_be_read(pod):
     assert report.failed_steps == 0
     assert report.figures()["answered"] > 30
     deadly = [outcome.status for outcome in report.outcomes if outcome.request in clients_requests.DEADLY]
-    assert deadly == [200] * 4 * len(registry.names())
+    assert deadly == [200] * 4 * len(registry.policy_names())
 
 
 @pytest.mark.vllm

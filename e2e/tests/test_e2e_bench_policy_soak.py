@@ -15,11 +15,11 @@ from headrace_engine.policies import registry
 def test_every_policy_choice_and_step_budget_has_its_turn():
     documents = policy_soak.documents()
     for document in documents:
-        registry.validate(document)
+        registry.validate_document(document)
         assert codec.loads(PolicyDocument, codec.dumps(document)) == document
     assert len({document.hash for document in documents}) == len(documents)
     seen = {(each.policy, key, value) for each in documents for key, value in each.parameters.items()}
-    for name in registry.names():
+    for name in registry.policy_names():
         assert {each.step_budget.mode for each in documents if each.policy == name} == {
             "Policy",
             "SLO",
@@ -33,11 +33,11 @@ def test_every_policy_choice_and_step_budget_has_its_turn():
 def test_every_number_is_tried_at_its_ends():
     made = policy_soak.extremes()
     for document in made:
-        registry.validate(document)
+        registry.validate_document(document)
     tried = {(each.policy, key) for each in made for key in each.parameters}
     assert tried == {
         (name, key)
-        for name in registry.names()
+        for name in registry.policy_names()
         for key, schema in registry.parameter_schema(name)["properties"].items()
         if schema["type"] in ("integer", "number")
     }

@@ -41,7 +41,13 @@ def test_the_largest_fleet_shares_its_pieces_with_smaller_ones():
 
 
 def test_balancers_share_a_saturation_and_what_changes_requests_or_cost_does_not():
-    for same in ({"balancer": "random"}, {"load": 0.7}, {"slow": 1}, {"looks": 2.5}, {"policy": "LARRY"}):
+    for same in (
+        {"balancer": "random"},
+        {"load": 0.7},
+        {"slow": 1},
+        {"report_interval": 2.5},
+        {"policy": "LARRY"},
+    ):
         assert saturations(replace(CASE, **same)) == saturations(CASE)
     for other in ({"seed": 0}, {"requests": 30}, {"engines": 4}, {"mixed": 1.4}, {"overhead_ms": 1.0}):
         assert saturations(replace(CASE, **other)) != saturations(CASE)

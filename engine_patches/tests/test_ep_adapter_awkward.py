@@ -169,10 +169,10 @@ def test_who_has_an_adapter_is_not_hidden():
 @BASES
 @POLICIES
 def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
-    from headrace_engine.adapter.scheduler_view import limits_of
+    from headrace_engine.adapter.scheduler_view import read_limits
 
     trial = layered(monkeypatch, asynchronous, document, "full", "window")
-    limits = limits_of(trial.scheduler)
+    limits = read_limits(trial.scheduler)
     most = -(-(128 - 1 + 512 * (2 if asynchronous else 1)) // 16) + 1  # the window, and the tokens in flight
     assert (limits.block_size, limits.kv_groups, limits.other_groups) == (16, 1, ((16, most),))
     assert limits.blocks(64) == 4 + 4
@@ -185,10 +185,10 @@ def test_a_sliding_window_is_charged_as_what_it_keeps(document, asynchronous, mo
 @BASES
 @POLICIES
 def test_a_state_is_charged_as_what_it_keeps(document, asynchronous, monkeypatch):
-    from headrace_engine.adapter.scheduler_view import limits_of
+    from headrace_engine.adapter.scheduler_view import read_limits
 
     trial = layered(monkeypatch, asynchronous, document, "full", "state", "state")
-    limits = limits_of(trial.scheduler)
+    limits = read_limits(trial.scheduler)
     assert (limits.block_size, limits.kv_groups, limits.other_groups) == (16, 1, ((16, 2), (16, 2)))
     assert limits.blocks(1600) == 100 + 2 + 2
 

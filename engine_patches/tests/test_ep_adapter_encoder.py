@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace_engine.adapter.encoder import LATEST, Encoders, EncoderTime, encoded
+from headrace_engine.adapter.encoder import LATEST, Encoders, EncoderTime, count_encoded
 
 
 def request(*places):
@@ -61,4 +61,4 @@ def test_a_cache_that_can_not_be_looked_into_has_nothing():
 def test_a_step_encodes_what_vllm_says():
     output = SimpleNamespace(scheduled_encoder_inputs={"r": [0, 2], "s": [0]})
     requests = {"r": request(("a", 0, 100), ("b", 100, 40), ("c", 200, 60)), "s": request(("d", 0, 20))}
-    assert encoded(output, requests) == 50 + 30 + 10
+    assert count_encoded(output, requests) == 50 + 30 + 10

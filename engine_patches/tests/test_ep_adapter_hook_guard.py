@@ -196,7 +196,7 @@ def test_a_plan_that_fails_half_way_leaves_nothing_behind(asynchronous, monkeypa
 @BASES
 def test_policies_that_can_not_start_leave_the_scheduler_that_vllm_made(asynchronous, monkeypatch):
     """Made once: a second would find the ports of the first taken."""
-    from headrace_engine.adapter.policy_scheduler import with_policies
+    from headrace_engine.adapter.policy_scheduler import add_policies
     from headrace_engine.sim.clock import MemoryLink, VirtualClock
 
     def fail(*_):
@@ -208,19 +208,19 @@ def test_policies_that_can_not_start_leave_the_scheduler_that_vllm_made(asynchro
     with monkeypatch.context() as patch:
         patch.setattr(MemoryLink, "start", fail)
         with pytest.raises(OursError):
-            with_policies(trial.scheduler, MemoryLink(VirtualClock()))
+            add_policies(trial.scheduler, MemoryLink(VirtualClock()))
     assert vars(trial.scheduler) == state
     assert trial.run(load(30)).course == stock.course
 
 
 @BASES
 def test_policies_move_into_the_scheduler_that_vllm_made(asynchronous):
-    from headrace_engine.adapter.policy_scheduler import with_policies
+    from headrace_engine.adapter.policy_scheduler import add_policies
     from headrace_engine.sim.clock import MemoryLink
 
     stock = Trial(asynchronous).run(load(30))
     trial = Trial(asynchronous)
     link = MemoryLink(trial.engine.clock, document=PolicyDocument("FCFS"))
-    trial.scheduler = trial.engine.scheduler = with_policies(trial.scheduler, link)
+    trial.scheduler = trial.engine.scheduler = add_policies(trial.scheduler, link)
     assert trial.run(load(30)).course == stock.course
     assert link.board.finishes == 30

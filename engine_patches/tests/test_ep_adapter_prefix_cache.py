@@ -12,7 +12,7 @@ pytestmark = MARKS
 
 FCFS = PolicyDocument("FCFS")
 SLO = Slo(ttft_ms=800, tpot_ms=20, e2e_ms=8000)
-FORMS = {name: PolicyDocument(name, slo=SLO) for name in registry.names()}
+FORMS = {name: PolicyDocument(name, slo=SLO) for name in registry.policy_names()}
 FORMS["EconoServe as published"] = Form(FORMS["EconoServe"], {"variant": "Full"})
 KINDS = pytest.mark.parametrize(
     "kinds",
@@ -145,7 +145,7 @@ def test_every_policy_serves_everyone(asynchronous, kinds, policy, monkeypatch):
     assert not trial.scheduler._prefix_cache._found  # or who left would be kept for ever
 
 
-@pytest.mark.parametrize("policy", registry.names())
+@pytest.mark.parametrize("policy", registry.policy_names())
 def test_prompts_that_share_nothing_are_served_as_without_a_cache(policy):
     """Unless someone is preempted, who finds the KV that it had."""
     document = PolicyDocument(policy)

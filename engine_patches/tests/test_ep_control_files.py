@@ -10,7 +10,7 @@ from headrace_engine.contracts import ContractError, PolicyDocument, decode, enc
 from headrace_engine.control.boot import BootInfo, read_boot, write_boot
 from headrace_engine.control.files import write_whole
 from headrace_engine.control.layout import Layout, SlotWriter
-from headrace_engine.control.paths import policy_path, root, stats_paths
+from headrace_engine.control.paths import policy_path, shared_folder, stats_paths
 from headrace_engine.control.policy_file import PolicyFile, write_policy
 from headrace_engine.control.records import BOARD, FINISHED, STEPS, BoardRecord, FinishedRequest, StepSample
 
@@ -137,9 +137,11 @@ def test_boot_info_that_cannot_be_understood_is_none(tmp_path, content):
 
 def test_where_the_files_are(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_DIR", str(tmp_path))
-    assert root() == tmp_path
-    assert policy_path(root()) == tmp_path / "control" / "policy.json"
-    assert [path.name for path in (stats_paths(root(), 1).board, stats_paths(root(), 1).boot)] == [
+    assert shared_folder() == tmp_path
+    assert policy_path(shared_folder()) == tmp_path / "control" / "policy.json"
+    assert [
+        path.name for path in (stats_paths(shared_folder(), 1).board, stats_paths(shared_folder(), 1).boot)
+    ] == [
         "rank1.board",
         "rank1.json",
     ]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import ME, MIN_PREFILLS, REFIT, DecayedMean, StepFit, plausible
+from headrace_engine.cost.fit import ME, MIN_PREFILLS, REFIT, DecayedMean, StepFit, is_plausible
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Batch
 
@@ -172,7 +172,7 @@ def test_what_a_prompt_token_took_at_best_bounds_what_it_takes_in_larger_steps()
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf, 601.0])
 def test_what_no_step_takes_is_not_plausible(seconds):
-    assert not plausible(step(1, 1, seconds))
+    assert not is_plausible(step(1, 1, seconds))
 
 
 def test_a_machine_that_stalls_now_and_then_is_not_taken_for_slow():

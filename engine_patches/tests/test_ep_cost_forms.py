@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace_engine.cost import catalog
 from headrace_engine.cost.forms import Knee, Linear, PhaseLine, TwoPhase
-from headrace_engine.cost.model import Batch, Profile, chunk_work, sensitivity, unloaded_seconds
+from headrace_engine.cost.model import Batch, Profile, chunk_work, unloaded_seconds, vary_cost
 
 ANY = Profile("a model", "a GPU", 1, "an engine", "made up for a test")
 LINEAR = Linear(ANY, fixed=0.01, per_prefill=1e-4, per_work=1e-8, per_decode=2e-4, per_context=1e-6)
@@ -50,7 +50,7 @@ def test_a_mixed_step_reads_the_weights_once():
 
 @pytest.mark.parametrize("cost", FORMS)
 def test_the_mixed_factor_makes_attention_dearer_in_mixed_steps_alone(cost):
-    doubted = sensitivity(cost, mixed_attention_factor=1.8)
+    doubted = vary_cost(cost, mixed_attention_factor=1.8)
     assert doubted.step_seconds(DECODES) == cost.step_seconds(DECODES)
     assert doubted.step_seconds(CHUNK) == cost.step_seconds(CHUNK)
     more = 0.8 * cost.attention_seconds(MIXED)
@@ -60,17 +60,17 @@ def test_the_mixed_factor_makes_attention_dearer_in_mixed_steps_alone(cost):
 
 @pytest.mark.parametrize("cost", FORMS)
 def test_overhead_is_added_to_each_step_and_told(cost):
-    doubted = sensitivity(cost, overhead_seconds=0.003)
+    doubted = vary_cost(cost, overhead_seconds=0.003)
     for batch in (DECODES, CHUNK, MIXED):
         assert doubted.step_seconds(batch) == pytest.approx(cost.step_seconds(batch) + 0.003)
     assert "+3 ms" in doubted.profile.source
-    assert sensitivity(cost) is cost
+    assert vary_cost(cost) is cost
 
 
 @pytest.mark.parametrize("doubts", [{"mixed_attention_factor": 0.5}, {"overhead_seconds": -1}])
 def test_doubts_that_make_it_faster_are_refused(doubts):
     with pytest.raises(ValueError, match="or more"):
-        sensitivity(LINEAR, **doubts)
+        vary_cost(LINEAR, **doubts)
 
 
 batches = st.builds(
@@ -83,7 +83,10 @@ batches = st.builds(
 )
 
 
-@given(batches, st.sampled_from([*FORMS, *(catalog.find("llama-3-8b", gpu) for gpu in ("A100", "H100"))]))
+@given(
+    batches,
+    st.sampled_from([*FORMS, *(catalog.find_cost_model("llama-3-8b", gpu) for gpu in ("A100", "H100"))]),
+)
 def test_attention_is_a_part_of_the_step(batch, cost):
     assert 0 <= cost.attention_seconds(batch) <= cost.step_seconds(batch)
 

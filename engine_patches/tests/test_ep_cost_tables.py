@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cost(folder):
-    return tables.load(folder, PROFILE, LAYERS)
+    return tables.load_tables(folder, PROFILE, LAYERS)
 
 
 def dense_us(tokens):
@@ -82,8 +82,8 @@ def test_further_chunks_cost_what_the_first_adds(cost):
 
 
 def test_cuda_graphs_pad_up_to_the_largest_captured(folder):
-    padded = tables.load(folder, PROFILE, LAYERS, captured=(1, 2, 4, 8, 16))
-    plain = tables.load(folder, PROFILE, LAYERS)
+    padded = tables.load_tables(folder, PROFILE, LAYERS, captured=(1, 2, 4, 8, 16))
+    plain = tables.load_tables(folder, PROFILE, LAYERS)
     for tokens, runs_as in ((3, 4), (8, 8), (9, 16), (17, 17), (2000, 2000)):
         assert padded.dense[tokens] == plain.dense[runs_as]
     assert padded.dense[0] == 0
@@ -101,9 +101,9 @@ def test_an_incomplete_table_says_which_row_is_missing(folder, tmp_path):
     kept = [row for row in rows() if row[:4] != (512, 64, 8, 1024)]
     write(tmp_path, "attention", "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us", kept)
     with pytest.raises(ValueError, match=r"attention.csv: no row with .* = \(512, 64, 8, 1024\)"):
-        tables.load(tmp_path, PROFILE, LAYERS)
+        tables.load_tables(tmp_path, PROFILE, LAYERS)
 
 
 def test_a_missing_table_is_named(tmp_path):
     with pytest.raises(OSError, match=r"attention\.csv"):
-        tables.load(tmp_path, PROFILE, LAYERS)
+        tables.load_tables(tmp_path, PROFILE, LAYERS)

@@ -84,7 +84,7 @@ def test_larry_ranks_no_more_than_is_asked_for():
 @given(requests, st.integers(0, 600), st.integers(0, 300), st.booleans())
 def test_admitted_prefix_fits(waiting, free, promised, busy):
     view = FakeView(list(waiting), [FakeRequest("running", 0, 16)] if busy else [], free, promised)
-    policy = registry.build(PolicyDocument("LARRY"), LIMITS)
+    policy = registry.build_policy(PolicyDocument("LARRY"), LIMITS)
     for request in waiting:
         policy.add(request)
     admitted = []
@@ -113,12 +113,12 @@ def test_preempted_request_is_charged_for_its_output():
 
 
 def test_fcfs_leaves_everything_to_the_engine():
-    plan = registry.build(PolicyDocument("FCFS"), LIMITS).plan(FakeView([FakeRequest("a", 0, 10)]))
+    plan = registry.build_policy(PolicyDocument("FCFS"), LIMITS).plan(FakeView([FakeRequest("a", 0, 10)]))
     assert plan.admitted is None
     assert plan.step_tokens == LIMITS.max_step_tokens
 
 
-@pytest.mark.parametrize("policy", registry.names())
+@pytest.mark.parametrize("policy", registry.policy_names())
 @pytest.mark.parametrize(
     ("tokens", "running", "expected"),
     [(512, 10, 512), (1_000_000, 10, LIMITS.max_step_tokens), (4, 10, 10)],
@@ -127,10 +127,10 @@ def test_fcfs_leaves_everything_to_the_engine():
 def test_fixed_step_budget(policy, tokens, running, expected):
     document = PolicyDocument(policy, step_budget=StepBudget("Fixed", tokens))
     view = FakeView(running=[FakeRequest(str(i), 0, 16) for i in range(running)])
-    assert registry.build(document, LIMITS).plan(view).step_tokens == expected
+    assert registry.build_policy(document, LIMITS).plan(view).step_tokens == expected
 
 
 def test_fixed_step_budget_keeps_to_the_least_that_the_engine_can_work_with():
     document = PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 4))
     limits = dataclasses.replace(LIMITS, min_step_tokens=600)
-    assert registry.build(document, limits).plan(FakeView(limits=limits)).step_tokens == 600
+    assert registry.build_policy(document, limits).plan(FakeView(limits=limits)).step_tokens == 600

@@ -99,7 +99,7 @@ def all_returned(policy, limits):
 @given(workloads(), parameters, st.none() | methods, st.sampled_from([None, 0.5, 5.0]))
 def test_every_step_gets_somebody_on_and_nothing_is_lost_or_leaks(workload, parameters, methods, e2e):
     document = PolicyDocument("EconoServe", parameters)
-    build = partial(registry.build, document) if methods is None else Form(document, methods).build
+    build = partial(registry.build_policy, document) if methods is None else Form(document, methods).build
     engine = serve(build, workload, e2e=e2e)
     policy = engine.guard._policy
     policy.plan(engine)

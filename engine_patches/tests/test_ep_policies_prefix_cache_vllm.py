@@ -16,7 +16,7 @@ pytestmark = MARKS
 
 BEGINNING = 60  # blocks
 SHORTEST_STEP = 0.005  # seconds
-POLICIES = pytest.mark.parametrize("policy", registry.names())
+POLICIES = pytest.mark.parametrize("policy", registry.policy_names())
 
 
 def served(arrivals, policy, **changed):

@@ -16,8 +16,8 @@ from headrace_engine.policies.slo_budget import (
     FIRST,
     FLOOR,
     SATURATED,
-    most_tokens,
-    saturation,
+    find_most_tokens,
+    find_pivot,
     slo_budget,
 )
 from headrace_engine.policies.step_budget import fixed_budget
@@ -56,7 +56,7 @@ def test_inversion_finds_the_most_tokens_that_are_in_time(allowed, each, bend, l
     def seconds(tokens):
         return 0.01 + each * tokens + bend * tokens**2
 
-    tokens = most_tokens(seconds, allowed, low, low + span)
+    tokens = find_most_tokens(seconds, allowed, low, low + span)
     assert low <= tokens <= low + span
     if tokens > low:
         assert seconds(tokens) <= allowed
@@ -66,14 +66,14 @@ def test_inversion_finds_the_most_tokens_that_are_in_time(allowed, each, bend, l
 
 def test_pivot_is_where_tokens_stop_getting_cheaper():
     cost = Knee(ME, 0.002, 0.006, 4e-5, 4.0, 0.0, 0.0, 0.0)
-    pivot = saturation(cost, 8192, SATURATED)
+    pivot = find_pivot(cost, 8192, SATURATED)
 
     def rate(tokens):
         return tokens / cost.step_seconds(Batch(prefill_tokens=tokens))
 
     assert rate(pivot) >= SATURATED * rate(8192) > rate(pivot - 1)
     slower = Knee(ME, 0.02, 0.06, 4e-4, 4.0, 0.0, 0.0, 0.0)
-    assert saturation(slower, 8192, SATURATED) == pytest.approx(pivot, abs=1)
+    assert find_pivot(slower, 8192, SATURATED) == pytest.approx(pivot, abs=1)
 
 
 def test_before_the_cost_is_known_steps_grow_from_few_tokens_within_the_target():
@@ -97,7 +97,7 @@ def test_as_kv_fills_steps_get_smaller_but_not_while_nobody_waits():
     """With a target that leaves time for more."""
     running = [decode(str(number)) for number in range(20)]
     view = FakeView(running=running, default_targets=Targets(tpot=10.0), cost=COST)
-    most, pivot = slo_budget()(view), saturation(COST, LIMITS.max_step_tokens, SATURATED)
+    most, pivot = slo_budget()(view), find_pivot(COST, LIMITS.max_step_tokens, SATURATED)
     assert most == LIMITS.max_step_tokens
     view.waiting = [FakeRequest("w", 0.0, 20_000)]
     tokens = []
@@ -154,12 +154,12 @@ def test_what_encoders_take_is_left_of_the_time_of_prompts():
 @given(st.floats(0, 100), st.integers(0, 1_000_000), st.integers(0, 40))
 def test_encoders_press_no_step_below_its_floor(encoder_token, encoded, waiting):
     plain, pictured = (slo_budget()(with_pictures(each, encoded, waiting)) for each in (0.0, encoder_token))
-    assert saturation(COST, LIMITS.max_step_tokens, SATURATED) // FLOOR + 1 <= pictured <= plain
+    assert find_pivot(COST, LIMITS.max_step_tokens, SATURATED) // FLOOR + 1 <= pictured <= plain
 
 
 def test_without_targets_it_is_the_pivot_beside_the_decodes():
     view = FakeView(running=[decode(str(number)) for number in range(20)], cost=COST)
-    assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 20
+    assert slo_budget()(view) == find_pivot(COST, LIMITS.max_step_tokens, SATURATED) + 20
 
 
 def test_drafts_of_decodes_take_nothing_from_prefills_and_nobody_goes_without():
@@ -245,7 +245,7 @@ def test_who_cannot_be_in_time_any_more_presses_nobody():
     late = decode("late")
     view = FakeView(running=[late], cost=COST, outputs={"late": 500}, now=100.0)
     view.targets_of["late"] = Targets(e2e=101.0)
-    assert slo_budget()(view) == saturation(COST, LIMITS.max_step_tokens, SATURATED) + 1
+    assert slo_budget()(view) == find_pivot(COST, LIMITS.max_step_tokens, SATURATED) + 1
 
 
 @settings(deadline=None, max_examples=30)

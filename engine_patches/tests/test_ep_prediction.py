@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headrace_engine.prediction as package
 from headrace_engine.contracts import Prediction
-from headrace_engine.prediction import Features, Hinted, Quantile, RunningMean, build
+from headrace_engine.prediction import Features, Hinted, Quantile, RunningMean, build_predictor
 
 MAKERS = [RunningMean, Quantile, lambda: Hinted(Quantile(0.9))]
 LENGTHS = st.one_of(st.integers(0, 3), st.integers(0, 5000), st.just(10**12))
@@ -66,13 +66,13 @@ def test_a_hint_wins_until_it_is_outgrown():
 
 @pytest.mark.parametrize(("name", "inner"), [("None", RunningMean), ("Quantile", Quantile)])
 def test_the_document_chooses(name, inner):
-    predictor = build(Prediction(name, 80))
+    predictor = build_predictor(Prediction(name, 80))
     assert type(predictor.inner) is inner
     predictor.close()
 
 
 def test_the_documents_quantile_is_used():
-    predictor = told(build(Prediction("Quantile", 90)), range(1, 101))
+    predictor = told(build_predictor(Prediction("Quantile", 90)), range(1, 101))
     assert predictor.predict(asked()) == 90
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_engine.contracts import Prediction
-from headrace_engine.prediction import Quantile, build
-from headrace_engine.prediction.length_scale import first_of, step_of
+from headrace_engine.prediction import Quantile, build_predictor
+from headrace_engine.prediction.length_scale import length_step, step_start
 
 pytestmark = pytest.mark.vllm  # imports torch
 torch = pytest.importorskip("torch")
@@ -23,8 +23,8 @@ SHORT, LONG = 7, 11  # token ids that tell
 @settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(1, 5))
 def test_a_step_begins_with_its_first_length(tokens, fineness):
-    step = step_of(tokens, fineness)
-    assert first_of(step, fineness) <= tokens < first_of(step + 1, fineness)
+    step = length_step(tokens, fineness)
+    assert step_start(step, fineness) <= tokens < step_start(step + 1, fineness)
 
 
 def requests(count, seed=1, words=(SHORT, LONG)):
@@ -83,8 +83,8 @@ def test_a_request_under_way_is_predicted_from_what_is_left(expert):
 def test_the_same_history_makes_the_same_predictions():
     first, second = trained(300), trained(300)
     for features, _ in requests(20, seed=3):
-        assert first._network.shares([network.sight(features, 1)]) == second._network.shares(
-            [network.sight(features, 1)]
+        assert first._network.shares([network.see_request(features, 1)]) == second._network.shares(
+            [network.see_request(features, 1)]
         )
 
 
@@ -112,7 +112,7 @@ def test_one_that_got_worse_is_dropped(monkeypatch):
     predictor = trained()
     assert predictor.trusted
     for features, length in requests(150 * learned.HELD_BACK, seed=5, words=(LONG, SHORT)):
-        predictor._take(learned.Example(network.sight(features, 100), length, 310.0))
+        predictor._take(learned.Example(network.see_request(features, 100), length, 310.0))
     predictor._validate()
     assert not predictor.trusted
 
@@ -138,7 +138,7 @@ def test_memory_is_bounded(monkeypatch):
     assert len(predictor._examples) == 50
     assert len(predictor._held_back) <= learned.VALIDATED_ON
     assert predictor._due <= learned.PASSES * 50 / learned.BATCH
-    sight = network.sight(asked(token_ids=range(10**5)), 1)
+    sight = network.see_request(asked(token_ids=range(10**5)), 1)
     assert len(sight.tokens) == 1 + network.HEAD + network.TAIL
 
 
@@ -160,7 +160,7 @@ def test_no_more_is_trained_than_is_new():
 
 def test_the_thread_trains_and_stops_without_taking_the_cores_of_others():
     torch.set_num_threads(2)
-    predictor = build(Prediction("Learned"))
+    predictor = build_predictor(Prediction("Learned"))
     (worker,) = [thread for thread in threading.enumerate() if thread.name == "headrace-predictor"]
     told(predictor, [5] * 300)
     while not predictor.inner._steps:
@@ -190,7 +190,7 @@ def test_a_failure_leaves_quantiles(monkeypatch, expert):
 
 
 def test_a_distribution_answers_any_quantile():
-    flat = [min((first_of(step + 1, network.FINENESS)) / 100, 1.0) for step in range(network.STEPS)]
+    flat = [min((step_start(step + 1, network.FINENESS)) / 100, 1.0) for step in range(network.STEPS)]
     assert network.quantile(flat, 0.5) == pytest.approx(50, abs=1)
     assert network.quantile(flat, 0.9) == pytest.approx(90, abs=1)
     assert network.quantile(flat, 0.5, 50) == pytest.approx(75, abs=2)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_engine.prediction import quantile
-from headrace_engine.prediction.quantile import FEWEST, WINDOW, Quantile, kinds, loss, step_of
+from headrace_engine.prediction.quantile import FEWEST, WINDOW, Quantile, cells_of, length_step, pinball_loss
 from headrace_engine.prediction.window import Window
 
 
@@ -42,14 +42,14 @@ def test_a_window_clips_what_it_cannot_hold():
 @settings(deadline=None)
 @given(st.integers(-3, 10**9), st.integers(1, 10**6), st.integers(1, 5))
 def test_lengths_fall_into_steps_in_their_order(tokens, more, fineness):
-    assert step_of(tokens, fineness) <= step_of(tokens + more, fineness)
+    assert length_step(tokens, fineness) <= length_step(tokens + more, fineness)
     if tokens >= 0:
-        assert step_of(tokens, fineness) < step_of(2 * tokens + 1, fineness)
+        assert length_step(tokens, fineness) < length_step(2 * tokens + 1, fineness)
 
 
 def test_a_doubling_has_the_steps_it_should():
-    assert len({step_of(tokens, 2) for tokens in range(1024, 2048)}) == 4
-    assert step_of(64, 2) == step_of(79, 2) != step_of(80, 2)
+    assert len({length_step(tokens, 2) for tokens in range(1024, 2048)}) == 4
+    assert length_step(64, 2) == length_step(79, 2) != length_step(80, 2)
 
 
 @pytest.mark.parametrize("told_by", ["prompt_tokens", "prefix", "max_tokens"])
@@ -127,7 +127,7 @@ def test_the_share_below_the_prediction_is_the_one_asked_for(share):
 
 def test_the_loss_is_least_at_the_quantile():
     lengths = range(1, 101)
-    best = min(range(1, 101), key=lambda told: sum(loss(told, length, 0.8) for length in lengths))
+    best = min(range(1, 101), key=lambda told: sum(pinball_loss(told, length, 0.8) for length in lengths))
     assert best == 80
 
 
@@ -139,4 +139,4 @@ def test_cells_are_bounded_and_the_stale_ones_go_first(monkeypatch):
         told(predictor, [50], prefix=9)
         assert len(predictor._cells) <= 50
         assert all(len(cell) <= WINDOW for cell in predictor._cells.values())
-    assert set(kinds(asked(prefix=9))) <= predictor._cells.keys()
+    assert set(cells_of(asked(prefix=9))) <= predictor._cells.keys()

@@ -11,16 +11,16 @@ from headrace_engine.policies import registry
 
 
 def test_names():
-    assert registry.names() == ("FCFS", "LARRY", "EconoServe", "AccelGen")
+    assert registry.policy_names() == ("FCFS", "LARRY", "EconoServe", "AccelGen")
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.policy_names())
 def test_schema_and_defaults_agree(name):
     schema = registry.parameter_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     defaults = {key: field["default"] for key, field in schema["properties"].items()}
     jsonschema.validate(defaults, schema)
-    registry.validate(PolicyDocument(name, defaults))
+    registry.validate_document(PolicyDocument(name, defaults))
 
 
 def test_larry_schema():
@@ -34,13 +34,13 @@ def test_larry_schema():
     assert alpha["description"].endswith("In KV blocks per second.")
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.policy_names())
 def test_every_policy_explains_itself(name):
     assert registry.POLICIES[name].__doc__.startswith(f"{name}: ")
 
 
 IGNORED = [
-    (name, key) for name in registry.names() for key in getattr(registry.POLICIES[name], "IGNORED", ())
+    (name, key) for name in registry.policy_names() for key in getattr(registry.POLICIES[name], "IGNORED", ())
 ]
 
 
@@ -49,17 +49,17 @@ IGNORED = [
 def test_what_only_simulations_choose_is_no_parameter_and_does_nothing_in_a_document(policy, key, value):
     assert key not in registry.parameter_schema(policy)["properties"]
     document = PolicyDocument(policy, {key: value, "patience": 7})
-    registry.validate(document)
+    registry.validate_document(document)
     assert registry.used_parameters(policy, document.parameters) == {"patience": 7}
-    assert registry.build(document, LIMITS).order is not None
+    assert registry.build_policy(document, LIMITS).order is not None
 
 
 def test_a_parameter_out_of_bounds_is_refused_beside_one_that_does_nothing():
     with pytest.raises(ContractError, match=r"parameters\.patience: -1 is outside 0 to 10000"):
-        registry.validate(PolicyDocument("EconoServe", {"variant": "Full", "patience": -1}))
+        registry.validate_document(PolicyDocument("EconoServe", {"variant": "Full", "patience": -1}))
 
 
-@pytest.mark.parametrize("policy", [name for name in registry.names() if name != "FCFS"])
+@pytest.mark.parametrize("policy", [name for name in registry.policy_names() if name != "FCFS"])
 def test_each_parameter_says_when_to_touch_it(policy):
     for schema in registry.parameter_schema(policy)["properties"].values():
         assert re.search("(?i)(raise|set) it where", schema["description"])
@@ -103,7 +103,7 @@ def test_each_parameter_says_when_to_touch_it(policy):
 )
 def test_refusals_name_the_key(document, message):
     with pytest.raises(ContractError, match="PolicyDocument") as refused:
-        registry.validate(document)
+        registry.validate_document(document)
     assert message in str(refused.value)
     with pytest.raises(ContractError):
-        registry.build(document, LIMITS)
+        registry.build_policy(document, LIMITS)

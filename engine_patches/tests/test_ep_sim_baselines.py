@@ -11,7 +11,7 @@ from headrace_engine.sim.workloads.arrival import Arrival
 pytestmark = MARKS
 
 NAMES = ["NoPreempt", "SPF", "SRPT", "TRAIL", "Orca", "SRTF", "FastServe", "Sarathi", "MultiRes"]
-COST = catalog.find("llama-3-8b", "H100")
+COST = catalog.find_cost_model("llama-3-8b", "H100")
 LENGTHS = [(200 + 37 * place % 700, 30 + 53 * place % 300) for place in range(60)]
 ARRIVALS = [Arrival(0.01 * place, *lengths) for place, lengths in enumerate(LENGTHS)]
 

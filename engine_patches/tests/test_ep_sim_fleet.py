@@ -42,16 +42,16 @@ class Turns:
 
     def __init__(self, engines, refuse=()):
         self.left, self.turn, self.refuse = list(range(engines)), 0, refuse
-        self.received, self.ended, self.looks = [], [], 0
+        self.received, self.ended, self.observations = [], [], 0
 
     def choose(self, arrival, now):
         assert now == arrival.at
         self.turn += 1
         return None if self.turn in self.refuse else self.left[self.turn % len(self.left)]
 
-    def look(self, engine, now):
-        self.looks += 1
-        return (engine, now) if self.looks % 2 else None
+    def observe(self, engine, now):
+        self.observations += 1
+        return (engine, now) if self.observations % 2 else None
 
     def receive(self, engine, report, now):
         assert report == (engine, pytest.approx(now - HOP))
@@ -83,11 +83,11 @@ def test_refused_requests_have_no_outcome():
     assert [outcome is None for outcome in run.outcomes] == [False, True, False]
 
 
-def test_sidecars_look_at_their_interval_and_reports_take_a_hop():
+def test_sidecars_observe_at_their_interval_and_reports_take_a_hop():
     gateway = Turns(2)
-    run = simulate_fleet(arrivals(0.0), [Counter(0), Counter(1)], gateway, network=Network(looks=0.1))
-    assert 18 <= gateway.looks <= 22
-    assert run.reports == (gateway.looks + 1) // 2
+    run = simulate_fleet(arrivals(0.0), [Counter(0), Counter(1)], gateway, network=Network(interval=0.1))
+    assert 18 <= gateway.observations <= 22
+    assert run.reports == (gateway.observations + 1) // 2
     assert len(gateway.received) in (run.reports, run.reports - 1)
 
 

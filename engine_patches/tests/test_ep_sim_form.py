@@ -13,7 +13,7 @@ SLO = Slo(ttft_ms=800, tpot_ms=30, e2e_ms=8000, per_request=PerRequest(1, 1, 1))
 OTHERS = {"EconoServe": {"variant": "Full"}, "AccelGen": {"ordering": False}}
 
 
-@pytest.mark.parametrize("policy", registry.names())
+@pytest.mark.parametrize("policy", registry.policy_names())
 def test_a_document_may_name_the_methods_of_its_policy_and_cannot_choose_them(policy):
     ignored = getattr(registry.POLICIES[policy], "IGNORED", ())
     chosen = parameters.schema(MODULES[policy].Methods)["properties"] if policy in MODULES else {}

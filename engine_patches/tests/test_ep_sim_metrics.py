@@ -24,7 +24,7 @@ def outcome(at=0.0, ttft=0.5, e2e=2.5, *, output=11, started=0.25, lost=False):
 
 def test_targets_hold_up_to_their_value():
     each = outcome()  # TTFT 0.5, mean TPOT 0.2, E2E 2.5
-    assert metrics.met(each, Targets())
+    assert metrics.met_targets(each, Targets())
     for targets, expected in (
         (Targets(ttft=0.5), True),
         (Targets(ttft=0.49), False),
@@ -36,23 +36,23 @@ def test_targets_hold_up_to_their_value():
         (Targets(e2e_scale=4.9), False),
         (Targets(ttft=0.5, e2e=2.4), False),
     ):
-        assert metrics.met(each, targets, unloaded=lambda _: 0.5) is expected, targets
+        assert metrics.met_targets(each, targets, unloaded=lambda _: 0.5) is expected, targets
 
 
 def test_a_lost_request_meets_nothing():
-    assert not metrics.met(outcome(lost=True), Targets())
+    assert not metrics.met_targets(outcome(lost=True), Targets())
     assert metrics.attainment([outcome(), outcome(lost=True)], Targets(ttft=1)) == 0.5
     assert metrics.attainment([], Targets()) == 0
 
 
 def test_a_scale_needs_the_unloaded_time():
     with pytest.raises(ValueError, match="unloaded"):
-        metrics.met(outcome(), Targets(e2e_scale=5))
+        metrics.met_targets(outcome(), Targets(e2e_scale=5))
 
 
 def test_the_edges_of_a_run_do_not_count():
     run = [outcome(at=float(i), ttft=100.0 if i < 10 or i >= 90 else 1.0, e2e=200.0) for i in range(100)]
-    figures = metrics.summarise(reversed(run), {"fast": Targets(ttft=1.0)})
+    figures = metrics.summarise_run(reversed(run), {"fast": Targets(ttft=1.0)})
     assert figures["requests"] == 80
     assert figures["ttft_max"] == figures["ttft_mean"] == 1.0
     assert figures["met_fast"] == 1
@@ -62,7 +62,7 @@ def test_the_edges_of_a_run_do_not_count():
 
 def test_figures_of_a_run():
     run = [outcome(at=i / 10, ttft=i / 100, started=i / 100, e2e=10.0, output=10) for i in range(101)]
-    figures = metrics.summarise(run)
+    figures = metrics.summarise_run(run)
     assert figures["ttft_p50"] == pytest.approx(0.5)
     assert figures["ttft_p95"] == pytest.approx(0.1 + 0.8 * 0.95)
     assert figures["wait_max"] == pytest.approx(0.9)
@@ -75,17 +75,17 @@ def test_figures_of_a_run():
 
 
 def test_requests_of_one_token_have_no_gaps():
-    figures = metrics.summarise([outcome(output=1), outcome(output=1)])
+    figures = metrics.summarise_run([outcome(output=1), outcome(output=1)])
     assert "tpot_mean" not in figures
     assert "gap_max" not in figures
 
 
 def test_nothing_finished():
-    figures = metrics.summarise([outcome(lost=True) for _ in range(20)], {"all": Targets()})
+    figures = metrics.summarise_run([outcome(lost=True) for _ in range(20)], {"all": Targets()})
     assert figures["lost"] == figures["requests"] == 16
     assert figures["met_all"] == figures["requests_per_second"] == 0
     assert "ttft_mean" not in figures
-    assert metrics.summarise([])["requests"] == 0
+    assert metrics.summarise_run([])["requests"] == 0
 
 
 def test_sustained_rate_is_that_of_the_middle():

@@ -49,7 +49,7 @@ def test_kinds_of_traces(tmp_path, name, text, zipped):
     if zipped:
         path = tmp_path / f"{name}.gz"
         path.write_bytes(gzip.compress(text.encode()))
-    first, second = trace.read(path).arrivals
+    first, second = trace.read_trace(path).arrivals
     assert first == Arrival(0.0, 10, 5)
     assert (second.prompt_tokens, second.output_tokens) == (20, 6)
     assert second.at == pytest.approx(1.5, abs=1e-6)
@@ -57,10 +57,10 @@ def test_kinds_of_traces(tmp_path, name, text, zipped):
 
 def test_prefixes_of_mooncake_and_ours(tmp_path):
     row = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [3, 9]}
-    (arrival,) = trace.read(written(tmp_path, json.dumps(row), "mooncake.jsonl")).arrivals
+    (arrival,) = trace.read_trace(written(tmp_path, json.dumps(row), "mooncake.jsonl")).arrivals
     assert (arrival.prefix, arrival.prefix_block) == ((3, 9), 512)
     row = {"at": 0, "prompt_tokens": 40, "output_tokens": 5, "prefix": [1, 2, 3], "prefix_block": 16}
-    (arrival,) = trace.read(written(tmp_path, json.dumps(row | {"client": "a"}), "ours.jsonl")).arrivals
+    (arrival,) = trace.read_trace(written(tmp_path, json.dumps(row | {"client": "a"}), "ours.jsonl")).arrivals
     assert (arrival.prefix, arrival.prefix_block, arrival.client) == ((1, 2, 3), 16, "a")
 
 
@@ -85,13 +85,13 @@ def test_prefixes_of_mooncake_and_ours(tmp_path):
 def test_a_bad_row_is_named_or_skipped(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(TraceError) as error:
-        trace.read(path, longest=8192)
+        trace.read_trace(path, longest=8192)
     assert error.value.skippable
     assert str(error.value).startswith(f"{path}, row ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     path.write_text(text + "9,10,5\n")
-    read = trace.read(path, longest=8192, skip=True)
+    read = trace.read_trace(path, longest=8192, skip=True)
     assert len(read.skipped) == 1
     assert message in read.skipped[0]
     assert read.arrivals
@@ -113,16 +113,16 @@ def test_a_bad_row_is_named_or_skipped(tmp_path, text, message):
 def test_a_file_that_is_no_trace(tmp_path, name, text, message):
     path = written(tmp_path, text, name)
     with pytest.raises(TraceError) as error:
-        trace.read(path)
+        trace.read_trace(path)
     assert message in str(error.value)
     assert str(path) in str(error.value)
     with pytest.raises(TraceError):  # a skip does not help where nothing is left
-        trace.read(path, skip=True)
+        trace.read_trace(path, skip=True)
 
 
 def test_no_file(tmp_path):
     with pytest.raises(TraceError, match="No such file"):
-        trace.read(tmp_path / "missing.csv")
+        trace.read_trace(tmp_path / "missing.csv")
 
 
 @given(
@@ -133,7 +133,7 @@ def test_no_file(tmp_path):
 def test_what_is_written_is_read(tmp_path_factory, rows):
     rows.sort(key=lambda row: row[0])
     text = OURS + "".join(f"{at!r},{prompt},{output}\n" for at, prompt, output in rows)
-    read = trace.read(written(tmp_path_factory.mktemp("t"), text)).arrivals
+    read = trace.read_trace(written(tmp_path_factory.mktemp("t"), text)).arrivals
     assert [(each.prompt_tokens, each.output_tokens) for each in read] == [row[1:] for row in rows]
     assert [each.at for each in read] == [at - rows[0][0] for at, _, _ in rows]
 
@@ -146,7 +146,7 @@ def test_nothing_but_trace_errors_comes_out(tmp_path_factory, rows):
     path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
     read, message = None, ""
     try:
-        read = trace.read(path, skip=True)
+        read = trace.read_trace(path, skip=True)
     except TraceError as error:
         message = str(error)
     assert len(message.splitlines()) <= 1
@@ -163,7 +163,7 @@ def test_dates_of_azure_keep_what_python_can_tell_apart():
 
 def test_lengths_without_times(tmp_path):
     path = written(tmp_path, "num_prefill_tokens,num_decode_tokens\n3,4\n5,6\n")
-    assert trace.lengths(path) == [Arrival(0, 3, 4), Arrival(0, 5, 6)]
+    assert trace.read_lengths(path) == [Arrival(0, 3, 4), Arrival(0, 5, 6)]
     path.write_text("num_prefill_tokens,num_decode_tokens\n3,0\n")
     with pytest.raises(TraceError, match="row 2, column num_decode_tokens: 0 is not in"):
-        trace.lengths(path)
+        trace.read_lengths(path)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace_engine.sim.workloads import servegen, shape
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_engine.sim.workloads.chats import BLOCK, Habits, chats
+from headrace_engine.sim.workloads.chats import BLOCK, Habits, make_chats
 from headrace_engine.sim.workloads.shape import Scale
 
 TRACE = [Arrival(float(i * i), 10 + i, 1 + i % 5) for i in range(100)]
@@ -25,11 +25,11 @@ def variation(arrivals):
 
 def test_window_counts_from_its_start():
     arrivals = [Arrival(at, 10, 5) for at in (0.0, 1.0, 2.5, 3.0)]
-    assert [each.at for each in shape.window(arrivals, start=1, seconds=2)] == [0.0, 1.5]
+    assert [each.at for each in shape.cut_window(arrivals, start=1, seconds=2)] == [0.0, 1.5]
 
 
 def test_thinned_parts_share_nothing_and_lose_nothing():
-    parts = [list(shape.thin(TRACE, every=3, offset=offset)) for offset in range(3)]
+    parts = [list(shape.take_every(TRACE, every=3, offset=offset)) for offset in range(3)]
     assert sorted((each for part in parts for each in part), key=lambda each: each.at) == TRACE
 
 
@@ -53,13 +53,13 @@ def test_scale_refuses_zero():
 
 
 def test_segments_of_the_first_seeds_share_nothing():
-    parts = [shape.segment(TRACE, 30, seed) for seed in range(3)]
+    parts = [shape.take_segment(TRACE, 30, seed) for seed in range(3)]
     lengths = [each.prompt_tokens for part in parts for each in part]
     assert lengths == list(range(10, 100))
     assert all(part[0].at == 0 for part in parts)
-    assert len(shape.segment(TRACE, 30, seed=12_345)) == 30
+    assert len(shape.take_segment(TRACE, 30, seed=12_345)) == 30
     with pytest.raises(ValueError, match="the trace has 100"):
-        shape.segment(TRACE, 101, 0)
+        shape.take_segment(TRACE, 101, 0)
 
 
 @given(st.floats(0.01, 1000))
@@ -78,18 +78,18 @@ def test_what_cannot_be_stretched():
 
 @pytest.mark.parametrize("wanted", [0.5, 1.0, 3.0])
 def test_made_up_times_have_rate_and_variation(wanted):
-    made = shape.renewal(TRACE, 5000, 7.0, seed=3, variation=wanted)
+    made = shape.draw_renewal(TRACE, 5000, 7.0, seed=3, variation=wanted)
     assert len(made) / made[-1].at == pytest.approx(7.0)
     assert variation(made) == pytest.approx(wanted, rel=0.15)
-    assert made == shape.renewal(TRACE, 5000, 7.0, seed=3, variation=wanted)
-    assert made != shape.renewal(TRACE, 5000, 7.0, seed=4, variation=wanted)
+    assert made == shape.draw_renewal(TRACE, 5000, 7.0, seed=3, variation=wanted)
+    assert made != shape.draw_renewal(TRACE, 5000, 7.0, seed=4, variation=wanted)
     first = sorted(each.prompt_tokens for each in made[:100])
     assert first == list(range(10, 110)), "none twice before all are used"
 
 
 def test_spread_fills_the_grid_and_stays_sorted():
     batches = [Arrival(3.0 * (i // 10), i + 1, 1) for i in range(100)]
-    moved = shape.spread(batches, 3.0, seed=1)
+    moved = shape.spread_times(batches, 3.0, seed=1)
     assert [each.at for each in moved] == sorted(each.at for each in moved)
     assert len({each.at for each in moved}) == 100
     recorded = {each.prompt_tokens: each.at for each in batches}
@@ -97,7 +97,7 @@ def test_spread_fills_the_grid_and_stays_sorted():
 
 
 def test_chats_grow_by_answer_and_new_text():
-    made = chats(TRACE, 400, 5.0, seed=2, longest=1000, habits=Habits(mean_turns=4, system_tokens=32))
+    made = make_chats(TRACE, 400, 5.0, seed=2, longest=1000, habits=Habits(mean_turns=4, system_tokens=32))
     assert len(made) == 400
     assert len(made) / made[-1].at == pytest.approx(5.0)
     assert max(each.tokens for each in made) <= 1000
@@ -136,7 +136,7 @@ def test_servegen_clients_send_at_their_rates():
         {0.0: QUANTILES, 600.0: [1000.0] * 6},
         {0.0: [1.0] * 6},
     )
-    made = servegen.generate([client], 0, 1200, seed=1)
+    made = servegen.generate_requests([client], 0, 1200, seed=1)
     early = [each for each in made if each.at < 600]
     assert len(early) == 300
     assert len(made) == 1500
@@ -144,9 +144,9 @@ def test_servegen_clients_send_at_their_rates():
     assert statistics.median(each.prompt_tokens for each in early) == pytest.approx(30, abs=2)
     assert {each.prompt_tokens for each in made if each.at >= 600} == {1000}
     assert [each.at for each in made] == sorted(each.at for each in made)
-    assert made == servegen.generate([client], 0, 1200, seed=1)
+    assert made == servegen.generate_requests([client], 0, 1200, seed=1)
     assert variation(early) > 2, "a Gamma of shape 0.1 is bursty"
-    late = servegen.generate([client], 300, 600, seed=1)
+    late = servegen.generate_requests([client], 300, 600, seed=1)
     assert len(late) == pytest.approx(150 + 600, rel=0.25)
     assert max(each.at for each in late) < 600
 
@@ -171,7 +171,7 @@ def test_servegen_leaves_clients_without_lengths_out(tmp_path):
             + row % (1, b"input_tokens")
         )
     )
-    (client,) = servegen.clients(rates, lengths)
+    (client,) = servegen.read_clients(rates, lengths)
     assert [window.start for window in client.windows] == [0, 600]
     assert client.windows[0] == servegen.Window(0, 1.0, "Weibull", 0.5)
     assert client.prompts == client.outputs == {0.0: [1, 2, 3, 4, 5, 6]}

@@ -124,7 +124,7 @@ def test_tokens_apply_with_a_fixed_budget_only():
     assert policy_document(used).step_budget.tokens == 9
 
 
-@pytest.mark.parametrize("policy", registry.names())
+@pytest.mark.parametrize("policy", registry.policy_names())
 def test_a_budget_left_to_the_policy_is_spelled_out_for_engines(policy):
     document = policy_document(parse_service(body(scheduling={"policy": policy})))
     assert document.step_budget.mode == registry.default_budget(policy)
@@ -164,7 +164,7 @@ def test_any_spec_is_parsed_or_refused_in_words(change):
     raw = body()
     raw["spec"] |= change
     try:
-        registry.validate(policy_document(parse_service(raw)))
+        registry.validate_document(policy_document(parse_service(raw)))
         said = "spec"
     except SpecInvalidError as error:
         said = str(error)

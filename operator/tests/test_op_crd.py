@@ -148,8 +148,8 @@ def test_every_rule_has_a_message():
 
 def test_each_policy_has_its_settings():
     scheduling = NODES[".spec.scheduling"]["properties"]
-    assert scheduling["policy"]["enum"] == list(registry.names())
-    for name in registry.names():
+    assert scheduling["policy"]["enum"] == list(registry.policy_names())
+    for name in registry.policy_names():
         wanted = registry.parameter_schema(name).get("properties")
         assert bool(wanted) == (block_name(name) in scheduling)
         if wanted:

@@ -71,7 +71,7 @@ live_changes = st.fixed_dictionaries(
     optional={
         "replicas": st.integers(0, 1000),
         "scheduling": st.fixed_dictionaries(
-            {"policy": st.sampled_from(registry.names())},
+            {"policy": st.sampled_from(registry.policy_names())},
             optional={
                 "larry": st.fixed_dictionaries({"alpha": st.integers(0, 100_000)}),
                 "stepBudget": st.builds(lambda n: {"mode": "Fixed", "tokens": n}, st.integers(1, 100_000)),
@@ -97,7 +97,7 @@ def test_live_fields_never_touch_the_template(change):
 def test_contract_documents_read_back(change):
     rendered = objects(body(**change))
     document = loads(PolicyDocument, rendered["ConfigMap", "chat-policy"]["data"]["policy.json"])
-    registry.validate(document)
+    registry.validate_document(document)
     assert document.hash == document.content_hash()
     spec = rendered["LLMRoute", "chat"]["spec"]
     assert spec["models"] == ["llm/chat", "chat"]

@@ -50,7 +50,7 @@ def refusal(**spec):
 def test_models_that_are_recognised(source, name, longest):
     found = models.find_served_model(service(model={"source": source}), None)
     assert (found.name, found.longest, found.told) == (name, longest, False)
-    assert name in {profile.model for profile in catalog.profiles()}
+    assert name in {profile.model for profile in catalog.list_profiles()}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_settings_of_the_service_are_taken():
 
 
 def test_the_kv_cache_gets_what_the_memory_has_left():
-    shape = catalog.shape("llama-3-8b")
+    shape = catalog.find_shape("llama-3-8b")
     found = derived(maxModelLen=8192, gpuMemoryUtilizationPercent=80)
     tokens = catalog.kv_tokens("llama-3-8b", "H100", 1, 0.8) - 3 * 2**30 // shape.kv_bytes_per_token
     assert abs(found.settings.num_blocks - tokens // 16) <= 1

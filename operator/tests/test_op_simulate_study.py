@@ -45,7 +45,7 @@ def test_each_policy_with_each_step_budget():
     ]
     assert [each.name for each in found if each.current] == ["FCFS, 8192"]
     for each in found:
-        registry.validate(each.document)
+        registry.validate_document(each.document)
 
 
 @pytest.mark.parametrize(

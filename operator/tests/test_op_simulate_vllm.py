@@ -57,7 +57,7 @@ def test_a_policy_is_recommended_where_long_prompts_hold_up_short_ones(tmp_path)
     stock = by_name["FCFS, 8192"]
     assert stock["current"]
     assert stock["requests"] == 160
-    assert {each["scheduling"]["policy"] for each in found["policies"]} == set(registry.names())
+    assert {each["scheduling"]["policy"] for each in found["policies"]} == set(registry.policy_names())
     assert {each["scheduling"]["stepBudget"]["mode"] for each in found["policies"]} == {
         "Engine",
         "Fixed",

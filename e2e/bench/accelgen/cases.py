@@ -114,7 +114,7 @@ def slo_of(workload_key: str) -> str:
 
 def target_of(setting: Setting) -> str:
     """What attainment is of: the service's targets, or those of each request."""
-    return slo_of(setting.key) or "asked"
+    return slo_of(setting.key) or "own"
 
 
 def accelgen(setting: Setting, *, patience: int | None = None, **methods: Any) -> Kind:

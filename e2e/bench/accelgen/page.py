@@ -157,10 +157,10 @@ def classes(found: Found) -> str:
         case = MIXED.case(load, 0)
         best = max(
             (kind(case) for kind in comparison.choices(MIXED)),
-            key=lambda each: float(found[each]["met_asked"]),
+            key=lambda each: float(found[each]["met_own"]),
         )
         for name, run in (("tuned stock", best), ("AccelGen", accelgen(MIXED)(case))):
-            met = ("met_asked", *(f"met_asked_{each.client}" for each in MIX))
+            met = ("met_own", *(f"met_own_{each.client}" for each in MIX))
             shares = (f"{float(found[run][figure]):.0%}" for figure in met)
             rows.append((f"{load:g}: {name}", *shares, float(found[run]["wait_max"])))
     return markdown.table(("load", "all", *(each.client for each in MIX), "longest wait, s"), rows)
@@ -189,7 +189,7 @@ def parts(found: Found) -> str:
             (
                 name,
                 *(
-                    f"{float(ours[f'met_asked{end}']):.0%}"
+                    f"{float(ours[f'met_own{end}']):.0%}"
                     for end in ("", *(f"_{each.client}" for each in MIX))
                 ),
                 *(float(ours[figure]) for figure in ("ttft_mean", "e2e_mean", "wait_max")),

@@ -23,7 +23,7 @@ from e2e.bench.gateway.testbed import HOST, Testbed, resident_bytes, start_testb
 from e2e.bench.report import results
 from e2e.bench.runs.command_line import describe
 from e2e.bench.tenants import study as tenants
-from headrace_engine.adapter.targets import read_overrides, resolve
+from headrace_engine.adapter.targets import read_overrides, resolve_targets
 from headrace_engine.contracts import GatewayConfig, Slo, encode
 from headrace_gateway.headers import CLIENT_HEADER
 from headrace_gateway.xds import credentials
@@ -106,7 +106,7 @@ def still_armed(head: str, body: bytes) -> str:
         return "engine was told of another client"
     asked = json.loads(body).get("vllm_xargs")
     override = read_overrides(f"chatcmpl-{fields.get('x-request-id', '')}", asked, SLO)
-    if override.output_tokens is not None or resolve(SLO, override.targets, None) != resolve(
+    if override.output_tokens is not None or resolve_targets(SLO, override.targets, None) != resolve_targets(
         SLO, NO_OVERRIDE, None
     ):
         return "the forged override counts"

@@ -188,7 +188,7 @@ def start_pod(folder: Path) -> Iterator[Pod]:
 
 async def campaign(pod: Pod, requests: Sequence[Request], say: Say) -> Report:
     """Send the requests, a part of them under each policy, and the deadly ones under each."""
-    report, names = Report(), registry.names()
+    report, names = Report(), registry.policy_names()
     url = f"{pod.gateway}/v1"
     async with openai.AsyncOpenAI(
         base_url=url, api_key="none", max_retries=0, timeout=ANSWER_SECONDS

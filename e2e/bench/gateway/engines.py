@@ -81,7 +81,7 @@ class Running:
                 answer = {"wait": request.wait, "late": late}
                 self.clients.pop(request.index).answer(orjson.dumps(answer))
 
-    async def look(self) -> None:
+    async def observe(self) -> None:
         """The sidecar's loop."""
         while True:
             report = sidecar_report(self.engine, self.estimates, self.name)
@@ -96,7 +96,7 @@ async def main(kind: str, port: int, sidecar_port: int, addresses: list[str]) ->
             each = Running(address, StandIn(COST, LIMITS))
             if kind == "queues":
                 group.create_task(each.run())
-            group.create_task(each.look())
+            group.create_task(each.observe())
             await listen(address, port, each.respond if kind == "queues" else instant)
             await listen(address, sidecar_port, streaming(each.broadcast, group.create_task))
         gc.freeze()

@@ -11,7 +11,7 @@ from headrace_engine.cost import catalog
 from headrace_engine.sim.workloads.arrival import Arrival
 
 MODEL, GPU = "llama-3-8b", "H100"
-COST = catalog.find(MODEL, GPU)
+COST = catalog.find_cost_model(MODEL, GPU)
 LIMITS = Limits()
 ENGINES = 4  # per service
 BALANCERS: tuple[Balancer, ...] = ("SAL", "LeastRequest", "PowerOfTwo", "RoundRobin")

@@ -110,8 +110,8 @@ class Walker(threading.Thread):
 
 def put_in_force(document: PolicyDocument) -> BoardRecord:
     """Hand the document over as the sidecar does, and wait until the engine has it; what it then shows."""
-    write_policy(paths.policy_path(paths.root()), document)
-    board = BoardReader(paths.stats_paths(paths.root()).board)
+    write_policy(paths.policy_path(paths.shared_folder()), document)
+    board = BoardReader(paths.stats_paths(paths.shared_folder()).board)
     deadline = time.monotonic() + TIMEOUT
     while (record := board.read()) is None or record.applied_hash != int(document.hash, 16):
         if time.monotonic() > deadline:

@@ -89,7 +89,7 @@ def known_error(folder: Path = RESULTS) -> str:
 
 def _other_gpus(gpus: Sequence[str] = ("A100", "H100")) -> str:
     """What is known of the step times of the GPUs that the studies use, and were not measured."""
-    profiles = [profile for profile in catalog.profiles() if profile.gpu in gpus]
+    profiles = [profile for profile in catalog.list_profiles() if profile.gpu in gpus]
     errors = [profile.error_percent for profile in profiles if profile.error_percent is not None]
     return (
         f"Step times of {' and '.join(gpus)} come from other cost models: fits to operator tables, "

@@ -14,7 +14,7 @@ from e2e.bench.runs.pool import ENGINE_SOURCES, Figures, run_all
 from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import PerRequest, PolicyDocument, Slo, StepBudget
 from headrace_engine.cost import catalog
-from headrace_engine.cost.model import CostModel, sensitivity, unloaded_seconds
+from headrace_engine.cost.model import CostModel, unloaded_seconds, vary_cost
 from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import NO_TARGETS
 from headrace_engine.sim import metrics
@@ -76,13 +76,15 @@ TARGETS = {
     "slow": Targets(ttft=10.0, tpot=0.1),
     **{f"e2e_{scale * 100:.0f}": Targets(e2e_scale=scale) for scale in E2E_SCALES},
 }
-ASKED = PerRequest(ttft_ms=1, tpot_ms=1, e2e_ms=1)  # clients may ask for any target, and tell lengths
+OVERRIDES = PerRequest(ttft_ms=1, tpot_ms=1, e2e_ms=1)  # clients may ask for any target, and tell lengths
 SLOS = {
-    "": Slo(per_request=ASKED),
-    "ttft_tpot": Slo(ttft_ms=1000, tpot_ms=50, per_request=ASKED),
-    "slow": Slo(ttft_ms=10_000, tpot_ms=100, per_request=ASKED),
-    "e2e_2x": Slo(e2e_scale_percent=200, per_request=ASKED),
-    **{f"e2e_{s * 100:.0f}": Slo(e2e_scale_percent=round(s * 100), per_request=ASKED) for s in E2E_SCALES},
+    "": Slo(per_request=OVERRIDES),
+    "ttft_tpot": Slo(ttft_ms=1000, tpot_ms=50, per_request=OVERRIDES),
+    "slow": Slo(ttft_ms=10_000, tpot_ms=100, per_request=OVERRIDES),
+    "e2e_2x": Slo(e2e_scale_percent=200, per_request=OVERRIDES),
+    **{
+        f"e2e_{s * 100:.0f}": Slo(e2e_scale_percent=round(s * 100), per_request=OVERRIDES) for s in E2E_SCALES
+    },
 }
 """What a policy document asks for its service; most have the name of the targets that it is measured by."""
 DISTSERVE = "DistServe"
@@ -184,7 +186,7 @@ def run_case(job: Timed) -> Figures:
     if case.accuracy is not None:
         arrivals = Oracle(case.accuracy / 100, case.seed)(arrivals)
     if case.policy == DISTSERVE:
-        link = Link(catalog.shape(ENGINES[case.engine].model).kv_bytes_per_token, LINK)
+        link = Link(catalog.find_shape(ENGINES[case.engine].model).kv_bytes_per_token, LINK)
         run = simulate_disaggregated(arrivals, settings, cost, link)
     else:
         run = simulate(arrivals, settings, cost, policy_of(case))
@@ -193,8 +195,8 @@ def run_case(job: Timed) -> Figures:
         return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, DEFAULT_BUDGET)
 
     return {
-        **metrics.summarise(run.outcomes, TARGETS, unloaded),
-        **asked(run.outcomes),
+        **metrics.summarise_run(run.outcomes, TARGETS, unloaded),
+        **own_attainment(run.outcomes),
         "rate": job.rate,
         "steps": run.steps,
         "kv_use": run.kv_use,
@@ -211,17 +213,17 @@ def told_alike(arrivals: Sequence[Arrival]) -> bool:
     return any(arrival.prefix for arrival in arrivals)
 
 
-def asked(outcomes: Sequence[Outcome]) -> Figures:
-    """`met_asked`: share of the requests whose own targets were met; `met_asked_{client}` of each client's.
+def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
+    """`met_own`: share of the requests whose own targets were met; `met_own_{client}` of each client's.
 
-    Nothing if nobody asked for any.
+    Nothing if none had any.
     """
-    middle = [each for each in metrics.steady(outcomes) if each.arrival.targets != NO_TARGETS]
+    middle = [each for each in metrics.steady_outcomes(outcomes) if each.arrival.targets != NO_TARGETS]
     groups: dict[str, list[bool]] = {}
     for each in middle:
         wanted = each.arrival.targets
-        met = metrics.met(each, Targets(ttft=wanted.ttft, tpot=wanted.tpot, e2e=wanted.e2e))
-        for name in ("met_asked", f"met_asked_{each.arrival.client}"):
+        met = metrics.met_targets(each, Targets(ttft=wanted.ttft, tpot=wanted.tpot, e2e=wanted.e2e))
+        for name in ("met_own", f"met_own_{each.arrival.client}"):
             groups.setdefault(name, []).append(met)
     return {name: sum(each) / len(each) for name, each in groups.items()}
 
@@ -237,7 +239,7 @@ def policy_of(case: Case) -> Any:
     if case.policy == STOCK:
         return None
     parameters = dict(case.parameters)
-    if case.policy in registry.names():
+    if case.policy in registry.policy_names():
         budget = StepBudget(case.budget_mode) if case.budget_mode else StepBudget()  # type: ignore[arg-type]
         if case.step_budget:
             budget = StepBudget("Fixed", case.step_budget)
@@ -252,5 +254,5 @@ def policy_of(case: Case) -> Any:
 def cost_of(engine: str, mixed: float = 1.0, overhead_ms: float = 0.0) -> CostModel:
     """The engine's cost model at a point of the grid."""
     each = ENGINES[engine]
-    cost = catalog.find(each.model, each.gpu, each.tensor_parallel, each.fitted_to)
-    return sensitivity(cost, mixed, overhead_ms / 1000)
+    cost = catalog.find_cost_model(each.model, each.gpu, each.tensor_parallel, each.fitted_to)
+    return vary_cost(cost, mixed, overhead_ms / 1000)

@@ -65,7 +65,7 @@ class FleetCase:
     slow: int = 0  # how many engines run at half speed
     bookkeeping: bool = True
     release: str = "Net"
-    looks: float = 0.05  # seconds between reports
+    report_interval: float = 0.05  # seconds between reports
     lost_at: float = 0.0  # seconds until engine 0 fails; 0: it does not
     mixed: float = 1.0  # mixed_attention_factor
     overhead_ms: float = 0.0
@@ -170,13 +170,13 @@ def run_fleet(job: TimedFleet) -> Figures:
             shape.at_rate(requests_of(case, settings.max_model_len), job.rate),
             engines,
             gateway,
-            network=Network(looks=case.looks),
+            network=Network(interval=case.report_interval),
             failures=[Failure(case.lost_at, 0)] if case.lost_at else [],
             seed=case.seed,
         )
     served = [outcome for outcome in run.outcomes if outcome is not None]
     return {
-        **metrics.summarise(served[int(WARM_UP * len(served)) :]),
+        **metrics.summarise_run(served[int(WARM_UP * len(served)) :]),
         "rate": job.rate,
         "refused": len(run.outcomes) - len(served),
         "reports": run.reports,

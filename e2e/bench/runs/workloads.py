@@ -19,7 +19,7 @@ from e2e.data import recorded
 from headrace_engine.policies.engine_view import Targets
 from headrace_engine.sim.workloads import servegen, shape, synthetic
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_engine.sim.workloads.chats import chats
+from headrace_engine.sim.workloads.chats import make_chats
 
 MOONCAKE_GRID = 3.0  # seconds
 BURSTY = 3.0  # coefficient of variation of the gaps; between the two Azure services
@@ -79,27 +79,27 @@ def make(name: str, count: int, rate: float, seed: int, longest: int) -> list[Ar
     if name not in names():
         raise ValueError(f"there is no workload {name!r}, only {', '.join(names())}")
     if name == "chats":
-        return chats(recorded.azure_conversation(), count, rate, seed, longest=longest)
+        return make_chats(recorded.azure_conversation(), count, rate, seed, longest=longest)
     if name.startswith(BEGINNING):
         tokens = int(name.removeprefix(BEGINNING))
-        own = shape.fitting(recorded.azure_conversation(), longest - tokens)
-        return shape.beginning_alike(shape.renewal(own, count, rate, seed), tokens)
+        own = shape.keep_fitting(recorded.azure_conversation(), longest - tokens)
+        return shape.beginning_alike(shape.draw_renewal(own, count, rate, seed), tokens)
     if name == "mixed":
-        return shape.renewal(_mixed(count, seed, longest), count, rate, seed)
+        return shape.draw_renewal(_mixed(count, seed, longest), count, rate, seed)
     if name.startswith(SERVEGEN):
         return _servegen(name.removeprefix(SERVEGEN), count, rate, seed, longest=longest)
-    usable = shape.fitting(LENGTHS[base](), longest)
+    usable = shape.keep_fitting(LENGTHS[base](), longest)
     if gaps:
-        return shape.renewal(usable, count, rate, seed, VARIATIONS[gaps])
+        return shape.draw_renewal(usable, count, rate, seed, VARIATIONS[gaps])
     if base == "mooncake":
-        usable = shape.spread(usable, MOONCAKE_GRID, seed)
-    return shape.at_rate(shape.segment(usable, count, seed), rate)
+        usable = shape.spread_times(usable, MOONCAKE_GRID, seed)
+    return shape.at_rate(shape.take_segment(usable, count, seed), rate)
 
 
 def _mixed(count: int, seed: int, longest: int) -> list[Arrival]:
     """`count` requests of the mix, in no order."""
     chance = random.Random(f"mixed {seed}")
-    usable = {each.client: shape.fitting(LENGTHS[each.lengths](), longest) for each in MIX}
+    usable = {each.client: shape.keep_fitting(LENGTHS[each.lengths](), longest) for each in MIX}
     made = []
     for service in chance.choices(MIX, [each.percent for each in MIX], k=count):
         request = chance.choice(usable[service.client])
@@ -111,8 +111,8 @@ def _servegen(service: str, count: int, rate: float, seed: int, *, longest: int)
     clients = recorded.servegen_clients(service)
     seconds = servegen.WINDOW
     while True:
-        made = servegen.generate(clients, seed * 3600, seconds, seed)
-        usable = shape.fitting(made, longest)
+        made = servegen.generate_requests(clients, seed * 3600, seconds, seed)
+        usable = shape.keep_fitting(made, longest)
         if len(usable) >= count:
             return shape.at_rate(usable[:count], rate)
         seconds *= 2

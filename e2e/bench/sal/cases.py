@@ -99,8 +99,8 @@ def settings(*, quick: bool) -> dict[str, list[Setting]]:
         "larry": [Setting(base("code-poisson", 0.9, policy="LARRY"))],
         "kv": [Setting(base("sharegpt-poisson", 0.9, **kv))],
         "stale": [
-            Setting(base("conversation", 0.9, looks=looks), ("least_request", "token_load"))
-            for looks in STALE
+            Setting(base("conversation", 0.9, report_interval=interval), ("least_request", "token_load"))
+            for interval in STALE
         ],
         "lost": [Setting(base("conversation", 0.7, lost_at=12.0))],
     }

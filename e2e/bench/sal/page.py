@@ -59,8 +59,8 @@ def label(setting: Setting) -> str:
         parts.append("one at half speed")
     if case.policy != "FCFS":
         parts.append(f"{case.policy} inside")
-    if case.looks != STALE[0]:
-        parts.append(f"reports every {case.looks:g} s")
+    if case.report_interval != STALE[0]:
+        parts.append(f"reports every {case.report_interval:g} s")
     if case.lost_at:
         parts.append("one engine lost")
     return ", ".join(parts)

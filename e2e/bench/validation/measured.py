@@ -91,7 +91,7 @@ def cost_of(machine: Machine) -> CostModel:
     folder, meta = DATA / machine.folder, _meta(machine)
     source = "operator tables of LLMServingSim at 5daddb21 (MIT)"
     profile = Profile(meta["model"], machine.title, machine.gpus, f"vLLM {meta['vllm_version']}", source)
-    cost = tables.load(folder, profile, machine.layers, CAPTURED)
+    cost = tables.load_tables(folder, profile, machine.layers, CAPTURED)
     if machine.gpus == 1:
         return cost
     network = json.loads((folder / "config.json").read_text())

@@ -20,7 +20,7 @@ log = logging.getLogger("vllm.headrace")
 
 def register() -> None:
     """Take part in this vLLM process, if there is a folder shared with a sidecar. Idempotent."""
-    root = paths.root()
+    root = paths.shared_folder()
     try:
         if (root / "stats").is_dir():  # raises where the folder may not be looked into
             _register(root)

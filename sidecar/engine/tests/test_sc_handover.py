@@ -32,7 +32,7 @@ def target(folder):
 
 @pytest.fixture
 def handover(source, target):
-    return Handover(source, target, registry.validate)
+    return Handover(source, target, registry.validate_document)
 
 
 def test_a_good_document_reaches_the_engine(handover, source, target):
@@ -121,7 +121,7 @@ def test_a_restarted_sidecar_knows_what_its_predecessor_gave(handover, source, t
     write_policy(source, LARRY)
     handover.hand_over_new(5.0)
     source.write_text("{")
-    again = Handover(source, target, registry.validate)
+    again = Handover(source, target, registry.validate_document)
     again.hand_over_new(1.0)
     assert (again.given, again.policy_name(LARRY.hash)) == (LARRY.hash, "LARRY")
     assert again.refusal is not None

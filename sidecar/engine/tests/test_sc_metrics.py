@@ -25,7 +25,7 @@ class Rig:
     def __init__(self, root):
         self.registry = CollectorRegistry()
         self.source = root / "policy.json"
-        self.handover = Handover(self.source, policy_path(root), policies.validate)
+        self.handover = Handover(self.source, policy_path(root), policies.validate_document)
         requests = RequestMetrics(self.registry)
         self.monitor = Monitor(
             stats_paths(root), lambda batch: requests.add(batch) if self.monitor.observed else None

@@ -45,7 +45,7 @@ def test_the_simulator_reads_it(tmp_path):
     log.add([finished(time=1_700_000_010.0, e2e=1.0), finished(time=1_700_000_012.0, e2e=0.5)])
     path = tmp_path / "log.jsonl"
     path.write_text("".join(log.portions()))
-    assert trace.read(path).arrivals == [Arrival(0.0, 300, 20), Arrival(2.5, 300, 20)]
+    assert trace.read_trace(path).arrivals == [Arrival(0.0, 300, 20), Arrival(2.5, 300, 20)]
 
 
 def test_lines_of_several_engines_merge_by_sorting():

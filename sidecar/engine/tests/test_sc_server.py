@@ -173,7 +173,7 @@ async def test_what_is_served_follows_the_contracts(sidecar, engine):
         assert set(served) == set(json.loads((GOLDEN / golden).read_text()))
         assert json.loads(dumps(decode(kind, served))) == served
     status = await sidecar.status()
-    assert status.policies == registry.names()
+    assert status.policies == registry.policy_names()
     assert (status.runtime_version, status.policy_schema) == ("0.1.0", 2)
     assert (status.engine.boot, status.engine.vllm_version) == (engine.board.boot, "0.32.0")
 

@@ -25,7 +25,7 @@ def serve(
 ):
     from headrace_engine.sim.engine import SimulatedEngine
 
-    cost = catalog.find("llama-3-8b", "H100")
+    cost = catalog.find_cost_model("llama-3-8b", "H100")
     made = [
         SimulatedEngine(settings, cost, PolicyDocument("FCFS"), number=number, listening=True)
         for number in range(engines)
@@ -76,7 +76,7 @@ def test_the_gateway_learns_bytes_per_token_and_the_engines_speed():
 def test_without_bookkeeping_requests_herd():
     arrivals = steady(80, gap=0.004)
     booked, _ = serve(arrivals, engines=4)
-    forgetful, _ = serve(arrivals, engines=4, bookkeeping=False, run={"network": Network(looks=0.5)})
+    forgetful, _ = serve(arrivals, engines=4, bookkeeping=False, run={"network": Network(interval=0.5)})
     assert mean_ttft(booked) < mean_ttft(forgetful)
 
 

@@ -35,7 +35,7 @@ from headrace_engine.cost.model import CostModel
 from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
-from headrace_engine.prediction import Predictor, build
+from headrace_engine.prediction import Predictor, build_predictor
 
 _NO_GAUGES: dict[str, Any] = {name: 0.0 for name in BoardRecord._fields if name.startswith("gauge_")}
 
@@ -119,7 +119,7 @@ class FileLink:
 
     def make_predictor(self, prediction: Prediction) -> Predictor:
         """Build the predictor that the policy document names."""
-        return build(prediction)
+        return build_predictor(prediction)
 
     def most_output(self, request: VllmRequest) -> int:
         """Return as many as the client asked for, or up to the end of the model's context."""
@@ -176,13 +176,13 @@ class FileLink:
         if document is None:
             return False
         try:
-            registry.build(document, limits)
+            registry.build_policy(document, limits)
             int(document.hash, 16)
         except (ContractError, ValueError) as error:
             self._refuse(ErrorCode.PARAMETERS, error)
             return True
         self._refused = ErrorCode.NONE
-        self.staged = Staged(document, partial(registry.build, document, limits))
+        self.staged = Staged(document, partial(registry.build_policy, document, limits))
         log.info("headrace: policy %s (%s) staged", document.policy, document.hash)
         return True
 

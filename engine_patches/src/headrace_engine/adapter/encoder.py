@@ -47,7 +47,7 @@ class Encoders:
         return _yielded(request, ahead)
 
 
-def encoded(output: SchedulerOutput, requests: Mapping[str, VllmRequest]) -> int:
+def count_encoded(output: SchedulerOutput, requests: Mapping[str, VllmRequest]) -> int:
     """Count the tokens that encoders yield in a step, by its `SchedulerOutput` and vLLM's requests by id."""
     return sum(_yielded(requests[name], inputs) for name, inputs in output.scheduled_encoder_inputs.items())
 

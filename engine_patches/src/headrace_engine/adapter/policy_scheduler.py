@@ -15,12 +15,12 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from headrace_engine.adapter.control_link import ControlLink, Staged
-from headrace_engine.adapter.encoder import encoded
+from headrace_engine.adapter.encoder import count_encoded
 from headrace_engine.adapter.hook_guard import HookGuard
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_guard import PolicyGuard
 from headrace_engine.adapter.request_tracker import RequestTracker, ran_to_its_end
-from headrace_engine.adapter.scheduler_view import SchedulerView, limits_of
+from headrace_engine.adapter.scheduler_view import SchedulerView, read_limits
 from headrace_engine.adapter.step_planner import StepPlanner
 from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.telemetry import Telemetry
@@ -49,7 +49,7 @@ class PolicyScheduler:
     def _take_part(self) -> None:
         """Set up what the hooks need; the scheduler itself is ready."""
         vllm = cast("VllmScheduler", self)
-        limits = limits_of(vllm)
+        limits = read_limits(vllm)
         queue = PlanQueue(limits, self._joined, self._left)
         link = self.link
         self._call_safely = HookGuard()
@@ -129,7 +129,7 @@ class PolicyScheduler:
         return now
 
     def _planned(self, output: SchedulerOutput, now: float) -> None:
-        self._step_timer.record_plan(output, now, encoded(output, self.requests))
+        self._step_timer.record_plan(output, now, count_encoded(output, self.requests))
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged
@@ -161,7 +161,7 @@ def _told(event: Callable[..., None], *details: Any) -> bool:
     return True
 
 
-def scheduler_class(stock: type, link: ControlLink) -> type:
+def derive_scheduler(stock: type, link: ControlLink) -> type:
     """Derive `stock`, one of vLLM's two schedulers, with policies from `link`; TypeError for any other."""
     if stock is AsyncScheduler:
         return type("HeadraceAsyncScheduler", (PolicyScheduler, AsyncScheduler), {"link": link})
@@ -170,13 +170,13 @@ def scheduler_class(stock: type, link: ControlLink) -> type:
     raise TypeError(f"{stock.__name__} is not a scheduler that policies can run on")
 
 
-def with_policies(scheduler: Any, link: ControlLink) -> Any:
+def add_policies(scheduler: Any, link: ControlLink) -> Any:
     """Make `scheduler`, which vLLM has made, one with policies from `link`; if that fails it stays as it is.
 
     Its state moves over, since it can be made only once: a second one would find the ports of its event
     publisher and of its KV connector taken.
     """
-    ours: Any = object.__new__(scheduler_class(type(scheduler), link))
+    ours: Any = object.__new__(derive_scheduler(type(scheduler), link))
     vars(ours).update(vars(scheduler))
     ours._take_part()
     return ours

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import Any
 
 from headrace_engine.adapter.step_timer import StepTimer
-from headrace_engine.adapter.targets import RequestOverrides, impossible, read_overrides, resolve
+from headrace_engine.adapter.targets import RequestOverrides, find_impossible, read_overrides, resolve_targets
 from headrace_engine.adapter.vllm_types import VllmRequest
 from headrace_engine.contracts import PolicyDocument, Prediction, Slo
 from headrace_engine.control.records import PredictorCode, Target
@@ -187,11 +187,11 @@ class RequestTracker:
             alone = unloaded_seconds(
                 cost, prompt, output_tokens, self._limits.max_step_tokens, self._step_timer.tokens_per_step
             )
-            targets = resolve(slo, tracked.overrides.targets, alone)
+            targets = resolve_targets(slo, tracked.overrides.targets, alone)
         if targets == NO_TARGETS:
             return targets, Target(0)
         step_tokens, gain = self._limits.max_step_tokens, self._step_timer.tokens_per_step
-        return targets, impossible(targets, cost, prompt, output_tokens, step_tokens, gain)
+        return targets, find_impossible(targets, cost, prompt, output_tokens, step_tokens, gain)
 
     def _resolve(self, tracked: TrackedRequest) -> Targets:
         alone = None
@@ -203,7 +203,7 @@ class RequestTracker:
                 self._limits.max_step_tokens,
                 self._step_timer.tokens_per_step,
             )
-        return resolve(self._slo, tracked.overrides.targets, alone)
+        return resolve_targets(self._slo, tracked.overrides.targets, alone)
 
     def _predict(self, tracked: TrackedRequest) -> float:
         """Make a prediction beyond the output so far, but within what the request may produce."""

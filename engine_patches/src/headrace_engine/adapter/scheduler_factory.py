@@ -13,7 +13,7 @@ from headrace_engine.adapter import compat
 from headrace_engine.adapter.boot_report import report_boot
 from headrace_engine.adapter.control_link import FileLink
 from headrace_engine.adapter.plan_queue import PlanQueue
-from headrace_engine.adapter.policy_scheduler import with_policies
+from headrace_engine.adapter.policy_scheduler import add_policies
 from headrace_engine.adapter.vllm_types import VllmConfig
 
 log = logging.getLogger("vllm.headrace")
@@ -32,7 +32,7 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
         reason = explain_refusal(vllm_config)
         if reason is None:
             link = FileLink(root, rank)
-            ours = with_policies(scheduler, link)
+            ours = add_policies(scheduler, link)
             report_boot(root, rank, stock, boot=link.boot, max_model_len=longest)
             return ours
     except Exception as error:  # whatever it is, the engine serves without policies

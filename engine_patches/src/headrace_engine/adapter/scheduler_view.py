@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENDLESS = 1 << 31  # blocks; a board holds no more than twice as many
 
 
-def limits_of(scheduler: VllmScheduler) -> EngineLimits:
+def read_limits(scheduler: VllmScheduler) -> EngineLimits:
     """Read the constants of an engine whose scheduler has been set up.
 
     Without chunked prefill the scan of the queue ends at a prompt that is longer than the step, and so it may

@@ -8,7 +8,7 @@ from headrace_engine.adapter.encoder import EncoderTime
 from headrace_engine.adapter.step_features import step_sample
 from headrace_engine.adapter.vllm_types import ModelRunnerOutput, SchedulerOutput
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import DecayedMean, StepFit, plausible
+from headrace_engine.cost.fit import DecayedMean, StepFit, is_plausible
 from headrace_engine.cost.model import Batch, CostModel
 
 GAIN_HALF_LIFE = 50  # steps with drafts
@@ -71,7 +71,7 @@ class StepTimer:
                 self._learn_encoder(sample, encoded)
             else:
                 told = sample
-                if self._learning and plausible(sample):
+                if self._learning and is_plausible(sample):
                     self._fit.add(sample)
         self._delivered = now
         return told
@@ -79,7 +79,7 @@ class StepTimer:
     def _learn_encoder(self, sample: StepSample, encoded: int) -> None:
         """Learn from a step whose encoders yielded so many tokens."""
         cost = self._known or self._fit.latest
-        if cost is not None and plausible(sample):
+        if cost is not None and is_plausible(sample):
             without = Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
             self._encoder.add(encoded, sample.seconds - cost.step_seconds(without))
 

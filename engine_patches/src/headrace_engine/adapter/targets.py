@@ -64,7 +64,7 @@ def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: S
     return RequestOverrides(Targets(**found), tokens, ignored)
 
 
-def resolve(slo: Slo, override: Targets, unloaded: float | None) -> Targets:
+def resolve_targets(slo: Slo, override: Targets, unloaded: float | None) -> Targets:
     """Resolve the targets of a request that takes `unloaded` seconds alone; None if that is not known yet.
 
     An override counts up to the tightest that `slo.per_request` allows: the service's own if it names none.
@@ -82,7 +82,7 @@ def resolve(slo: Slo, override: Targets, unloaded: float | None) -> Targets:
     )
 
 
-def set_of(targets: Targets) -> Target:
+def flag_targets(targets: Targets) -> Target:
     """Return which targets are set, as a set of flags."""
     found = Target(0)
     for kind in KINDS:
@@ -91,7 +91,7 @@ def set_of(targets: Targets) -> Target:
     return found
 
 
-def impossible(  # noqa: PLR0917
+def find_impossible(  # noqa: PLR0917
     targets: Targets,
     cost: CostModel,
     prompt_tokens: int,

@@ -19,7 +19,7 @@ from headrace_engine.adapter.request_tracker import (
     ran_to_its_end,
 )
 from headrace_engine.adapter.scheduler_view import SchedulerView
-from headrace_engine.adapter.targets import KINDS, set_of
+from headrace_engine.adapter.targets import KINDS, flag_targets
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, SchedulerOutput, VllmRequest, VllmScheduler
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample, Target
@@ -196,10 +196,10 @@ def finished_request(progress: Progress, now: float, tracker: RequestTracker) ->
         queue_time=max(
             (now if progress.scheduled is None else progress.scheduled) - request.arrival_time, 0.0
         ),
-        targets=int(set_of(targets)),
+        targets=int(flag_targets(targets)),
         met=int(met),
         preemptions=request.num_preemptions,
-        overridden=int(set_of(tracked.overrides.targets)),
+        overridden=int(flag_targets(tracked.overrides.targets)),
         impossible=int(impossible),
         predicted_tokens=tracked.first_prediction,
     )

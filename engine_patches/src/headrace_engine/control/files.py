@@ -75,7 +75,7 @@ def read_start(path: Path, limit: int) -> bytes:
         os.close(descriptor)
 
 
-def identity(path: Path) -> tuple[int, ...]:
+def file_identity(path: Path) -> tuple[int, ...]:
     """Return what changes whenever the file at `path` is replaced or rewritten; empty if there is none."""
     try:
         found = path.stat()

@@ -20,7 +20,7 @@ class StatsPaths:
     phase: Path
 
 
-def root() -> Path:
+def shared_folder() -> Path:
     """Return the shared folder of this container."""
     return Path(os.environ.get("HEADRACE_DIR", DEFAULT_ROOT))
 

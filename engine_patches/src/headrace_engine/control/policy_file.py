@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace_engine.contracts import ContractError, PolicyDocument, dumps, loads
-from headrace_engine.control.files import identity, write_whole
+from headrace_engine.control.files import file_identity, write_whole
 
 
 class PolicyFile:
@@ -23,7 +23,7 @@ class PolicyFile:
 
         Raises ContractError, once per content, when the new content is not a policy document.
         """
-        found = identity(self._path)
+        found = file_identity(self._path)
         if found in ((), self._seen):
             return None
         try:

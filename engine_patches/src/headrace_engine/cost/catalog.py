@@ -32,7 +32,7 @@ class Shape:
     weight_bytes: int
 
 
-def find(model: str, gpu: str, tensor_parallel: int = 1, engine: str | None = None) -> CostModel:
+def find_cost_model(model: str, gpu: str, tensor_parallel: int = 1, engine: str | None = None) -> CostModel:
     """Find the cost model of `model` on `tensor_parallel` GPUs; names are compared without case.
 
     A Hugging Face name with its organisation (`meta-llama/Llama-3-8B`) is found by its last part. Where there
@@ -51,12 +51,12 @@ def find(model: str, gpu: str, tensor_parallel: int = 1, engine: str | None = No
     return found[0]
 
 
-def profiles() -> list[Profile]:
-    """Return every profile that `find` knows."""
+def list_profiles() -> list[Profile]:
+    """Return every profile that `find_cost_model` knows."""
     return [cost.profile for cost in _all()]
 
 
-def shape(model: str) -> Shape:
+def find_shape(model: str) -> Shape:
     """Return what `model` needs of memory; raises UnknownProfileError."""
     models = _document()["models"]
     entry = models.get(_plain(model))
@@ -71,7 +71,7 @@ def kv_tokens(model: str, gpu: str, tensor_parallel: int = 1, utilization: float
     Without what vLLM measures for activations and CUDA graphs (one to some GiB), so an upper bound. Raises
     UnknownProfileError.
     """
-    need = shape(model)
+    need = find_shape(model)
     memory = {name.lower(): size * GIB for name, size in _document()["gpu_memory_gib"].items()}
     if gpu.lower() not in memory:
         raise UnknownProfileError(f"no GPU {gpu!r}; there are {', '.join(_document()['gpu_memory_gib'])}")
@@ -86,7 +86,8 @@ def _plain(model: str) -> str:
 def _unknown(model: str, gpu: str, tensor_parallel: int, engine: str | None) -> str:
     asked = f"{model} on {tensor_parallel} x {gpu}" + (f" with engine {engine!r}" if engine else "")
     known = "; ".join(
-        f"{p.model} on {p.tensor_parallel} x {p.gpu} ({p.engine})" for p in sorted(profiles(), key=_order)
+        f"{p.model} on {p.tensor_parallel} x {p.gpu} ({p.engine})"
+        for p in sorted(list_profiles(), key=_order)
     )
     return f"no cost model for {asked}; there are: {known}"
 

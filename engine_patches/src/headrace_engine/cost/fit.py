@@ -21,7 +21,7 @@ REFIT = 64  # samples after which expectations are renewed, if not before
 ME = Profile("", "", 1, "this engine", "live fit of its own steps")
 
 
-def plausible(sample: StepSample) -> bool:
+def is_plausible(sample: StepSample) -> bool:
     """Tell whether a step can take such a time; others are not for `StepFit`."""
     return 0 < sample.seconds <= LONGEST_STEP
 

@@ -55,7 +55,7 @@ def chunk_work(chunk: int, context: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:
-    """A cost model with two doubts added; see `sensitivity`."""
+    """A cost model with two doubts added; see `vary_cost`."""
 
     cost: CostModel
     profile: Profile
@@ -75,7 +75,7 @@ class Adjusted:
         return self.cost.attention_seconds(batch) * (self.mixed_attention_factor if mixed else 1.0)
 
 
-def sensitivity(
+def vary_cost(
     cost: CostModel, mixed_attention_factor: float = 1.0, overhead_seconds: float = 0.0
 ) -> CostModel:
     """Make attention dearer in steps that mix prefill with decode, and each step longer.

@@ -99,7 +99,7 @@ class Tables:
         return seconds
 
 
-def load(folder: Path, profile: Profile, layers: int, captured: Sequence[int] = ()) -> Tables:
+def load_tables(folder: Path, profile: Profile, layers: int, captured: Sequence[int] = ()) -> Tables:
     """Load the cost model of a GPU from the tables in `folder`, each plain or gzipped.
 
     `captured`: the token counts that CUDA graphs were captured for, ascending. Raises OSError without a

@@ -32,7 +32,7 @@ MOST_GAUGES = 6
 LARGEST_SCALE_PERCENT = 1_000_000
 
 
-def names() -> tuple[str, ...]:
+def policy_names() -> tuple[str, ...]:
     """Return what `PolicyDocument.policy` may be."""
     return tuple(POLICIES)
 
@@ -53,8 +53,8 @@ def parse_parameters(name: str, values: Mapping[str, Any], where: str) -> Any:
     return parameters.parse(_module(name).Params, used_parameters(name, values), where)
 
 
-def validate(document: PolicyDocument) -> None:
-    """Raise ContractError, naming key and bounds, unless `build` would accept the document."""
+def validate_document(document: PolicyDocument) -> None:
+    """Raise ContractError, naming key and bounds, unless `build_policy` would accept the document."""
     parse_parameters(document.policy, document.parameters, "PolicyDocument.parameters")
     _budget(document)
     _check_slo(document.slo)
@@ -67,18 +67,18 @@ def default_budget(policy: str) -> Literal["Engine", "SLO"]:
     return mode
 
 
-def gauges(policy: str) -> Mapping[str, str]:
+def policy_gauges(policy: str) -> Mapping[str, str]:
     """Return names and meanings of the numbers that `policy` shows; none if there is no such policy."""
     found: Mapping[str, str] = getattr(POLICIES.get(policy), "GAUGES", {})
     return found
 
 
-def build(document: PolicyDocument, limits: EngineLimits, compose: Compose | None = None) -> Policy:
-    """Build a policy, with an empty queue, as the document asks; raises ContractError like `validate`.
+def build_policy(document: PolicyDocument, limits: EngineLimits, compose: Compose | None = None) -> Policy:
+    """Build a policy, with an empty queue, as the document asks; ContractError like `validate_document`.
 
     `compose` makes it in place of the policy's own, for simulations.
     """
-    validate(document)
+    validate_document(document)
     params = parse_parameters(document.policy, document.parameters, "PolicyDocument.parameters")
     make: Compose = compose or _module(document.policy).compose
     return make(params, limits, _budget(document))

@@ -54,9 +54,9 @@ class SloBudget:
             self._cost = cost
             # A fit of a few steps may miss the fixed cost that each has: then the smallest would be the best.
             self._pivot = max(
-                saturation(cost, limits.max_step_tokens, SATURATED), min(FIRST, limits.max_step_tokens)
+                find_pivot(cost, limits.max_step_tokens, SATURATED), min(FIRST, limits.max_step_tokens)
             )
-            self._least = saturation(cost, limits.max_step_tokens, LEAST)
+            self._least = find_pivot(cost, limits.max_step_tokens, LEAST)
         self._steps += 1
         if self._steps % RENEWED == 1 or not deadlines.shortest:
             seconds = self._seconds(cost)
@@ -102,7 +102,7 @@ class SloBudget:
             return max(min(self._pivot, most), floor)
         if view.waiting:
             most = max(min(most, self._as_kv_fills(view)), floor)
-        return most_tokens(self._seconds(cost), limit, floor, most, self._prefill)
+        return find_most_tokens(self._seconds(cost), limit, floor, most, self._prefill)
 
     def _as_kv_fills(self, view: EngineView) -> int:
         """Return the prefill tokens that are of use: more would wait for KV, which short steps free.
@@ -163,7 +163,9 @@ def slo_budget() -> SloBudget:
     return SloBudget()
 
 
-def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high: int, guess: int = 0) -> int:
+def find_most_tokens(
+    seconds: Callable[[int], float], allowed: float, low: int, high: int, guess: int = 0
+) -> int:
     """Find the most tokens from `low` to `high` whose step takes no longer than allowed; `low` if none does.
 
     Short of the most by what takes `CLOSE` of the time, at most. Where seconds bend upwards, as they do,
@@ -200,7 +202,7 @@ def most_tokens(seconds: Callable[[int], float], allowed: float, low: int, high:
     return low
 
 
-def saturation(cost: CostModel, most: int, share: float) -> int:
+def find_pivot(cost: CostModel, most: int, share: float) -> int:
     """Find the pivot: fewest prefill tokens per step that reach `share` of the tokens per second of `most`.
 
     Attention is left out: a token costs it however steps are cut. The paper measures the pivot on each GPU.

@@ -160,7 +160,7 @@ class TokenDeadlines:
 
     def _follow(self, view: EngineView) -> None:
         running, known = view.running, self._requests
-        joined, left = changes(self._running, running, known)
+        joined, left = find_changes(self._running, running, known)
         for request in joined:
             entry = known[request] = self._starting[request] = RunningRequest(request, view)
             entry.turn = self._made
@@ -219,7 +219,7 @@ class TokenDeadlines:
         return (needed if needed * self._gain > self.shortest else target) * self._gain
 
 
-def changes(
+def find_changes(
     before: list[RequestView], running: Sequence[RequestView], known: Container[RequestView]
 ) -> tuple[Sequence[RequestView], list[RequestView]]:
     """Find out who joined and who left the running requests.

@@ -13,10 +13,19 @@ from headrace_engine.prediction.padding import Padding
 from headrace_engine.prediction.predictor import Features, Predictor
 from headrace_engine.prediction.quantile import Quantile
 
-__all__ = ["Features", "Hinted", "Padding", "Prediction", "Predictor", "Quantile", "RunningMean", "build"]
+__all__ = [
+    "Features",
+    "Hinted",
+    "Padding",
+    "Prediction",
+    "Predictor",
+    "Quantile",
+    "RunningMean",
+    "build_predictor",
+]
 
 
-def build(prediction: Prediction) -> Predictor:
+def build_predictor(prediction: Prediction) -> Predictor:
     """Build the predictor that the policy document asks for; one that is `Learned` starts its thread.
 
     Raises ImportError for `Learned` where there is no torch.

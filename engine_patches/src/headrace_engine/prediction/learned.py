@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from headrace_engine.prediction.network import Frozen, Network, Sight, sight
+from headrace_engine.prediction.network import Frozen, Network, Sight, see_request
 from headrace_engine.prediction.predictor import Features
-from headrace_engine.prediction.quantile import Quantile, loss
+from headrace_engine.prediction.quantile import Quantile, pinball_loss
 
 REMEMBERED = 4096  # finished requests that are trained on, 1 KiB each
 HELD_BACK = 8  # one in so many is kept for validation
@@ -77,14 +77,14 @@ class Learned:
         expected, network = self._quantile.predict(features), self._trusted
         if network is None:
             return expected
-        more = network.quantile(sight(features, expected), self._quantile.share)
+        more = network.quantile(see_request(features, expected), self._quantile.share)
         return expected if more is None else features.bounded(more)
 
     def repredict(self, features: Features, output_so_far: int) -> float:
         """Predict likewise, of a request under way."""
         network = self._trusted
         if network is not None:
-            seen = sight(features, self._quantile.predict(features))
+            seen = see_request(features, self._quantile.predict(features))
             more = network.quantile(seen, self._quantile.share, output_so_far)
             if more is not None:
                 return features.bounded(more, output_so_far)
@@ -95,7 +95,7 @@ class Learned:
         expected = self._quantile.predict(features)
         self._quantile.learn(features, output_tokens)
         if not self.failed:
-            self._told.append(Example(sight(features, expected), output_tokens, expected))
+            self._told.append(Example(see_request(features, expected), output_tokens, expected))
 
     def start(self) -> Learned:
         """Train from now on, until `close`."""
@@ -167,7 +167,9 @@ class Learned:
 
 def mean_loss(told: Sequence[float], examples: Sequence[Example], share: float) -> float:
     """Return the mean pinball loss of predictions."""
-    losses = [loss(each, example.output_tokens, share) for each, example in zip(told, examples, strict=True)]
+    losses = [
+        pinball_loss(each, example.output_tokens, share) for each, example in zip(told, examples, strict=True)
+    ]
     return sum(losses) / len(losses)
 
 

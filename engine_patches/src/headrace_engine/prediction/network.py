@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import log2
 from typing import Any
 
-from headrace_engine.prediction.length_scale import first_of, step_of
+from headrace_engine.prediction.length_scale import length_step, step_start
 from headrace_engine.prediction.predictor import Features
 from headrace_engine.prediction.quantile import COARSE
 
@@ -23,7 +23,7 @@ HEAD, TAIL = 64, 192  # tokens of a prompt that are looked at: what it is about 
 WIDTH, HIDDEN = 16, 64
 FINENESS = 3  # of the steps of length: each is at most an eighth longer than the one before
 LONGEST = 1 << 17
-STEPS = step_of(LONGEST - 1, FINENESS) + 1
+STEPS = length_step(LONGEST - 1, FINENESS) + 1
 LEARNING_RATE = 3e-3
 LEAST = 0.02  # share of the lengths that must be longer than what a request has
 MIX = 2_654_435_761  # Knuth's multiplicative hash
@@ -38,13 +38,13 @@ class Sight:
     numbers: tuple[float, float, float]
 
 
-def sight(features: Features, expected: float) -> Sight:
+def see_request(features: Features, expected: float) -> Sight:
     """Look at a request as the network does; `expected`: what `Quantile` says."""
     tokens: Sequence[int] = features.token_ids or ()
     if len(tokens) > HEAD + TAIL:
         tokens = [*tokens[:HEAD], *tokens[-TAIL:]]
     prompt, limit = max(features.prompt_tokens, 0), max(features.max_tokens, 0)
-    named = (step_of(prompt, COARSE), step_of(limit, COARSE), features.prefix)
+    named = (length_step(prompt, COARSE), length_step(limit, COARSE), features.prefix)
     return Sight(
         array("i", [0, *(1 + token % (TOKENS - 1) for token in tokens)]),
         array(
@@ -80,7 +80,7 @@ class Network:
     def train(self, sights: Sequence[Sight], output_tokens: Sequence[int]) -> None:
         """Make one step of descent on the cross entropy of these requests' lengths."""
         torch = self._torch
-        steps = torch.tensor([step_of(min(tokens, LONGEST - 1), FINENESS) for tokens in output_tokens])
+        steps = torch.tensor([length_step(min(tokens, LONGEST - 1), FINENESS) for tokens in output_tokens])
         self._adam.zero_grad()
         torch.nn.functional.cross_entropy(self._forward(sights), steps).backward()
         self._adam.step()
@@ -139,8 +139,8 @@ def quantile(summed: Sequence[float], share: float, floor: int = 0) -> float | N
 
     None where less than `LEAST` is above it.
     """
-    step = min(step_of(floor, FINENESS), STEPS - 1)
-    start, end = first_of(step, FINENESS), first_of(step + 1, FINENESS)
+    step = min(length_step(floor, FINENESS), STEPS - 1)
+    start, end = step_start(step, FINENESS), step_start(step + 1, FINENESS)
     before = summed[step - 1] if step else 0.0
     below = before + (summed[step] - before) * min((floor + 1 - start) / (end - start), 1.0)
     if summed[-1] - below < LEAST:
@@ -149,6 +149,6 @@ def quantile(summed: Sequence[float], share: float, floor: int = 0) -> float | N
     while step < STEPS - 1 and summed[step] < wanted:
         before = summed[step]
         step += 1
-    start, end = first_of(step, FINENESS), first_of(step + 1, FINENESS)
+    start, end = step_start(step, FINENESS), step_start(step + 1, FINENESS)
     within = (wanted - before) / (summed[step] - before) if summed[step] > before else 1.0
     return start + min(max(within, 0.0), 1.0) * (end - 1 - start)

@@ -14,7 +14,7 @@ there too.
 
 from __future__ import annotations
 
-from headrace_engine.prediction.length_scale import step_of
+from headrace_engine.prediction.length_scale import length_step
 from headrace_engine.prediction.predictor import STRETCH, UNKNOWN, Features
 from headrace_engine.prediction.window import Window
 
@@ -29,14 +29,14 @@ Key = tuple[int, int, int]
 ALL: Key = (0, 0, 0)
 
 
-def kinds(features: Features) -> tuple[Key, ...]:
+def cells_of(features: Features) -> tuple[Key, ...]:
     """Return the cells that a request belongs to, each as its kind and what its requests agree in."""
-    prompt, prefix = step_of(features.prompt_tokens, COARSE), features.prefix
+    prompt, prefix = length_step(features.prompt_tokens, COARSE), features.prefix
     return (
         ALL,
         (1, prompt, 0),
-        (2, step_of(features.prompt_tokens, FINE), 0),
-        (3, step_of(features.max_tokens, COARSE), 0),
+        (2, length_step(features.prompt_tokens, FINE), 0),
+        (3, length_step(features.max_tokens, COARSE), 0),
         (4, 0, prefix),
         (5, prompt, prefix),
     )
@@ -56,7 +56,7 @@ class Quantile:
 
     def predict(self, features: Features) -> float:
         """Return the quantile of the best cell that has enough lengths."""
-        keys = kinds(features)
+        keys = cells_of(features)
         for kind in self._order:
             cell = self._cells.get(keys[kind])
             if cell is not None and len(cell) >= FEWEST:
@@ -68,7 +68,7 @@ class Quantile:
 
         Where none has, twice `output_so_far`.
         """
-        keys = kinds(features)
+        keys = cells_of(features)
         for kind in self._order:
             cell = self._cells.get(keys[kind])
             if cell is not None and cell.above(output_so_far) >= FEWEST:
@@ -77,7 +77,7 @@ class Quantile:
 
     def learn(self, features: Features, output_tokens: int) -> None:
         """Take a length into its cells, after seeing what each would have said."""
-        keys = kinds(features)
+        keys = cells_of(features)
         if len(self._all) >= FEWEST:
             self._compare(keys, output_tokens)
         for key in keys:
@@ -94,17 +94,17 @@ class Quantile:
 
     def _compare(self, keys: tuple[Key, ...], output_tokens: int) -> None:
         share, keep, losses, of_all = self.share, self._keep, self._losses, self._losses_of_all
-        base = loss(self._all.quantile(share), output_tokens, share)
+        base = pinball_loss(self._all.quantile(share), output_tokens, share)
         for kind in range(1, KINDS):
             cell = self._cells.get(keys[kind])
             if cell is not None and len(cell) >= FEWEST:
-                losses[kind] = losses[kind] * keep + loss(cell.quantile(share), output_tokens, share)
+                losses[kind] = losses[kind] * keep + pinball_loss(cell.quantile(share), output_tokens, share)
                 of_all[kind] = of_all[kind] * keep + base
         ratios = [own / other if other else 1.0 for own, other in zip(losses, of_all, strict=True)]
         self._order = tuple(sorted(range(KINDS), key=ratios.__getitem__))
 
 
-def loss(predicted: float, output_tokens: float, share: float) -> float:
+def pinball_loss(predicted: float, output_tokens: float, share: float) -> float:
     """Return the pinball loss, whose mean is least where `predicted` is the `share` quantile."""
     error = output_tokens - predicted
     return share * error if error >= 0 else (share - 1) * error

@@ -14,7 +14,7 @@ from headrace_engine.cost.model import CostModel
 from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
-from headrace_engine.prediction import Predictor, build
+from headrace_engine.prediction import Predictor, build_predictor
 from headrace_engine.sim.form import Form
 
 Compose = Callable[[EngineLimits], Policy]
@@ -53,7 +53,7 @@ class MemoryLink:
 
     def make_predictor(self, prediction: Prediction) -> Predictor:
         """Build the predictor that the policy document names."""
-        return build(prediction)
+        return build_predictor(prediction)
 
     def most_output(self, request: Any) -> int:
         """Return what the model's context takes: `max_tokens` would tell how long the output will be."""
@@ -80,7 +80,7 @@ class MemoryLink:
         if isinstance(policy, Form):
             document, make = policy.document, partial(policy.build, self.limits)
         else:
-            document, make = policy, partial(registry.build, policy, self.limits)
+            document, make = policy, partial(registry.build_policy, policy, self.limits)
         make()  # refuses what no policy can be made of
         self.staged = Staged(document.sealed(), make)
 

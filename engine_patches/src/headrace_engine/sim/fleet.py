@@ -1,7 +1,7 @@
 """Several engines behind a gateway, all on one virtual clock.
 
 The loop only moves the clock from event to event: a request reaches the gateway, reaches its engine, a step
-ends, a sidecar looks at its engine, a report reaches the gateway, an engine is lost. What the gateway decides
+ends, a sidecar observes its engine, a report reaches the gateway, an engine is lost. What the gateway decides
 and what a sidecar reports is the `Gateway`'s part, so that the product's own code can be run here without
 being imported.
 """
@@ -44,11 +44,11 @@ class Gateway(Protocol):
     def choose(self, arrival: Arrival, now: float) -> int | None:
         """Choose the engine (its index) for a request, or None to refuse it."""
 
-    def look(self, engine: int, now: float) -> object | None:
-        """Have an engine's sidecar look at it; returns what it tells the gateway, None for nothing."""
+    def observe(self, engine: int, now: float) -> object | None:
+        """Have an engine's sidecar observe it; returns what it tells the gateway, None for nothing."""
 
     def receive(self, engine: int, report: Any, now: float) -> None:
-        """Take in what `look` told, which has reached the gateway."""
+        """Take in what `observe` told, which has reached the gateway."""
 
     def finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Take in that the last token of a request passed the gateway."""
@@ -69,11 +69,11 @@ class Failure:
 class Network:
     """Delays in seconds; the defaults are those of the product on one cluster network.
 
-    `looks`: between two looks of a sidecar. `hop`: gateway to engine, and sidecar to gateway.
+    `interval`: between two observations of a sidecar. `hop`: gateway to engine, and sidecar to gateway.
     `detection`: from an engine's loss until the gateway knows (a pod's readiness and the watch on it).
     """
 
-    looks: float = 0.05
+    interval: float = 0.05
     hop: float = 0.001
     detection: float = 1.0
 
@@ -97,11 +97,11 @@ def simulate_fleet(
     failures: Iterable[Failure] = (),
     seed: int = 0,
 ) -> FleetRun:
-    """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar looks."""
+    """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar observes."""
     loop = _Loop(arrivals, engines, gateway, network)
     random = Random(seed)  # noqa: S311  (no secret)
     for engine in range(len(engines)):
-        loop.push(random.random() * network.looks, loop.look, engine)
+        loop.push(random.random() * network.interval, loop.observe, engine)
     for failure in failures:
         loop.push(failure.at, loop.fail, failure.engine)
     return loop.run()
@@ -174,14 +174,14 @@ class _Loop:
             self.gateway.finished(engine, outcome, self.now)
         self.plan(engine)
 
-    def look(self, engine: int) -> None:
+    def observe(self, engine: int) -> None:
         if engine in self.failed:
             return
-        report = self.gateway.look(engine, self.now)
+        report = self.gateway.observe(engine, self.now)
         if report is not None:
             self.reports += 1
             self.push(self.now + self.network.hop, self.receive, (engine, report))
-        self.push(self.now + self.network.looks, self.look, engine)
+        self.push(self.now + self.network.interval, self.observe, engine)
 
     def receive(self, what: tuple[int, object]) -> None:
         engine, report = what

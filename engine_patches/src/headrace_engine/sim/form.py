@@ -34,4 +34,4 @@ class Form:
         if module is None:
             raise ContractError(f"methods: {self.document.policy} has none to choose")
         methods = parameters.parse(module.Methods, self.methods, "methods")
-        return registry.build(self.document, limits, partial(module.compose, methods=methods))
+        return registry.build_policy(self.document, limits, partial(module.compose, methods=methods))

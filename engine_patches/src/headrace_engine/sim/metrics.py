@@ -38,7 +38,7 @@ class Targets:
     e2e_scale: float | None = None
 
 
-def met(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = None) -> bool:
+def met_targets(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = None) -> bool:
     """Tell whether the request met its targets; `e2e_scale` needs `unloaded`, ValueError without it."""
     if targets.e2e_scale is not None and unloaded is None:
         raise ValueError("Targets.e2e_scale needs the unloaded time of a request")
@@ -57,7 +57,7 @@ def met(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = None) ->
     )
 
 
-def steady(outcomes: Iterable[Outcome], edge: float = EDGE) -> list[Outcome]:
+def steady_outcomes(outcomes: Iterable[Outcome], edge: float = EDGE) -> list[Outcome]:
     """Return the outcomes in the middle of the run, in order of arrival."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.arrival.at)
     cut = int(len(ordered) * edge)
@@ -66,10 +66,14 @@ def steady(outcomes: Iterable[Outcome], edge: float = EDGE) -> list[Outcome]:
 
 def attainment(outcomes: Sequence[Outcome], targets: Targets, unloaded: Unloaded | None = None) -> float:
     """Return the share of these requests that met their targets; 0 of none."""
-    return sum(met(outcome, targets, unloaded) for outcome in outcomes) / len(outcomes) if outcomes else 0.0
+    return (
+        sum(met_targets(outcome, targets, unloaded) for outcome in outcomes) / len(outcomes)
+        if outcomes
+        else 0.0
+    )
 
 
-def summarise(
+def summarise_run(
     outcomes: Iterable[Outcome],
     targets: Mapping[str, Targets] | None = None,
     unloaded: Unloaded | None = None,
@@ -83,7 +87,7 @@ def summarise(
     Latencies are over requests that came so far; where none did the figure is absent.
     """
     everything = list(outcomes)
-    middle = steady(everything)
+    middle = steady_outcomes(everything)
     answered = [each for each in middle if not each.lost]
     several = [each for each in answered if each.arrival.output_tokens > 1]
     figures: dict[str, float] = {

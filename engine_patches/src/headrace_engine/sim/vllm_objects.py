@@ -20,7 +20,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from headrace_engine.adapter.control_link import ControlLink
-from headrace_engine.adapter.policy_scheduler import PolicyScheduler, scheduler_class
+from headrace_engine.adapter.policy_scheduler import PolicyScheduler, derive_scheduler
 from headrace_engine.policies.engine_view import NO_TARGETS
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.shortcuts import QuickAsyncScheduler, QuickScheduler, TextRequest
@@ -50,7 +50,7 @@ def make_scheduler(settings: EngineSettings, link: ControlLink | None, *, quick:
     else:
         kind = AsyncScheduler if settings.async_scheduling else Scheduler
         if link is not None:
-            kind = scheduler_class(kind, link)
+            kind = derive_scheduler(kind, link)
     spec = FullAttentionSpec(
         block_size=settings.block_size, num_kv_heads=8, head_size=128, dtype=torch.bfloat16
     )

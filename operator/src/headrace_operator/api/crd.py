@@ -151,7 +151,7 @@ def _object_schema(text: str, spec: JsonObject, status: JsonObject) -> JsonObjec
 def _policy_blocks() -> JsonObject:
     """Make the schemas of each policy's settings, if it has any, under the policy's block name."""
     blocks: JsonObject = {}
-    for name in registry.names():
+    for name in registry.policy_names():
         schema = registry.parameter_schema(name)
         if schema.get("properties"):
             blocks[block_name(name)] = {

@@ -166,7 +166,7 @@ def parse_service(body: Body) -> LLMService:
         spec=spec,
     )
     try:
-        registry.validate(policy_document(service))
+        registry.validate_document(policy_document(service))
         for policy, settings in spec.scheduling.settings.items():  # also of those that are not selected
             registry.parse_parameters(policy, settings, block_name(policy))
     except ContractError as error:

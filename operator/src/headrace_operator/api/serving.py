@@ -62,7 +62,7 @@ class Scheduling(Block):
         "Scheduling policy of the engines: FCFS is vLLM's own order; the others are described with "
         "their settings.",
         "FCFS",
-        json_schema_extra={"enum": list(registry.names())},
+        json_schema_extra={"enum": list(registry.policy_names())},
     )
     step_budget: StepBudget = live("Tokens per engine step.", StepBudget())
     settings: SkipJsonSchema[Mapping[str, Body]] = Field(default_factory=dict, exclude=True)
@@ -72,7 +72,7 @@ class Scheduling(Block):
     def _collect_settings(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        blocks = {name: data[key] for name in registry.names() if (key := block_name(name)) in data}
+        blocks = {name: data[key] for name in registry.policy_names() if (key := block_name(name)) in data}
         return {**data, "settings": blocks}
 
     @property

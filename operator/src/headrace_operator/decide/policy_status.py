@@ -64,7 +64,7 @@ def _schedules_by(status: EngineStatus, document: PolicyDocument) -> str:
         return "FCFS"
     if status.policy.applied_hash == document.hash:
         return document.policy
-    return status.policy.name if status.policy.name in registry.names() else "Unknown"
+    return status.policy.name if status.policy.name in registry.policy_names() else "Unknown"
 
 
 def policy_applied_state(document: PolicyDocument | None, observed: Observation) -> ConditionState:

@@ -46,7 +46,7 @@ def list_candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:
     current = policy_document(service)
     documents = [
         PolicyDocument(policy, {}, budget, current.slo, current.prediction).sealed()
-        for policy in registry.names()
+        for policy in registry.policy_names()
         for budget in STEP_BUDGETS
         if budget.tokens is None or budget.tokens < engine_tokens
     ]

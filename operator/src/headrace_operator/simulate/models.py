@@ -58,20 +58,20 @@ def find_served_model(service: LLMService, told: str | None) -> Served:
 
 def list_known(what: Literal["model", "gpu"]) -> list[str]:
     """List the models or GPUs that have a cost model."""
-    return list(dict.fromkeys(getattr(profile, what) for profile in catalog.profiles()))
+    return list(dict.fromkeys(getattr(profile, what) for profile in catalog.list_profiles()))
 
 
 def find_cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
     """Find the newest cost model of `model` on so many GPUs; raises UsageError that lists what exists."""
     try:
-        return catalog.find(model, gpu, tensor_parallel)
+        return catalog.find_cost_model(model, gpu, tensor_parallel)
     except catalog.UnknownProfileError as error:
         raise UsageError(_advice(model, gpu, tensor_parallel)) from error
 
 
 def _advice(model: str, gpu: str, tensor_parallel: int) -> str:
     """Name the first of model, GPU and number of GPUs that has no cost model, with those that have."""
-    profiles = [each for each in catalog.profiles() if each.model == model.rpartition("/")[2].lower()]
+    profiles = [each for each in catalog.list_profiles() if each.model == model.rpartition("/")[2].lower()]
     if not profiles:
         return f"--model: no cost model for {model}; there are {', '.join(list_known('model'))}"
     gpus = dict.fromkeys(each.gpu for each in profiles)

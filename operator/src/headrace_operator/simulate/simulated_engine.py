@@ -100,7 +100,7 @@ def _kv_blocks(service: LLMService, profile: Profile, options: Options, block_si
     given = arguments.parse_whole_number(options, "num-gpu-blocks-override")
     if given is not None:
         return given, "--num-gpu-blocks-override"
-    per_token = catalog.shape(profile.model).kv_bytes_per_token
+    per_token = catalog.find_shape(profile.model).kv_bytes_per_token
     gpus = profile.tensor_parallel
     memory = arguments.parse_whole_number(options, "kv-cache-memory-bytes")
     if memory is not None:  # per GPU, as vLLM takes it

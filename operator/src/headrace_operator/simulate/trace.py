@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_engine.sim.workloads.trace import TraceError, read
+from headrace_engine.sim.workloads.trace import TraceError, read_trace
 from headrace_operator.simulate.usage_error import UsageError
 
 FEWEST = 50  # requests; quantiles of fewer say nothing
@@ -35,7 +35,7 @@ def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: b
     """Read the busiest `window` seconds of a trace; UsageError names file, row and column."""
     longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
     try:
-        trace = read(path, longest=longest, skip=skip)
+        trace = read_trace(path, longest=longest, skip=skip)
     except TraceError as error:
         limit = f" (what spec.engine allows: {longest})" if f"{longest} tokens" in str(error) else ""
         advice = "; --skip-bad-rows leaves such rows out" if error.skippable else ""
@@ -43,7 +43,7 @@ def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: b
     arrivals = trace.arrivals
     total = arrivals[-1].at
     start = find_busiest_start(arrivals, window) if total > window else 0.0
-    chosen = tuple(shape.window(arrivals, start, window))
+    chosen = tuple(shape.cut_window(arrivals, start, window))
     if len(chosen) < FEWEST:
         where = f"the busiest {window:g} s of " if total > window else ""
         raise UsageError(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
-from headrace_engine.cost.model import sensitivity, unloaded_seconds
+from headrace_engine.cost.model import unloaded_seconds, vary_cost
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
 from headrace_engine.sim.garbage_collector import no_collector
-from headrace_engine.sim.metrics import SPREAD, Targets, summarise
+from headrace_engine.sim.metrics import SPREAD, Targets, summarise_run
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway.simulated import SimulatedGateway
@@ -21,7 +21,9 @@ from headrace_operator.simulate.jobs import Job, World
 
 def run_job(world: World, job: Job) -> Figures:
     """Serve the world's trace to the end, as the job asks."""
-    cost = sensitivity(catalog.find(*world.profile), job.mixed_attention_factor, job.overhead_seconds)
+    cost = vary_cost(
+        catalog.find_cost_model(*world.profile), job.mixed_attention_factor, job.overhead_seconds
+    )
     engines = [
         SimulatedEngine(world.settings, cost, job.policy, number=number, listening=True)
         for number in range(job.replicas)
@@ -39,7 +41,7 @@ def run_job(world: World, job: Job) -> Figures:
         steps = world.settings.max_num_batched_tokens
         return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, steps)
 
-    return _figures(summarise(served, _targets(world.slo), alone), refused=gateway.refused)
+    return _figures(summarise_run(served, _targets(world.slo), alone), refused=gateway.refused)
 
 
 def _targets(slo: Slo) -> dict[str, Targets]:

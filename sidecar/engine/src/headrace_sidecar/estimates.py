@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace_engine.control.records import FinishedRequest, StepSample
-from headrace_engine.cost.fit import STEP_HALF_LIFE, DecayedMean, StepFit, plausible
+from headrace_engine.cost.fit import STEP_HALF_LIFE, DecayedMean, StepFit, is_plausible
 from headrace_engine.cost.forms import Linear
 
 RECENT_HALF_LIFE = 50  # steps; about a second of decoding
@@ -40,7 +40,7 @@ class Estimates:
 
     def add_steps(self, samples: Iterable[StepSample]) -> None:
         """Learn from model steps, oldest first; what can't be a duration is left out."""
-        for sample in filter(plausible, samples):
+        for sample in filter(is_plausible, samples):
             self._fit.add(sample)
             self._step.add(sample.seconds)
 

@@ -210,7 +210,7 @@ class EngineMetrics:
             "headrace_policy_state", "Inner state of the policy, see its page", labels=("policy", "what")
         )
         name = self._handover.policy_name(applied)
-        for what, value in zip(registry.gauges(name), record.gauges, strict=False):
+        for what, value in zip(registry.policy_gauges(name), record.gauges, strict=False):
             state.add_metric((name, what), value)
         yield state
         yield GaugeMetricFamily(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace_engine.control.board import BoardReader
 from headrace_engine.control.boot import read_boot
-from headrace_engine.control.files import identity
+from headrace_engine.control.files import file_identity
 from headrace_engine.control.paths import StatsPaths
 from headrace_engine.control.phase import read_phase
 from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest
@@ -83,10 +83,10 @@ class Monitor:
 
     def _read(self) -> Observation:
         info = self._observation.info
-        found = identity(self._paths.boot)
+        found = file_identity(self._paths.boot)
         if found != self._booted:
             self._booted, info = found, read_boot(self._paths.boot)
-        phase, found = self._observation.phase, identity(self._paths.phase)
+        phase, found = self._observation.phase, file_identity(self._paths.phase)
         if found != self._phased:
             self._phased, phase = found, read_phase(self._paths.phase)
         record = self._board.read() or self._observation.record

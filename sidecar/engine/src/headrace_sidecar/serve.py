@@ -97,7 +97,9 @@ async def run_sidecar(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoR
             requests.add(batch)
         request_log.add(batch)
 
-    handover = Handover(settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate)
+    handover = Handover(
+        settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate_document
+    )
     monitor = Monitor(stats_paths(settings.root), finished)
     registry.register(EngineMetrics(monitor, handover))
     broadcast = Broadcast()

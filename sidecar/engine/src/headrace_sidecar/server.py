@@ -101,7 +101,7 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
     name = handover.policy_name(applied_hash(monitor.record))
     return EngineStatus(
         runtime_version=RUNTIME_VERSION,
-        policies=policies.names(),
+        policies=policies.policy_names(),
         policy_schema=POLICY_SCHEMA,
         engine=monitor.engine,
         policy=applied_policy(monitor.record, name, decided, handover.refusal),

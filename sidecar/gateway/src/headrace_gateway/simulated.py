@@ -44,8 +44,8 @@ class SimulatedSidecar:
     estimates: Estimates = field(default_factory=Estimates)
     news: News = field(default_factory=News)
 
-    def look(self, now: float) -> LoadReport | None:
-        """Take in what the engine did since the last look; a report if the gateway should hear of it."""
+    def observe(self, now: float) -> LoadReport | None:
+        """Take in what the engine did since the last time; a report if the gateway should hear of it."""
         self.estimates.add_steps(self.source.steps)
         self.estimates.add_finished(self.source.requests)
         self.source.steps.clear()
@@ -108,9 +108,9 @@ class SimulatedGateway:
         ratio = BYTES_PER_TOKEN * self._lengths.lognormvariate(0.0, SPREAD)
         return Prompt(1, round(arrival.prompt_tokens * ratio), 0)
 
-    def look(self, engine: int, now: float) -> LoadReport | None:
-        """Have an engine's sidecar look at it."""
-        return self._sidecars[engine].look(now)
+    def observe(self, engine: int, now: float) -> LoadReport | None:
+        """Have an engine's sidecar observe it."""
+        return self._sidecars[engine].observe(now)
 
     def receive(self, engine: int, report: LoadReport, now: float) -> None:
         """Take in a load report that arrives at the gateway."""

@@ -25,7 +25,7 @@ from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.engine_view import LONGEST, EngineLimits, EngineView, RequestView
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
-from headrace_engine.policies.token_deadlines import changes
+from headrace_engine.policies.token_deadlines import find_changes
 
 LOOKED_AT = 32  # steps in which each running request is looked at once
 
@@ -168,7 +168,7 @@ class FuturePeak:
         return due
 
     def _take_in(self, running: Sequence[RequestView], view: EngineView) -> None:
-        joined, left = changes(self._running, running, self._entries)
+        joined, left = find_changes(self._running, running, self._entries)
         for request in left:
             self._strike(request)
         for request in joined:

@@ -27,7 +27,7 @@ class Habits:
             raise ValueError(f"mean_turns must be 1 or more, think_seconds above 0: {self}")
 
 
-def chats(
+def make_chats(
     turns: Sequence[Arrival],
     count: int,
     rate: float,

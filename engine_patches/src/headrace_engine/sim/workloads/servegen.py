@@ -45,7 +45,7 @@ class Client:
     outputs: Mapping[float, Sequence[float]]
 
 
-def clients(rates: Path, lengths: Path) -> list[Client]:
+def read_clients(rates: Path, lengths: Path) -> list[Client]:
     """List the clients of a service that have rates and lengths, in the order of their names in the file."""
     windows: defaultdict[str, list[Window]] = defaultdict(list)
     for row in _rows(rates):
@@ -72,7 +72,7 @@ def clients(rates: Path, lengths: Path) -> list[Client]:
     ]
 
 
-def generate(services: Sequence[Client], start: float, seconds: float, seed: int) -> list[Arrival]:
+def generate_requests(services: Sequence[Client], start: float, seconds: float, seed: int) -> list[Arrival]:
     """Make the requests of all clients in [start, start + seconds) of the published time.
 
     Each client sends as many in a window as its rate says. Its gaps have the published shape, stretched to

@@ -34,7 +34,7 @@ class Scale:
         )
 
 
-def window(arrivals: Iterable[Arrival], start: float, seconds: float) -> list[Arrival]:
+def cut_window(arrivals: Iterable[Arrival], start: float, seconds: float) -> list[Arrival]:
     """Return those that arrive in [start, start + seconds), with times counted from `start`."""
     return [
         dataclasses.replace(arrival, at=arrival.at - start)
@@ -43,17 +43,17 @@ def window(arrivals: Iterable[Arrival], start: float, seconds: float) -> list[Ar
     ]
 
 
-def thin(arrivals: Iterable[Arrival], every: int, offset: int = 0) -> Iterator[Arrival]:
+def take_every(arrivals: Iterable[Arrival], every: int, offset: int = 0) -> Iterator[Arrival]:
     """Yield every n-th request from `offset` on; different offsets below `every` share no request."""
     return itertools.islice(arrivals, offset, None, every)
 
 
-def fitting(arrivals: Iterable[Arrival], longest: int) -> list[Arrival]:
+def keep_fitting(arrivals: Iterable[Arrival], longest: int) -> list[Arrival]:
     """Keep those whose prompt and output fit in `longest` tokens; the others are dropped, not cut."""
     return [arrival for arrival in arrivals if arrival.tokens <= longest]
 
 
-def segment(arrivals: Sequence[Arrival], count: int, seed: int) -> list[Arrival]:
+def take_segment(arrivals: Sequence[Arrival], count: int, seed: int) -> list[Arrival]:
     """Take `count` requests in a row; seeds 0, 1, 2, ... share none while there are enough."""
     if not 0 < count <= len(arrivals):
         raise ValueError(f"a segment of {count} requests: the trace has {len(arrivals)}")
@@ -73,7 +73,7 @@ def at_rate(arrivals: Sequence[Arrival], rate: float) -> list[Arrival]:
     return [dataclasses.replace(arrival, at=(arrival.at - start) * stretch) for arrival in arrivals]
 
 
-def renewal(
+def draw_renewal(
     lengths: Sequence[Arrival], count: int, rate: float, seed: int, variation: float = 1.0
 ) -> list[Arrival]:
     """Draw `count` requests from `lengths`, none twice before all are used, at made-up arrival times.
@@ -110,7 +110,7 @@ def beginning_alike(arrivals: Iterable[Arrival], tokens: int, block: int = 16) -
     ]
 
 
-def spread(arrivals: Sequence[Arrival], grid: float, seed: int) -> list[Arrival]:
+def spread_times(arrivals: Sequence[Arrival], grid: float, seed: int) -> list[Arrival]:
     """Spread times that were recorded on a grid of `grid` seconds evenly at random over each cell.
 
     Mooncake's conversation trace has a 3 s grid; its requests would arrive in batches otherwise.

@@ -64,7 +64,7 @@ class Trace:
     skipped: list[str]
 
 
-def read(path: Path, *, longest: int | None = None, skip: bool = False) -> Trace:
+def read_trace(path: Path, *, longest: int | None = None, skip: bool = False) -> Trace:
     """Read the requests of a trace file, sorted by arrival; raises TraceError.
 
     `longest`: tokens that the model allows for prompt and output together. `skip`: leave unusable rows out
@@ -96,7 +96,7 @@ def read(path: Path, *, longest: int | None = None, skip: bool = False) -> Trace
     return Trace(arrivals, skipped)
 
 
-def lengths(path: Path) -> list[Arrival]:
+def read_lengths(path: Path) -> list[Arrival]:
     """Read the requests of a file without times, in Vidur's columns, all arriving at 0; raises TraceError."""
     form = Form("", "num_prefill_tokens", "num_decode_tokens")
     found = []
