@@ -205,7 +205,7 @@ def test_a_failed_engine_loses_what_it_had():
 
 def test_a_slow_engine_takes_longer():
     driven = engine(Line(1.0, 0.0))
-    driven.slow(3.0)
+    driven.slow_down(3.0)
     outcome = driven.add(Arrival(0.0, 10, 4), 0.0)
     finish(driven)
     assert outcome.e2e == 12

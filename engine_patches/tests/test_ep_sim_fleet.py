@@ -57,11 +57,11 @@ class Turns:
         assert report == (engine, pytest.approx(now - HOP))
         self.received.append((engine, now))
 
-    def finished(self, engine, outcome, now):
+    def record_finished(self, engine, outcome, now):
         assert (outcome.engine, outcome.finished_at) == (engine, now)
         self.ended.append(outcome)
 
-    def gone(self, engine, now):
+    def drop_engine(self, engine, now):
         self.left.remove(engine)
         self.gone_at = now
 

@@ -53,7 +53,7 @@ async def test_a_service_has_those_looked_at_that_claim_its_name(event):
     changed = body(model=model)
     changed["metadata"]["resourceVersion"] = "1000"
     await registered.event(event={"type": event}, body=changed)
-    assert {(await registered.queue.get()).name for _ in range(2)} == {"chat", "rival"}
+    assert {(await registered.queue.next_key()).name for _ in range(2)} == {"chat", "rival"}
     assert registered.queue.depth == 0
 
 

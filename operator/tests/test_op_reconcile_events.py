@@ -22,7 +22,7 @@ async def follow_its_events(memory, running):
         if item["kind"] == "LLMService":
             await event(event={"type": "MODIFIED"}, body=item)
         if queue.depth:
-            queue.done(await queue.get())
+            queue.finish_key(await queue.next_key())
             await running.reconcile(KEY)
 
 

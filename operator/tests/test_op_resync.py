@@ -35,9 +35,9 @@ class World:
 
     async def resync(self):
         await resync(self.cache, self.cluster, self.queue.add, SETTINGS)
-        keys = [await self.queue.get() for _ in range(self.queue.depth)]
+        keys = [await self.queue.next_key() for _ in range(self.queue.depth)]
         for key in keys:
-            self.queue.done(key)
+            self.queue.finish_key(key)
         return {key.name for key in keys}
 
     def change(self, kind, name, change):

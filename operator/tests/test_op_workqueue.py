@@ -29,7 +29,7 @@ def queue(clock):
 
 async def next_key(queue):
     """The next key if one is ready at this moment, else None."""
-    task = asyncio.create_task(queue.get())
+    task = asyncio.create_task(queue.next_key())
     for _ in range(3):
         await asyncio.sleep(0)
     if task.done():
@@ -54,7 +54,7 @@ async def test_a_key_is_never_worked_on_twice_at_a_time_and_changes_are_not_lost
     assert await next_key(queue) is None
     queue.add("b")
     assert await next_key(queue) == "b"
-    queue.done("a")
+    queue.finish_key("a")
     assert await next_key(queue) == "a"
 
 
@@ -66,7 +66,7 @@ async def test_the_earlier_of_two_times_counts(queue, clock):
     assert await next_key(queue) is None
     clock.now = 5.0
     assert await next_key(queue) == "a"
-    queue.done("a")
+    queue.finish_key("a")
     clock.now = 100.0
     assert await next_key(queue) is None
 
@@ -76,17 +76,17 @@ async def test_retries_double_up_to_a_minute_and_start_over_after_success(queue,
     queue.add("a")
     for _ in range(8):
         assert await next_key(queue) == "a"
-        queue.retry("a")
+        queue.retry_key("a")
         begin = clock.now
         while await next_key_is_none(queue, clock):
             clock.now += 0.5
         waits.append(clock.now - begin)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert await next_key(queue) == "a"
-    queue.done("a")
+    queue.finish_key("a")
     queue.add("a")
     await next_key(queue)
-    queue.retry("a")
+    queue.retry_key("a")
     clock.now += 1.0
     assert await next_key(queue) == "a"
 
@@ -106,7 +106,7 @@ async def test_age_is_that_of_the_key_due_longest(queue, clock):
 
 async def test_waiting_workers_wake_for_new_keys():
     queue = WorkQueue()
-    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    waiting = [asyncio.create_task(queue.next_key()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.add("a")
     queue.add("b", delay=0.01)
@@ -117,7 +117,7 @@ async def test_a_worker_that_is_cancelled_as_it_wakes_ends():
     """`asyncio.wait_for` of Python 3.11 takes one for the other, and a stop then waits for ever."""
     queue = WorkQueue()
     queue.add("later", delay=60.0)
-    waiting = [asyncio.create_task(queue.get()) for _ in range(2)]
+    waiting = [asyncio.create_task(queue.next_key()) for _ in range(2)]
     await asyncio.sleep(0)
     queue.add("a")
     await asyncio.sleep(0)
@@ -131,7 +131,7 @@ async def test_a_worker_that_is_cancelled_as_it_wakes_ends():
 async def test_a_retry_waits_as_long_as_it_is_told_to(queue, clock):
     queue.add("a")
     await next_key(queue)
-    queue.retry("a", at_least=30.0)
+    queue.retry_key("a", at_least=30.0)
     clock.now += 29.9
     assert queue.depth == 0
     clock.now += 0.1

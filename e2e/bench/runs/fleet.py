@@ -163,7 +163,7 @@ def run_fleet(job: TimedFleet) -> Figures:
         for number in range(case.engines)
     ]
     for engine in engines[: case.slow]:
-        engine.slow(1 / SLOW)
+        engine.slow_down(1 / SLOW)
     gateway = gateway_of(case, engines)
     with no_collector():
         run = simulate_fleet(

@@ -40,7 +40,7 @@ class Tracking(SimulatedGateway):
         self._sent[id(arrival)] = work.tokens
         return int(chosen.address)
 
-    def finished(self, engine: int, outcome: Outcome, now: float) -> None:
+    def record_finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Take a finished request off the books."""
         self.requests[str(engine)] -= 1
         self.tokens[str(engine)] -= self._sent.pop(id(outcome.arrival))

@@ -76,12 +76,12 @@ async def operate(settings: Settings) -> None:
         )
         leading = asyncio.create_task(run_election(lease, cluster, workers.start, stop), name="lead")
         try:
-            await _until_one_ends([leading, *watches])
+            await _run_until_one_ends([leading, *watches])
         finally:
             await _end(leading, watches)
 
 
-async def _until_one_ends(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _run_until_one_ends(tasks: Iterable[asyncio.Task[None]]) -> None:
     """Run until one of them ends; raises what it failed with."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:

@@ -31,7 +31,7 @@ def serve(
         for number in range(engines)
     ]
     if slow:
-        made[0].slow(slow)
+        made[0].slow_down(slow)
     config = GatewayConfig("llm", "chat", ("chat",), "chat", balancer=balancer, prefix_caching=index)
     gateway = SimulatedGateway(config, [engine.link for engine in made], 0, **options)
     return simulate_fleet(arrivals, made, gateway, **(run or {})), gateway

@@ -104,11 +104,11 @@ async def test_nothing_is_written_twice(world):
     world.reporter.lead(True)
     await world.written(1)
     for _ in range(5):
-        world.reporter.changed()
+        world.reporter.note_change()
         await asyncio.sleep(0.02)
     assert len(world.writes) == 1
     world.progress = Progress(2, 2, frozenset())
-    world.reporter.changed()
+    world.reporter.note_change()
     await world.written(2)
     assert world.writes[-1]["pods"] == []
 
@@ -134,7 +134,7 @@ async def test_a_route_is_written_seldom(world, monkeypatch):
     await world.written(1)
     for number in range(5):
         world.progress = Progress(2, 2, frozenset({str(number)}))
-        world.reporter.changed()
+        world.reporter.note_change()
         await asyncio.sleep(0.01)
     assert len(world.writes) == 1
 
@@ -146,11 +146,11 @@ async def test_what_another_has_put_in_its_place_is_written_again(world):
     another = llmroute(uid="2")
     another["metadata"]["resourceVersion"] = "2"
     world.routes[KEY] = ReadRoute(another)
-    world.reporter.changed()
+    world.reporter.note_change()
     await world.written(2)
     assert conditions(world.writes[1]) == conditions(world.writes[0])
     for _ in range(5):
-        world.reporter.changed()
+        world.reporter.note_change()
         await asyncio.sleep(0.01)
     assert len(world.writes) == 2
 
@@ -173,7 +173,7 @@ async def test_a_route_whose_status_is_refused_holds_up_no_other(world, monkeypa
     await world.written(1)
     assert tried == ["chat", "code"]
     world.progress = Progress(2, 2, frozenset({"b"}))
-    world.reporter.changed()
+    world.reporter.note_change()
     await world.written(2)
     assert tried.count("code") == 2
 

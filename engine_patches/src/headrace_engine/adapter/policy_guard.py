@@ -82,7 +82,7 @@ class PolicyGuard:
         """Tell the policy that `request` ran to its end; `predicted` output was expected when it arrived."""
         if self._policy is not None:
             try:
-                self._policy.finished(request, predicted)
+                self._policy.record_finished(request, predicted)
             except Exception as error:
                 self._fail(error)
 
@@ -202,7 +202,7 @@ def _check(plan: Plan, view: EngineView) -> None:
     """Raise InvalidPlanError unless the plan can be carried out; what it admits is checked as it is taken."""
     if not isinstance(plan, Plan):
         raise InvalidPlanError(f"is a {type(plan).__name__}, not a Plan")
-    if not _whole(plan.step_tokens) or not 1 <= plan.step_tokens <= view.limits.max_step_tokens:
+    if not _is_whole_number(plan.step_tokens) or not 1 <= plan.step_tokens <= view.limits.max_step_tokens:
         raise InvalidPlanError(f"step of {plan.step_tokens} tokens, not 1 to {view.limits.max_step_tokens}")
     if plan.running_limits is not NO_LIMITS:
         _check_limits(plan.running_limits, view)
@@ -218,10 +218,10 @@ def _check_limits(running_limits: RunningLimits, view: EngineView) -> None:
         raise InvalidPlanError("skips or preempts a request that does not run")
     if len(set(running_limits.preempted)) != len(running_limits.preempted):
         raise InvalidPlanError("preempts a request twice")
-    if any(not _whole(cap) or cap < 1 for cap in running_limits.chunk_caps.values()):
+    if any(not _is_whole_number(cap) or cap < 1 for cap in running_limits.chunk_caps.values()):
         raise InvalidPlanError("caps a chunk at what is no number of tokens from 1 on")
 
 
-def _whole(tokens: object) -> bool:
+def _is_whole_number(tokens: object) -> bool:
     """Tell whether it is a whole number, whatever a policy's annotations promise: on others vLLM fails."""
     return isinstance(tokens, int)

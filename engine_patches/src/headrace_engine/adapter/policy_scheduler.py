@@ -50,7 +50,7 @@ class PolicyScheduler:
         """Set up what the hooks need; the scheduler itself is ready."""
         vllm = cast("VllmScheduler", self)
         limits = read_limits(vllm)
-        queue = PlanQueue(limits, self._joined, self._left)
+        queue = PlanQueue(limits, self._add_to_policy, self._drop_from_policy)
         link = self.link
         self._call_safely = HookGuard()
         self._step_timer = StepTimer(link.known_cost, always=link.listens)
@@ -77,7 +77,7 @@ class PolicyScheduler:
             tokens = output.total_num_scheduled_tokens
         finally:
             self._call_safely(self._step.end, tokens)
-        self._call_safely(self._planned, output, now)
+        self._call_safely(self._record_plan, output, now)
         self._tell(Telemetry.record_schedule, output)
         return output
 
@@ -128,7 +128,7 @@ class PolicyScheduler:
             self._guard.abandon_step(error)
         return now
 
-    def _planned(self, output: SchedulerOutput, now: float) -> None:
+    def _record_plan(self, output: SchedulerOutput, now: float) -> None:
         self._step_timer.record_plan(output, now, count_encoded(output, self.requests))
 
     def _put_in_force(self, staged: Staged) -> None:
@@ -142,21 +142,21 @@ class PolicyScheduler:
         self._guard.report_finished(request, self._tracker.find_request(request).first_prediction)
         self._tracker.learn_from_request(request)
 
-    def _joined(self, request: VllmRequest) -> None:
+    def _add_to_policy(self, request: VllmRequest) -> None:
         self._call_safely(self._guard.add, request)
 
-    def _left(self, request: VllmRequest) -> None:
+    def _drop_from_policy(self, request: VllmRequest) -> None:
         self._call_safely(self._prefix_cache.forget, request)
         self._call_safely(self._guard.discard, request)
 
     def _tell(self, event: Callable[..., None], *details: Any) -> None:
         telemetry = self._telemetry
-        if telemetry is not None and not self._call_safely(_told, event, telemetry, *details):
+        if telemetry is not None and not self._call_safely(_call_event, event, telemetry, *details):
             self._telemetry = None
             self._call_safely(self.link.mute)
 
 
-def _told(event: Callable[..., None], *details: Any) -> bool:
+def _call_event(event: Callable[..., None], *details: Any) -> bool:
     event(*details)
     return True
 

@@ -50,7 +50,7 @@ class PrefixCache:
 
     def cached_tokens(self, request: VllmRequest) -> int:
         """Count the tokens from its beginning that need not be computed if it starts now; not all of them."""
-        if request.num_computed_tokens or not self._readable(request):
+        if request.num_computed_tokens or not self._is_readable(request):
             return request.num_computed_tokens
         if self._bisects:
             return self._hits(request) * self._pool.hash_block_size
@@ -63,7 +63,7 @@ class PrefixCache:
         name = request.request_id
         if any(name in manager.req_to_blocks for manager in self._whole):
             return sum(_shared(manager.req_to_blocks.get(name, ())) for manager in self._whole)
-        if not self._readable(request):
+        if not self._is_readable(request):
             return 0
         if not self._bisects:
             return self._look_up(request)[1]
@@ -74,7 +74,7 @@ class PrefixCache:
             key=lambda place: pool.get_cached_block(hashes[place], [0])[0].ref_cnt < 1,  # type: ignore[index]  # it is a hit
         )
 
-    def _readable(self, request: VllmRequest) -> bool:
+    def _is_readable(self, request: VllmRequest) -> bool:
         return bool(self._enabled and request.block_hashes and not request.skip_reading_prefix_cache)
 
     def _hits(self, request: VllmRequest) -> int:

@@ -50,10 +50,10 @@ class _PhaseHandler(logging.Handler):
     def _record(self, record: logging.LogRecord) -> None:
         text = str(record.msg)
         for beginning, phase in BEGINNINGS:
-            if text.startswith(beginning) and not (phase == "Loading" and self._downloading()):
+            if text.startswith(beginning) and not (phase == "Loading" and self._is_downloading()):
                 _begin(self._path, phase)
 
-    def _downloading(self) -> bool:
+    def _is_downloading(self) -> bool:
         """Tell whether another rank of this engine downloads, for which this one will wait."""
         now = read_phase(self._path)
         return now.phase == "Downloading" and now.since >= self._made

@@ -47,7 +47,7 @@ def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: S
         given = told.get(argument)
         if given is not None:
             value = _number(given, LONGEST_MS)
-            if value is None or not _allowed(slo, kind):
+            if value is None or not _is_allowed(slo, kind):
                 ignored += 1
             else:
                 found[kind] = value / 1000
@@ -113,7 +113,7 @@ def find_impossible(  # noqa: PLR0917
     return found
 
 
-def _allowed(slo: Slo, kind: str) -> bool:
+def _is_allowed(slo: Slo, kind: str) -> bool:
     """Tell whether a client may set this target: it needs a bound, the service's own if no other."""
     if slo.per_request is None:
         return False

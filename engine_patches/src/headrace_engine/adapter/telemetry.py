@@ -77,7 +77,7 @@ class Telemetry:
         if name_finish(request) in ("ABORT", "ERROR"):
             progress = self._progress.pop(request.request_id, None)
             if progress is not None and progress.first_token and ran_to_its_end(request):
-                self._finished(progress, progress.last_token)
+                self._publish_finished(progress, progress.last_token)
 
     def record_schedule(self, output: SchedulerOutput) -> None:
         """Count a step that has been planned: its `SchedulerOutput`."""
@@ -115,9 +115,9 @@ class Telemetry:
                     progress.last_token = now
                 if item.finish_reason is not None and progress.request.is_finished():
                     del progress_of[item.request_id]
-                    self._finished(progress, now)
+                    self._publish_finished(progress, now)
 
-    def _finished(self, progress: Progress, now: float) -> None:
+    def _publish_finished(self, progress: Progress, now: float) -> None:
         self._link.publish_finished(finished_request(progress, now, self._tracker))
 
     def _board(self) -> BoardRecord:

@@ -65,7 +65,7 @@ class RingReader(Generic[T]):
     def drain(self) -> list[T]:
         """Read the records appended since the last call, oldest first."""
         records = self._collect()
-        if self._replaced():
+        if self._is_replaced():
             self.close()
             self._open()
             records += self._collect()
@@ -78,7 +78,7 @@ class RingReader(Generic[T]):
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _replaced(self) -> bool:
+    def _is_replaced(self) -> bool:
         """Tell whether the path names another file than the open one, which outlives its name."""
         try:
             named = self._path.lstat()

@@ -61,7 +61,7 @@ class Policy:
         if self.order is not None:
             self.order.discard(request)
 
-    def finished(self, request: RequestView, predicted: float) -> None:
+    def record_finished(self, request: RequestView, predicted: float) -> None:
         """Take in that `request` ran to its end and is about to be freed."""
         if self.observer is not None:
             self.observer(request, predicted)

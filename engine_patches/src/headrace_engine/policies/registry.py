@@ -101,20 +101,20 @@ def _budget(document: PolicyDocument) -> step_budget.StepBudget:
 def _check_slo(slo: Slo) -> None:
     where = "PolicyDocument.slo"
     for key in ("ttft", "tpot", "e2e"):
-        _bounded(getattr(slo, f"{key}_ms"), 1, None, f"{where}.{key}Ms")
+        _check_bounds(getattr(slo, f"{key}_ms"), 1, None, f"{where}.{key}Ms")
         if slo.per_request is not None:
-            _bounded(getattr(slo.per_request, f"{key}_ms"), 1, None, f"{where}.perRequest.{key}Ms")
+            _check_bounds(getattr(slo.per_request, f"{key}_ms"), 1, None, f"{where}.perRequest.{key}Ms")
     if slo.e2e_scale_percent is not None:
-        _bounded(slo.e2e_scale_percent, 100, LARGEST_SCALE_PERCENT, f"{where}.e2eScalePercent")
+        _check_bounds(slo.e2e_scale_percent, 100, LARGEST_SCALE_PERCENT, f"{where}.e2eScalePercent")
         if slo.e2e_ms is not None:
             raise ContractError(f"{where}.e2eScalePercent: excludes e2eMs; remove one of them")
 
 
 def _check_prediction(prediction: Prediction) -> None:
-    _bounded(prediction.quantile_percent, 1, 99, "PolicyDocument.prediction.quantilePercent")
+    _check_bounds(prediction.quantile_percent, 1, 99, "PolicyDocument.prediction.quantilePercent")
 
 
-def _bounded(value: int | None, low: int, high: int | None, where: str) -> None:
+def _check_bounds(value: int | None, low: int, high: int | None, where: str) -> None:
     if value is not None and value < low:
         raise ContractError(f"{where}: {value} is below {low}")
     if value is not None and high is not None and value > high:

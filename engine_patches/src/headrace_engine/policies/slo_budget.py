@@ -67,7 +67,7 @@ class SloBudget:
         self._encoding = self._encoded(view) if view.encoder_token else 0.0
         busy = bool(view.waiting) or len(view.running) > deadlines.decodes
         prefill = self._most(cost, view)
-        if self.skipping and deadlines.limit is not None and busy and self._short(view, prefill):
+        if self.skipping and deadlines.limit is not None and busy and self._is_short(view, prefill):
             skipped = deadlines.find_skippable(deadlines.limit, view)
             # The tightest runs on where all would skip: who waits may find no KV, and the step nobody to run.
             self.skipped = skipped if len(skipped) < len(view.running) else skipped[1:]
@@ -112,7 +112,7 @@ class SloBudget:
         free = max(view.free_blocks - view.promised_blocks, 0) / view.limits.total_blocks
         return int(self._pivot * (WHEN_FULL + WHEN_FREE * free))
 
-    def _short(self, view: EngineView, prefill: int) -> bool:
+    def _is_short(self, view: EngineView, prefill: int) -> bool:
         """Tell whether more prompt tokens want into the step than it has time for."""
         waiting = view.waiting if len(view.running) < view.limits.max_running else ()
         for request in self.deadlines.prefills():

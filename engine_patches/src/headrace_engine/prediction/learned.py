@@ -146,7 +146,7 @@ class Learned:
 
     def _run(self) -> None:
         try:
-            self._modestly()
+            self._lower_priority()
             while not self._closed.is_set():
                 begun = time.thread_time()
                 self.work()
@@ -158,7 +158,7 @@ class Learned:
             self._trusted = None
             self._told.clear()
 
-    def _modestly(self) -> None:
+    def _lower_priority(self) -> None:
         """Take one core at the lowest priority, for this thread alone."""
         limit_torch()
         with suppress(OSError, AttributeError):  # not every system has priorities by thread

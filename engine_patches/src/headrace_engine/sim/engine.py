@@ -129,12 +129,12 @@ class SimulatedEngine:
             self._blocked = False
             finished = self._deliver()
             if not self._planned_any and self.scheduler.has_requests():
-                self._nap()
+                self._take_nap()
                 return finished
         self._turn()
         return finished
 
-    def slow(self, factor: float) -> None:
+    def slow_down(self, factor: float) -> None:
         """Make steps planned from now on take `factor` times as long as the cost model says."""
         self._slowness = factor
 
@@ -161,7 +161,7 @@ class SimulatedEngine:
                     if self._planned_any:
                         continue
                     if scheduler.has_requests():
-                        self._nap()
+                        self._take_nap()
                         return
             elif not in_flight:
                 self.next_event_at = inf
@@ -170,7 +170,7 @@ class SimulatedEngine:
             self.next_event_at = max(self.clock.now, in_flight[0][2])  # it may have ended in a nap
             return
 
-    def _nap(self) -> None:
+    def _take_nap(self) -> None:
         self._naps += 1
         if self._naps > STALLED_NAPS:
             waiting = self.scheduler.get_request_counts()[1]

@@ -50,10 +50,10 @@ class Gateway(Protocol):
     def receive(self, engine: int, report: Any, now: float) -> None:
         """Take in what `observe` told, which has reached the gateway."""
 
-    def finished(self, engine: int, outcome: Outcome, now: float) -> None:
+    def record_finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Take in that the last token of a request passed the gateway."""
 
-    def gone(self, engine: int, now: float, /) -> None:
+    def drop_engine(self, engine: int, now: float, /) -> None:
         """Take in that an engine is lost."""
 
 
@@ -171,7 +171,7 @@ class _Loop:
         self.planned[engine] = inf
         for outcome in self.engines[engine].advance():
             self.unfinished -= 1
-            self.gateway.finished(engine, outcome, self.now)
+            self.gateway.record_finished(engine, outcome, self.now)
         self.plan(engine)
 
     def observe(self, engine: int) -> None:
@@ -197,4 +197,4 @@ class _Loop:
         self.push(self.now + self.network.detection, self.forget, engine)
 
     def forget(self, engine: int) -> None:
-        self.gateway.gone(engine, self.now)
+        self.gateway.drop_engine(engine, self.now)

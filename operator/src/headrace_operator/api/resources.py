@@ -84,7 +84,9 @@ class Resources(Block):
             limit = self.limits.get(name)
             if limit is not None and parse_quantity(value) > parse_quantity(limit):
                 raise ValueError(f"{name}: {_WITHIN}")
-            if not _overcommitted(name) and (limit is None or parse_quantity(value) != parse_quantity(limit)):
+            if not _is_overcommitted(name) and (
+                limit is None or parse_quantity(value) != parse_quantity(limit)
+            ):
                 raise ValueError(f"{name}: {_EQUAL}")
         given = {*self.requests, *self.limits}
         if any(name.startswith("hugepages-") for name in given) and not given & {"cpu", "memory"}:
@@ -98,7 +100,7 @@ def _check(asked: Mapping[str, str | int]) -> None:
         known = name in _PLAIN or re.fullmatch(_PAGES, name) or device
         if len(name) > _LONGEST_NAME or not known:
             raise ValueError(f"{name!r}: {_NAMES}")
-        if _overcommitted(name):
+        if _is_overcommitted(name):
             continue
         whole = re.fullmatch(_WHOLE_NUMBER, str(value)) and parse_quantity(value) <= _LARGEST
         unit = (
@@ -110,6 +112,6 @@ def _check(asked: Mapping[str, str | int]) -> None:
             raise ValueError(f"{name}: {_WHOLE}")
 
 
-def _overcommitted(name: str) -> bool:
+def _is_overcommitted(name: str) -> bool:
     """Tell whether a node may promise more of it than it has."""
     return name in _PLAIN or "kubernetes.io/" in name

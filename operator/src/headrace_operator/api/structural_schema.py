@@ -42,7 +42,7 @@ def _convert(schema: Schema, definitions: Schema) -> Schema:
     else:
         result.pop("additionalProperties", None)
     result.pop("propertyNames", None)
-    _default(result, schema.get("default"))
+    _add_default(result, schema.get("default"))
     return result
 
 
@@ -60,7 +60,7 @@ def _resolve(schema: Schema, definitions: Schema) -> Schema:
     return schema
 
 
-def _default(result: Schema, default: Any) -> None:
+def _add_default(result: Schema, default: Any) -> None:
     if default is None or default in ([], {}):
         return
     if isinstance(default, dict):

@@ -74,7 +74,7 @@ def find_problem(pod: Body, phase: str = "") -> Problem:
         return _starting(pod)
     if awaits_route(pod) and pod_condition(status, "ContainersReady").get("status") == "True":
         return describe_problem(PodReason.NOT_ROUTED)
-    if engine.get("started") and _served(status, running):
+    if engine.get("started") and _has_served(status, running):
         return describe_problem(
             PodReason.NOT_RESPONDING, kubectl_logs_hint(pod["metadata"]["name"], names.ENGINE)
         )
@@ -209,7 +209,7 @@ def _starting(pod: Body) -> Problem:
     return describe_problem(PodReason.STARTING, step=step)
 
 
-def _served(status: Body, running: Body) -> bool:
+def _has_served(status: Body, running: Body) -> bool:
     """Tell whether the pod was ready since its engine started: readiness changed since, and not to true."""
     since = pod_condition(status, "Ready").get("lastTransitionTime") or ""
     return since > (running.get("startedAt") or "")  # RFC 3339, UTC: sorts as text

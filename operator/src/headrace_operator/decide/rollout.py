@@ -80,14 +80,14 @@ def is_complete(live: Body) -> bool:
     """Tell whether all replicas have the live template and are ready."""
     wanted, told = int(live["spec"]["replicas"]), live.get("status", {})
     counts = [told.get(field, 0) for field in ("replicas", "updatedReplicas", "readyReplicas")]
-    return wanted > 0 and _current(live) and all(count == wanted for count in counts)
+    return wanted > 0 and _is_current(live) and all(count == wanted for count in counts)
 
 
 def is_stuck(live: Body) -> bool:
     """Tell whether no pod became ready for so long that the rollout has failed."""
     progressing = deployment_condition(live, "Progressing")
     timed_out = progressing.get("reason") == "ProgressDeadlineExceeded"
-    return progressing.get("status") == "False" and timed_out and _current(live)
+    return progressing.get("status") == "False" and timed_out and _is_current(live)
 
 
 def deployment_condition(live: Body, kind: str) -> Body:
@@ -95,7 +95,7 @@ def deployment_condition(live: Body, kind: str) -> Body:
     return next((c for c in live.get("status", {}).get("conditions") or [] if c["type"] == kind), {})
 
 
-def _current(live: Body) -> bool:
+def _is_current(live: Body) -> bool:
     """Tell whether the status is about the Deployment as it is."""
     seen: int = live.get("status", {}).get("observedGeneration", 0)
     return seen >= int(live["metadata"].get("generation", 0))
@@ -126,7 +126,7 @@ def _failure(live: Body, observed: Observation, *, as_before: bool) -> str:
         crashes = pod.problem is not None and pod.problem.reason == PodReason.CRASHING
         if pod.problem and crashes and pod.restarts >= _CRASHES and not any(p.ready for p in new):
             return f"{pod.name}: {pod.problem.message}"
-    if new and all(pod.ready or _only_unrouted(pod) for pod in new):
+    if new and all(pod.ready or _are_only_unrouted(pod) for pod in new):
         return ""  # the gateway is to blame, which other inputs would not mend
     homeless = [pod for pod in new if pod.problem and pod.problem.reason in _NO_PLACE]
     if is_stuck(live) and not any(pod.ready for pod in new) and not (as_before and new and homeless == new):
@@ -135,7 +135,7 @@ def _failure(live: Body, observed: Observation, *, as_before: bool) -> str:
     return ""
 
 
-def _only_unrouted(pod: Pod) -> bool:
+def _are_only_unrouted(pod: Pod) -> bool:
     return pod.problem is not None and pod.problem.reason == PodReason.NOT_ROUTED
 
 

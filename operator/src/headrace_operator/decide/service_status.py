@@ -91,7 +91,7 @@ def build_status(
     if not subject.acceptance_known:
         states |= _states_before(subject, {Condition.ACCEPTED})
     policy = policy_status(document, observed)
-    if policy and _unasked(subject, policy, observed):
+    if policy and _has_unheard_sidecars(subject, policy, observed):
         before = subject.previous["policy"]
         told = {"applied_replicas": before.get("appliedReplicas", 0), "in_force": before.get("inForce")}
         policy = policy.model_copy(update=told)
@@ -126,7 +126,7 @@ def _accepted(refused: RefusedError | None, live: Body | None, executed: Execute
     return ConditionState(False, refused.reason, f"{refused}. {kept}")
 
 
-def _unasked(subject: Subject, policy: PolicyStatus, observed: Observation) -> bool:
+def _has_unheard_sidecars(subject: Subject, policy: PolicyStatus, observed: Observation) -> bool:
     """Tell whether a sidecar has neither answered nor failed to, of the policy and pods that were told of.
 
     So it is for seconds after an operator begins to lead. What was told of engines then stays: to call every

@@ -32,14 +32,14 @@ def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
         slo=slo_document(service.spec.slo),
         port=names.HTTP_PORT,
         sidecar_port=names.SIDECAR_PORT,
-        prefix_caching=_prefix_caching(service),
+        prefix_caching=_keeps_prefixes(service),
         allowed_clients=routing.access.allowed_clients,
         requests_per_minute=routing.limits.requests_per_minute,
         requests_per_minute_per_client=routing.limits.requests_per_minute_per_client,
     )
 
 
-def _prefix_caching(service: LLMService) -> bool:
+def _keeps_prefixes(service: LLMService) -> bool:
     """Tell whether vLLM keeps prefixes: unless told not to, the last argument counting; on a CPU never."""
     options = engine_arguments.parse_arguments(service.spec.engine.args)
     wanted = engine_arguments.is_switched_on(options, "enable-prefix-caching", otherwise=True)

@@ -45,11 +45,11 @@ class Cache:
 
     def _remember(self, key: Key, body: JsonObject) -> None:
         if body["kind"] == KIND:
-            if _newer(body, self._services.get(key)):
+            if _is_newer(body, self._services.get(key)):
                 self._forget_name(key)
                 self._services[key] = _compact(body)
                 _enter(self._named, model_names_in(body), key)
-        elif _newer(body, self._belongings[key].get(_name(body))):
+        elif _is_newer(body, self._belongings[key].get(_name(body))):
             self._forget(key, _name(body))
             self._belongings[key][_name(body)] = _compact(body)
             _enter(self._routed, model_names_in(body), key)
@@ -61,10 +61,10 @@ class Cache:
         former = self._holders.get(uid)
         if former is None or former == service_key_of(body):
             return []
-        if not _newer(body, self._belongings[former][_name(body)]):
+        if not _is_newer(body, self._belongings[former][_name(body)]):
             return []
         self._forget(former, _name(body))
-        self._bury(uid, version(body) - 1)
+        self._remember_end(uid, version(body) - 1)
         return [former]
 
     def _forget(self, key: Key, name: Name) -> None:
@@ -103,7 +103,7 @@ class Cache:
         elif key in self._services and self._services[key]["metadata"]["uid"] == uid:
             self._forget_name(key)
             del self._services[key]
-        self._bury(uid, version(body))
+        self._remember_end(uid, version(body))
         return [key]
 
     def replace_by_older(self, known: JsonObject, live: JsonObject) -> None:
@@ -122,7 +122,7 @@ class Cache:
         if known is not None:
             _remove(self._named, model_names_in(known), key)
 
-    def _bury(self, uid: str, number: int) -> None:
+    def _remember_end(self, uid: str, number: int) -> None:
         """Remember the end of an object: what comes late must not bring it back, what is newer may."""
         self._deleted[uid] = max(number, self._deleted.pop(uid, -1))
         if len(self._deleted) > _DELETIONS:
@@ -188,7 +188,7 @@ def _name(body: JsonObject) -> Name:
     return body["kind"], body["metadata"]["name"]
 
 
-def _newer(body: JsonObject, known: JsonObject | None) -> bool:
+def _is_newer(body: JsonObject, known: JsonObject | None) -> bool:
     """Tell whether it is newer; also without a version, which says nothing."""
     return known is None or version(body) > version(known) or not version(body)
 

@@ -73,7 +73,7 @@ class Lease:
             self._written = None
             if found is None:
                 found = await leases.read(LEASE.kind, self.namespace, self.name)
-            if found is not None and not self._free(found):
+            if found is not None and not self._is_free(found):
                 self._held_until = float("-inf")
                 return
             try:
@@ -82,7 +82,7 @@ class Lease:
                 if error.code == 409:  # another was faster, or an answer to us was lost: read it next time
                     return
                 raise
-        self._saw(written)
+        self._record_seen(written)
         self._written = written
         self._held_until = asked + _RENEW_WITHIN
 
@@ -99,13 +99,13 @@ class Lease:
         except (ApiError, TimeoutError) as error:
             logger.warning("the Lease %s runs out by itself: %s", self.name, error)
 
-    def _free(self, found: JsonObject) -> bool:
+    def _is_free(self, found: JsonObject) -> bool:
         """Tell whether the Lease is nobody's or ours, or its holder let it run out as we looked on."""
-        self._saw(found)
+        self._record_seen(found)
         duration = found["spec"].get("leaseDurationSeconds") or _DURATION
         return _holder(found) in {"", self.identity} or self.clock() - self._seen_at >= duration
 
-    def _saw(self, found: JsonObject) -> None:
+    def _record_seen(self, found: JsonObject) -> None:
         seen = _holder(found), found["metadata"]["resourceVersion"]
         if seen != self._seen:
             self._seen, self._seen_at = seen, self.clock()

@@ -52,7 +52,7 @@ class Ownership:
         known.strange = {uid: when for uid, when in known.strange.items() if uid in makers}
         if deployment is None:
             return None
-        unknown = [uid for uid in makers if self._unknown(known, uid, now)]
+        unknown = [uid for uid in makers if self._is_unknown(known, uid, now)]
         for uid in unknown[:_AT_ONCE]:
             found = await self._cluster.read(REPLICA_SET.kind, key.namespace, makers[uid])
             its = found is not None and found["metadata"]["uid"] == uid
@@ -73,7 +73,7 @@ class Ownership:
         self._known.pop(key, None)
 
     @staticmethod
-    def _unknown(known: _Known, uid: str, now: float) -> bool:
+    def _is_unknown(known: _Known, uid: str, now: float) -> bool:
         looked = known.strange.get(uid)
         return uid not in known.own and (looked is None or now - looked >= _LOOK_AGAIN)
 

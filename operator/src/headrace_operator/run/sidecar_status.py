@@ -164,12 +164,12 @@ def _without_counters(report: SidecarReport) -> SidecarReport:
 def _seconds_until_next_question(follower: _Follower) -> float:
     """Return the seconds until the next question."""
     status = follower.report.status
-    if status is not None and (status.engine.state == "Stock" or _answered(status, follower.wanted)):
+    if status is not None and (status.engine.state == "Stock" or _has_answered(status, follower.wanted)):
         return _SETTLED
     return _FAST if _now() - follower.since < _FAST_FOR else _SLOW
 
 
-def _answered(status: EngineStatus, wanted: str) -> bool:
+def _has_answered(status: EngineStatus, wanted: str) -> bool:
     return wanted in {status.policy.applied_hash, status.policy.rejected_hash}
 
 

@@ -68,14 +68,14 @@ class Workers:
     async def _work(self) -> None:
         await self._current.wait()
         while True:
-            key = await self._queue.get()
+            key = await self._queue.next_key()
             QUEUE_DEPTH.set(self._queue.depth)
             QUEUE_AGE.set(self._queue.age)
             self._started[key] = began = time.monotonic()
             try:
                 RECONCILE_SECONDS.labels(await self._one(key)).observe(time.monotonic() - began)
             except asyncio.CancelledError:
-                self._queue.retry(key)  # whoever starts the tasks again goes on from here
+                self._queue.retry_key(key)  # whoever starts the tasks again goes on from here
                 raise
             finally:
                 del self._started[key]
@@ -87,17 +87,17 @@ class Workers:
                 again = await self._reconcile(key)
         except TimeoutError:
             logger.warning("%s: not done within %.0f s; it goes on later", key, _LONGEST)
-            self._queue.retry(key)
+            self._queue.retry_key(key)
             return "timeout"
         except ApiError as error:
             logger.warning("%s: %s", key, error)
-            self._queue.retry(key, error.retry_after)
+            self._queue.retry_key(key, error.retry_after)
             return "conflict" if error.code == 409 else "api_error"
         except Exception:
             logger.exception("%s: reconcile failed", key)
-            self._queue.retry(key)
+            self._queue.retry_key(key)
             return "error"
-        self._queue.done(key)
+        self._queue.finish_key(key)
         if again is not None:
             self._queue.add(key, again)
         return "ok"

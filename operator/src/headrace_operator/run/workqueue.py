@@ -1,7 +1,7 @@
 """Keyed work: a key waits once, is never worked on twice at a time, and waits again if it changed meanwhile.
 
-    add(key) ──► due now ──► worker ──► done(key)        added meanwhile? due again at once
-                                    └─► retry(key)       due after a delay that doubles, with jitter
+    add(key) ──► due now ──► worker ──► finish_key(key)    added meanwhile? due again at once
+                                    └─► retry_key(key)     due after a delay that doubles, with jitter
 
 Adding is cheap and never waits, so event handlers can do it for every event.
 """
@@ -47,12 +47,12 @@ class WorkQueue(Generic[K]):
         heapq.heappush(self._heap, (due, self._sequence, key))
         self._changed.set()
 
-    def done(self, key: K) -> None:
+    def finish_key(self, key: K) -> None:
         """Count the key as worked on; its retries start over."""
         self._failures.pop(key, None)
         self._finish(key)
 
-    def retry(self, key: K, at_least: float = 0.0) -> None:
+    def retry_key(self, key: K, at_least: float = 0.0) -> None:
         """Have the key worked on again after a failure: later, and not before `at_least` seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -60,8 +60,8 @@ class WorkQueue(Generic[K]):
         self._finish(key)
         self.add(key, max(at_least, min(delay * self._jitter(), _LAST_RETRY)))
 
-    async def get(self) -> K:
-        """Wait for a key that is due and not being worked on; the caller must call `done` or `retry`."""
+    async def next_key(self) -> K:
+        """Wait for a key that is due and not being worked on; call `finish_key` or `retry_key` then."""
         while True:
             key, wait = self._next()
             if key is not None:

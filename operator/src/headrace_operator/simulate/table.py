@@ -53,7 +53,7 @@ def met_table(report: Report) -> Table:
         *(["refused\n"] if refused else []),
     )
     for number, figures in enumerate(report.study.figures):
-        _row(
+        _add_row(
             table,
             report,
             number,
@@ -73,7 +73,7 @@ def latency_table(report: Report) -> Table:
     )
     for number, figures in enumerate(report.study.figures):
         cells = (_spread(figures.ttft, 1), _spread(figures.tpot, 1000), _spread(figures.e2e, 1))
-        _row(table, report, number, *cells)
+        _add_row(table, report, number, *cells)
     return table
 
 
@@ -86,7 +86,7 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def _row(table: Table, report: Report, number: int, *cells: str) -> None:
+def _add_row(table: Table, report: Report, number: int, *cells: str) -> None:
     study = report.study
     mark = "now" if number == study.current else "best" if number == study.recommended else ""
     style = "bold green" if number == study.recommended else None

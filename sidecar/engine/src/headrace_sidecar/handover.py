@@ -63,7 +63,7 @@ class Handover:
             self._watch = PolicyFile(self._source)
             self._refuse(f"cannot write {self._target}: {error.strerror}")
         else:
-            self._given(document)
+            self._record_given(document)
 
     def policy_name(self, document_hash: str) -> str:
         """Return the policy of a document handed over lately; empty if it is not known."""
@@ -74,7 +74,7 @@ class Handover:
             raise ContractError(f"PolicyDocument.hash: expected 16 hex digits, got {document.hash!r}")
         self._validate(document)
 
-    def _given(self, document: PolicyDocument) -> None:
+    def _record_given(self, document: PolicyDocument) -> None:
         self.given = document.hash
         self.refusal = None
         self._names[document.hash] = document.policy
@@ -88,7 +88,7 @@ class Handover:
         except ContractError:
             return
         if earlier is not None:
-            self._given(earlier)
+            self._record_given(earlier)
 
     def _refuse(self, error: str) -> None:
         refusal = Refusal(_claimed_hash(self._source), error)

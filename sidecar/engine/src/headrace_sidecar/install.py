@@ -32,14 +32,14 @@ class InstallError(RuntimeError):
 def install_plugin(root: Path) -> str:
     """Make `root`/{plugin,control,stats} ready for an engine; returns the plugin's version."""
     try:
-        _folder(root / "control", READ_ONLY)
-        _folder(root / "stats", SHARED)
+        _make_folder(root / "control", READ_ONLY)
+        _make_folder(root / "stats", SHARED)
         return _put_plugin(root)
     except OSError as error:
         raise InstallError(f"HEADRACE_DIR={root}: cannot write it as uid {os.getuid()}: {error}") from error
 
 
-def _folder(path: Path, mode: int) -> None:
+def _make_folder(path: Path, mode: int) -> None:
     path.mkdir(exist_ok=True)
     if path.stat().st_mode & 0o7777 != mode:
         path.chmod(mode)
@@ -54,7 +54,7 @@ def _put_plugin(root: Path) -> str:
     try:
         _copy_plugin(aside / "new")
         version = _verify(aside / "new")
-        if place.exists() and _equal(place, aside / "new"):
+        if place.exists() and _are_equal(place, aside / "new"):
             return version
         if place.exists():
             place.rename(aside / "old")
@@ -76,7 +76,7 @@ def _copy_plugin(target: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def _equal(left: Path, right: Path) -> bool:
+def _are_equal(left: Path, right: Path) -> bool:
     """Tell whether two folders hold the same files with the same bytes."""
     names = [{path.relative_to(top) for path in top.rglob("*")} for top in (left, right)]
     files = [name for name in names[1] if (right / name).is_file()]

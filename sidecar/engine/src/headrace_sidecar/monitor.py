@@ -73,7 +73,7 @@ class Monitor:
             self.totals.add(self._observation.boot, self._observation.record, earlier=not self.observed)
         record, rates = self._numbers()
         self.record = NOTHING if self.engine.state == "Gone" else record  # it holds no requests any more
-        self.load = load_report(self.engine, record, rates, serving=self._serving())
+        self.load = load_report(self.engine, record, rates, serving=self._is_serving())
         self.observed = True
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Monitor:
             record = NOTHING
         return record, self._estimates.rates(record.max_step_tokens)
 
-    def _serving(self) -> bool:
+    def _is_serving(self) -> bool:
         if self.engine.state == "Stock":
             return self.stock is not None
         return self.engine.state in ("Idle", "Running")

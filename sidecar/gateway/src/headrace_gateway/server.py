@@ -66,7 +66,7 @@ async def serve(
     synced = asyncio.Event()
     leads: bool | None = None
     reporter = reporter or Reporter(dict, write_nowhere)
-    discovery = DiscoveryServer(snapshots, stale_after, lambda: leads is False, reporter.changed)
+    discovery = DiscoveryServer(snapshots, stale_after, lambda: leads is False, reporter.note_change)
     server = _ads_server(settings, discovery)
     async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
         published: Catalog | None = None
@@ -85,7 +85,7 @@ async def serve(
             _tell(catalog, published)
             published = catalog
             synced.set()
-            reporter.changed()
+            reporter.note_change()
 
         def lead(now: bool | None) -> None:
             nonlocal leads

@@ -116,10 +116,10 @@ class SimulatedGateway:
         """Take in a load report that arrives at the gateway."""
         self.fleet.observe(self._addresses[engine], report, now)
 
-    def finished(self, engine: int, outcome: Outcome, now: float) -> None:
+    def record_finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Do nothing: the picker does not see answers."""
 
-    def gone(self, engine: int, _now: float) -> None:
+    def drop_engine(self, engine: int, _now: float) -> None:
         """Drop an engine whose pod is no longer ready."""
         left = self.fleet.endpoints.keys() - {self._addresses[engine]}
         self.fleet.set_addresses(sorted(left, key=int))

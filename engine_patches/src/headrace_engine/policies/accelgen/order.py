@@ -141,7 +141,7 @@ class UrgencyOrder:
         """Count the tokens that a waiting request has to prefill."""
         return self._waiting[request].tokens
 
-    def hopeless(self, request: RequestView) -> bool:
+    def is_hopeless(self, request: RequestView) -> bool:
         """Tell whether a waiting request can no longer meet its targets."""
         return self._waiting[request].place == "hopeless"
 

@@ -70,7 +70,7 @@ class RunningLimiter:
                 its_tokens = self._order.tokens(head)
                 if its_tokens > left - total // SHARE:
                     break
-                if (self._order.hopeless(head), its_tokens) >= (late, tokens):
+                if (self._order.is_hopeless(head), its_tokens) >= (late, tokens):
                     break
                 left -= its_tokens
                 ahead += 1

@@ -15,7 +15,7 @@ from headrace_engine.sim.baselines.parts import (
     budget_of,
     exact_blocks,
     fits,
-    in_prefill,
+    is_in_prefill,
     reserving,
     true_work_left,
 )
@@ -60,7 +60,7 @@ def srpt(step_budget: int = 0) -> Compose:
                 return RunningLimits(running=running)
             if not fits(first, view):
                 return RunningLimits(running=running, preempted=(last,))
-            longer = [each for each in running if in_prefill(each) and left(each) > left(first)]
+            longer = [each for each in running if is_in_prefill(each) and left(each) > left(first)]
             return RunningLimits(running=running, skipped=longer)
 
         return Policy(order=order, step_budget=budget_of(step_budget), limiter=limiter)

@@ -102,7 +102,7 @@ def fits(request: RequestView, view: EngineView) -> bool:
     return view.limits.blocks(request.num_tokens) <= room and len(view.running) < view.limits.max_running
 
 
-def in_prefill(request: RequestView) -> bool:
+def is_in_prefill(request: RequestView) -> bool:
     """Tell whether more than its next token is to be computed."""
     return request.num_tokens - request.num_computed_tokens > 1
 

@@ -21,7 +21,7 @@ from headrace_engine.sim.baselines.parts import (
     budget_of,
     exact_blocks,
     has_room,
-    in_prefill,
+    is_in_prefill,
     most_blocks,
     reserving,
     true_work_left,
@@ -92,7 +92,7 @@ def multi_res(step_budget: int = 0) -> Compose:
             running = view.running
             tokens = forward - sum(max(each.num_tokens - each.num_computed_tokens, 1) for each in running)
             blocks = limits.total_blocks - sum(exact_blocks(each, view) for each in running)
-            begun = any(map(in_prefill, running))
+            begun = any(map(is_in_prefill, running))
             taken = set(running)
 
             def apart(request: RequestView) -> float:

@@ -6,7 +6,7 @@ from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits, EngineView
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 from headrace_engine.policies.step_budget import fixed_budget
-from headrace_engine.sim.baselines.parts import in_prefill
+from headrace_engine.sim.baselines.parts import is_in_prefill
 from headrace_engine.sim.clock import Compose
 
 CHUNK_BUDGET = 512  # tokens; Sarathi-Serve's for a strict TPOT target
@@ -20,10 +20,10 @@ def sarathi(step_budget: int = 0) -> Compose:
     """
 
     def limiter(view: EngineView) -> RunningLimits:
-        prompts = [each for each in view.running if in_prefill(each)]
+        prompts = [each for each in view.running if is_in_prefill(each)]
         if not prompts or len(prompts) == len(view.running):
             return NO_LIMITS
-        decodes = [each for each in view.running if not in_prefill(each)]
+        decodes = [each for each in view.running if not is_in_prefill(each)]
         return RunningLimits(running=[*decodes, *prompts])
 
     def compose(limits: EngineLimits) -> Policy:  # noqa: ARG001

@@ -47,7 +47,7 @@ class Election:
     def __init__(self, lock: BaseLock) -> None:
         self._lock = lock
         self._election = LeaderElection(
-            Config(lock, LEASE_SECONDS, LEASE_SECONDS - RENEW_SECONDS / 2, RENEW_SECONDS, _nothing, None)
+            Config(lock, LEASE_SECONDS, LEASE_SECONDS - RENEW_SECONDS / 2, RENEW_SECONDS, _do_nothing, None)
         )
 
     def leads(self) -> bool:
@@ -105,5 +105,5 @@ async def run_election(api: client.ApiClient, namespace: str, name: str, me: str
                 log.warning("lease %s was not given back: %s", name, str(error) or type(error).__name__)
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """Do what the library wants done while leading: nothing."""

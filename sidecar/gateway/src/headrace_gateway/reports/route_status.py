@@ -24,7 +24,7 @@ def route_status(read: ReadRoute, progress: Progress, now: str) -> Json:
     }
 
 
-def passing(status: Json) -> bool:
+def is_passing(status: Json) -> bool:
     """Tell whether the status is of the kind that passes: Envoys have been told and have not answered.
 
     They are told nothing of a route that is refused.

@@ -19,7 +19,7 @@ from kubernetes.aio import client
 from headrace_gateway.catalog import ServiceKey
 from headrace_gateway.kube import llmroutes
 from headrace_gateway.kube.llmroutes import ReadRoute
-from headrace_gateway.reports.route_status import passing, route_status
+from headrace_gateway.reports.route_status import is_passing, route_status
 from headrace_gateway.xds.acknowledged import Progress
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Reporter:
         self._written: dict[ServiceKey, _Written] = {}
         self._doubted: dict[ServiceKey, float] = {}  # since when what passes has not passed
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Tell that something changed: what differs is written soon."""
         self._wake.set()
 
@@ -82,9 +82,9 @@ class Reporter:
                 self._wake.clear()
                 await self._wake.wait()
             await asyncio.sleep(SETTLE_SECONDS)
-            await self._while_leading(progress)
+            await self._report_while_leading(progress)
 
-    async def _while_leading(self, progress: Callable[[ServiceKey], Progress]) -> None:
+    async def _report_while_leading(self, progress: Callable[[ServiceKey], Progress]) -> None:
         pause = 0.0
         while self._leads:
             with suppress(TimeoutError):
@@ -114,11 +114,11 @@ class Reporter:
         for key, each in routes.items():
             status = route_status(each, progress(key), _now())
             last = self._written.get(key)
-            if not _news(status, each.manifest.get("status") or {}) or _on_its_way(status, each, last):
+            if not _is_news(status, each.manifest.get("status") or {}) or _on_its_way(status, each, last):
                 self._doubted.pop(key, None)
                 continue
             now = self._clock()
-            doubted = passing(status) and now - self._doubted.setdefault(key, now) < PASSING_SECONDS
+            doubted = is_passing(status) and now - self._doubted.setdefault(key, now) < PASSING_SECONDS
             if not self._leads or doubted or (last and now < last.next_at):
                 waiting = True
                 continue
@@ -143,13 +143,13 @@ class Reporter:
 
 def _on_its_way(status: Json, read: ReadRoute, last: _Written | None) -> bool:
     """Tell whether this was written, and the watch has not brought the route since."""
-    if last is None or last.status is None or _news(status, last.status):
+    if last is None or last.status is None or _is_news(status, last.status):
         return False
     version: str | None = read.manifest["metadata"].get("resourceVersion")
     return version == last.version
 
 
-def _news(status: Json, before: Json) -> bool:
+def _is_news(status: Json, before: Json) -> bool:
     """Tell whether two statuses differ in more than times."""
     return _timeless(status) != _timeless(before)
 

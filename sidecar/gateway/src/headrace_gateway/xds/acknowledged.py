@@ -99,7 +99,7 @@ def _has(envoy: Envoy, kind: str, service: str, current: Snapshot) -> bool:
 
 def _pods(envoy: Envoy, service: str) -> frozenset[str]:
     """Return the UIDs of engines to which this Envoy sends requests for the service as soon as they serve."""
-    parts = [envoy[kind].taken.parts if _taken(envoy, kind) else {} for kind in TYPES]  # type: ignore[union-attr]
+    parts = [envoy[kind].taken.parts if _is_taken(envoy, kind) else {} for kind in TYPES]  # type: ignore[union-attr]
     if not all(service in each for each in parts):
         return frozenset()
     pods: frozenset[str]
@@ -107,5 +107,5 @@ def _pods(envoy: Envoy, service: str) -> frozenset[str]:
     return pods
 
 
-def _taken(envoy: Envoy, kind: str) -> bool:
+def _is_taken(envoy: Envoy, kind: str) -> bool:
     return kind in envoy and envoy[kind].taken is not None

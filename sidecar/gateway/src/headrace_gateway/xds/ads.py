@@ -55,7 +55,7 @@ class Snapshots:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def next(self) -> None:
+    async def wait_for_next(self) -> None:
         """Return after the next `publish`."""
         await self._changed.wait()
 
@@ -104,7 +104,7 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                         async with asyncio.timeout(LOOK_SECONDS):
                             await wake.wait()
                     except TimeoutError:
-                        if self._outdated(subscriptions):
+                        if self._is_outdated(subscriptions):
                             log.warning("envoy %s is sent to another picker: this one is out of date", peer)
                             break
                     if self._stands_aside() and time.monotonic() - began > LOOK_SECONDS:
@@ -133,15 +133,15 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
 
     async def _watch(self, wake: asyncio.Event) -> None:
         while True:
-            await self._snapshots.next()
+            await self._snapshots.wait_for_next()
             wake.set()
 
     def _due(self, subscriptions: dict[str, Subscription]) -> list[discovery_pb2.DiscoveryResponse]:
-        if self._snapshots.current is None or self._outdated(subscriptions):
+        if self._snapshots.current is None or self._is_outdated(subscriptions):
             return []
         return make_due_responses(self._snapshots.current, subscriptions)
 
-    def _outdated(self, subscriptions: dict[str, Subscription]) -> bool:
+    def _is_outdated(self, subscriptions: dict[str, Subscription]) -> bool:
         """Tell whether what is known here may be older than what the Envoy has."""
         has_some = any(each.had or each.sent for each in subscriptions.values())
         return has_some and self._snapshots.age > self._stale_after
