@@ -75,7 +75,7 @@ def functions():
     from headrace_engine.adapter import policy_scheduler, request_tracker, step_planner, step_timer, telemetry
 
     yield from (
-        (policy_scheduler, "encoded"),
+        (policy_scheduler, "count_encoded"),
         (policy_scheduler, "ran_to_its_end"),
         (telemetry, "ran_to_its_end"),
         (telemetry, "finished_request"),
