@@ -1,1 +1,1 @@
-"""Benchmarks: each measures one claim and writes its figures to `results/`."""
+"""Benchmarks: each answers one question and writes its figures to `results/`."""

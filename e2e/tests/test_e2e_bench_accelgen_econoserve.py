@@ -50,24 +50,24 @@ def test_the_study_of_econoserve(tmp_path):
     runs = found(econoserve_cases.everything())
     figures = econoserve.figures(runs)
     assert {"norm_latency_ratio_kvbound", "of_clairvoyant_kvbound", "wait_max_ratio_kvbound"} < figures.keys()
-    assert {"light_load_worst_ratio", "claims"} < figures.keys()
+    assert {"light_load_worst_ratio", "findings"} < figures.keys()
     assert {f"{name}{end}" for name in econoserve.PAPER for end in ("", "_paper_low")} < figures[
-        "claims"
+        "findings"
     ].keys()
     assert econoserve_page.FINDINGS.keys() == econoserve.PAPER.keys()
     page = econoserve_page.write(runs, tmp_path).read_text()
     assert "Simulated: no GPU ran" in page
     assert "synthetic Alpaca" in page
     written = results.write("econoserve", "c", figures, simulated=True, folder=tmp_path)
-    claims = json.loads(written.read_text())["figures"]["claims"]
-    assert all(isinstance(value, float) for value in claims.values())
+    findings = json.loads(written.read_text())["figures"]["findings"]
+    assert all(isinstance(value, float) for value in findings.values())
 
 
 @pytest.mark.usefixtures("without_pictures")
 def test_the_study_of_accelgen(tmp_path):
     study_of = accelgen_study.collect(lambda cases: attaining(cases, stock=1.2, ours=1.4))
     figures = accelgen.figures(*study_of)
-    assert {"tpot_p99_ms_code", "light_load_worst_ratio", "claims"} < figures.keys()
+    assert {"tpot_p99_ms_code", "light_load_worst_ratio", "findings"} < figures.keys()
     page = accelgen_page.write(*study_of, tmp_path).read_text()
     assert "The mix at load 1," in page
 

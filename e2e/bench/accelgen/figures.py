@@ -55,7 +55,7 @@ def figures(found: Found, goodputs: Goodputs) -> dict[str, float | dict[str, flo
         )
     for name, ratios in doubts(found):
         made[f"grid_worst_missed_{name}"] = max(ratios)
-    return comparison.rounded({**made, "claims": reproduce_findings(found)})  # type: ignore[return-value]
+    return comparison.rounded({**made, "findings": reproduce_findings(found)})  # type: ignore[return-value]
 
 
 def attained(found: Found, setting: Setting, load: float, kind: Kind) -> list[float]:

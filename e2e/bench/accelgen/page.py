@@ -66,7 +66,7 @@ def write(found: Found, goodputs: Goodputs, folder: Path) -> Path:
         latencies(found),
         "## Its parts, and other systems",
         parts(found),
-        "## The paper's claims",
+        "## The paper's findings",
         findings(found),
         "## How sure this is",
         doubts(found),
@@ -204,7 +204,7 @@ def parts(found: Found) -> str:
 
 
 def findings(found: Found) -> str:
-    """Each claim of the paper, and what we get."""
+    """Each finding of the paper, and what we get."""
     note = (
         f"The mix at load {PARTS.point:g}, one seed, over stock, Orca, FastServe and Sarathi with 512 tokens "
         "a step. No row is a reproduction: data, engines, targets and clock differ."
@@ -219,4 +219,4 @@ def doubts(found: Found) -> str:
     corners = [f"x{mixed:g}, +{overhead:g} ms" for mixed, overhead in cases.CORNERS]
     rows = [(name, *(f"{each:.2f}" for each in ratios)) for name, ratios in figures.doubts(found)]
     note = "Targets missed, AccelGen / the best stock there; mixed attention and host time a step, one seed."
-    return f"{markdown.table(('claim', *corners), rows)}\n\n{note}"
+    return f"{markdown.table(('finding', *corners), rows)}\n\n{note}"

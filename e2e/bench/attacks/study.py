@@ -161,7 +161,7 @@ def _engine(it: Setup, address: str) -> Callable[[ServerConnection, bytes, bytes
 
 
 def _catalog(made: Testbed) -> Iterator[dict[str, Any]]:
-    """The youngest service claims a model name of the oldest."""
+    """The youngest service wants a model name of the oldest."""
     for age, (key, models) in enumerate({SERVICE: ["chat"], OTHER: ["code"], "thief/code": ["chat"]}.items()):
         namespace, name = key.split("/")
         config = GatewayConfig(

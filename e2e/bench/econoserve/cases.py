@@ -169,7 +169,7 @@ def rivals() -> list[Case]:
 
 
 def doubted() -> list[Case]:
-    """The claim at the corners of the cost model's doubt: both watermarks of stock, and ours."""
+    """List the finding at the corners of the cost model's doubt: both watermarks of stock, and ours."""
     return [
         replace(kind(KV.case(KV.point, 0)), mixed=mixed, overhead_ms=overhead)
         for mixed, overhead in CORNERS

@@ -55,7 +55,7 @@ def figures(found: Found) -> dict[str, float | dict[str, float]]:
             found, cases.SETTINGS, LIVE, f"{figure}_mean"
         )[0]
     made["grid_worst_norm_latency_ratio_kvbound"] = max(ratio for _, ratio in doubts(found))
-    return comparison.rounded({**made, "claims": reproduce_findings(found)})  # type: ignore[return-value]
+    return comparison.rounded({**made, "findings": reproduce_findings(found)})  # type: ignore[return-value]
 
 
 def of_clairvoyant(found: Found, kind: Kind) -> tuple[float, float]:

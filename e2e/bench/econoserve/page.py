@@ -73,7 +73,7 @@ def write(found: Found, folder: Path) -> Path:
         scales(found),
         "## Other systems",
         rivals(found),
-        "## The paper's claims",
+        "## The paper's findings",
         findings(found),
         "## Where nothing queues",
         light(found),
@@ -244,7 +244,7 @@ def rivals(found: Found) -> str:
 
 
 def findings(found: Found) -> str:
-    """Each claim of the paper, and what we get."""
+    """Each finding of the paper, and what we get."""
     note = (
         "No row is a reproduction: data, engine and clock differ. A rate is the load up to which the mean "
         "E2E per token stays at twice that of stock at half load, one seed."
@@ -267,6 +267,6 @@ def light(found: Found) -> str:
 
 
 def doubts(found: Found) -> str:
-    """The claim over the corners of the grid."""
+    """Make the table of the finding over the corners of the grid."""
     rows = [(name, f"{value:.2f}") for name, value in figures.doubts(found)]
     return markdown.table(("E2E per token at load 1, one seed", "ours / better stock"), rows)

@@ -9,12 +9,13 @@ from headrace_engine.contracts import GatewayConfig
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.cost import catalog
 from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_gateway import balancers
 
 MODEL, GPU = "llama-3-8b", "H100"
 COST = catalog.find_cost_model(MODEL, GPU)
 LIMITS = Limits()
 ENGINES = 4  # per service
-BALANCERS: tuple[Balancer, ...] = ("SAL", "LeastRequest", "PowerOfTwo", "RoundRobin")
+BALANCERS: tuple[Balancer, ...] = tuple(name for name in balancers.BALANCERS if name != "Random")
 NAMESPACE = "bench"
 WORKLOAD = "code-poisson"
 LONGEST = 8192  # tokens of prompt and answer

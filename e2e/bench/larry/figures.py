@@ -192,7 +192,7 @@ def _at_low_load(found: Found, figure: str) -> Iterator[tuple[Estimate, str]]:
 
 
 def doubts(found: Found) -> dict[str, list[float]]:
-    """For each claim, LARRY / stock (below 1 is better) at each point of the grid, in its order.
+    """For each finding, LARRY / stock (below 1 is better) at each point of the grid, in its order.
 
     The last is of E2E targets missed, with the small budget against both budgets of stock, the better one.
     """
@@ -212,7 +212,7 @@ def doubts(found: Found) -> dict[str, list[float]]:
 
 
 def holds_everywhere(found: Found) -> dict[str, bool]:
-    """For each claim of `doubts`, whether LARRY is better at every point of the grid."""
+    """For each finding of `doubts`, whether LARRY is better at every point of the grid."""
     return {name: intervals.wins_everywhere(ratios) for name, ratios in doubts(found).items()}
 
 

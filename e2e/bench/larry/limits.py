@@ -89,12 +89,12 @@ def _reached(yes: bool) -> str:
 
 
 def doubts(found: Found) -> str:
-    """Each claim at the nine points of the grid."""
+    """Make the table of each finding at the nine points of the grid."""
     rows: list[Sequence[Cell]] = []
     holds = figures.holds_everywhere(found)
     for name, ratios in figures.doubts(found).items():
         rows.append((name, *ratios, "yes" if holds[name] else "no"))
-    header = ["claim", *(f"{mixed:g} / {overhead:g} ms" for mixed, overhead in GRID), "wins everywhere"]
+    header = ["finding", *(f"{mixed:g} / {overhead:g} ms" for mixed, overhead in GRID), "wins everywhere"]
     runs = [replace(each, sync=True) for each in cases.points(cases.CODE, (0.7,))]
     once = intervals.ratio(
         figures.values(found, [cases.larry(case) for case in runs], "ttft_mean"),

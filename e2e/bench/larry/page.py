@@ -69,8 +69,8 @@ def _introduction() -> str:
         "of step budgets 8,192, 2,048 and 1,024 with and without a 5 % watermark. Where KV is short (the "
         "ShareGPT lengths) only the watermark was tuned: there it is the better of 0 and 5 % at 8,192. "
         f"Brackets: 95 % interval over seeds; `{ALIKE}` after a value: its interval spans 1, so it is not "
-        "distinguishable from stock's; one seed has no interval. `†`: a claim whose sign is the same at all "
-        "nine points of the cost model's doubt; `‡`: one whose sign is not. Nothing else was put to that "
+        "distinguishable from stock's; one seed has no interval. `†`: a finding whose sign is the same at "
+        "all nine points of the cost model's doubt; `‡`: one whose sign is not. Nothing else was put to that "
         "test: those figures hold for the cost model as fitted."
     )
 

@@ -59,8 +59,8 @@ class Lives:
         self._deployments: dict[str, Body] = {}
         self._changed = asyncio.Condition()
 
-    async def make_claims(self) -> None:
-        """Claims of all names: a service that runs is not moved to one that is missing."""
+    async def make_pvcs(self) -> None:
+        """Make PVCs of all names: a service that runs is not moved to one that is missing."""
         for name in VOLUME_CLAIMS:
             spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
             await self.api.create(CORE, "persistentvolumeclaims", {"metadata": {"name": name}, "spec": spec})

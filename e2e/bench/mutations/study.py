@@ -72,7 +72,7 @@ async def measure(sequences: int, say: Callable[[str], None], seed: int = 0) -> 
         async with connect(plane) as api, aiohttp.ClientSession() as session:
             await api.install()
             lives = Lives(api)
-            await lives.make_claims()
+            await lives.make_pvcs()
             async with asyncio.TaskGroup() as tasks:  # none goes on without the other
                 playing = tasks.create_task(lives.play())
                 for first in range(0, sequences, _AT_ONCE):

@@ -53,7 +53,7 @@ def compare_findings(
     for name, (finding, why) in told.items():
         ours = [got[name]] if name in got else [got[f"{name}_least"], got[f"{name}_most"]]
         rows.append((finding, _range(paper[name], "g"), _range(ours, ".2f"), why))
-    return table(("claim", "paper", "simulated here", "why it differs"), rows)
+    return table(("finding", "paper", "simulated here", "why it differs"), rows)
 
 
 def _range(ends: Sequence[float], form: str) -> str:

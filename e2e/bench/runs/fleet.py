@@ -4,6 +4,7 @@ Loads are fractions of what the engines sustain together with stock settings on 
 served, so that a load means the same with each seed, workload and size; a slow engine counts as its part.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,14 +21,11 @@ from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
 from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_gateway import balancers as gateway_balancers
 from headrace_gateway.simulated import SimulatedGateway
 
 PRODUCT: dict[str, Balancer] = {
-    "sal": "SAL",
-    "least_request": "LeastRequest",
-    "power_of_two": "PowerOfTwo",
-    "round_robin": "RoundRobin",
-    "random": "Random",
+    re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in gateway_balancers.BALANCERS
 }
 BALANCERS = (*PRODUCT, *RIVALS)
 SIDECAR = REPOSITORY / "sidecar/engine/src/headrace_sidecar"

@@ -61,7 +61,7 @@ def _apply(who: str, name: str, root: str, plural: str, body: Body) -> Request:
 
 
 def route(namespace: str, name: str, models: list[str]) -> Body:
-    """A route that claims these names."""
+    """A route with these names."""
     spec = {"models": models, "servedName": name, "balancer": "SAL", "port": 8000, "sidecarPort": 9400}
     return {
         "apiVersion": "headrace.dev/v1alpha1",
@@ -96,7 +96,7 @@ def _editor() -> Iterator[Request]:
         for name, *rest in (
             ("create a route", "POST", routes, route(TENANT, "chat", ["chat"])),
             (
-                "claim a name in one's own route",
+                "take a name in one's own route",
                 "PATCH",
                 f"{routes}/mine",
                 {"spec": {"models": ["chat"]}},
@@ -175,12 +175,12 @@ def _editor() -> Iterator[Request]:
 def _too_wide() -> Iterator[Request]:
     """A role that allows everything in a namespace still does not lead requests elsewhere."""
     routes = path(HEADRACE, TENANT, "llmroutes")
-    claim = {"spec": {"models": ["chat"]}}
+    taken = {"spec": {"models": ["chat"]}}
     accepted: Body = {"status": {"conditions": []}}
     slices = path(SLICES, TENANT, "endpointslices")
     who = "owner-of-all"
     yield Request("every verb: create a route", who, "POST", routes, route(TENANT, "chat", ["chat"]))
-    yield Request("every verb: claim a name", who, "PATCH", f"{routes}/mine", claim, MERGE)
+    yield Request("every verb: take a name", who, "PATCH", f"{routes}/mine", taken, MERGE)
     yield Request(
         "every verb: write what the picker says", who, "PATCH", f"{routes}/mine/status", accepted, MERGE
     )

@@ -89,7 +89,7 @@ class Model(Block):
     revision: Word | None = rolls("Branch, tag or commit on the hub; unset means the hub's default.", None)
     served_name: ServedName | None = rolls(
         "Name of the model in requests; unset means the LLMService's own name. When two services "
-        "claim one name it stays whose it was; NAMESPACE/NAME always works. Requests reach the service by "
+        "want one name it stays whose it was; NAMESPACE/NAME always works. Requests reach the service by "
         "the name that it had until all replicas answer to the new one; NAMESPACE/NAME works throughout.",
         None,
     )
