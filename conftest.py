@@ -40,7 +40,7 @@ def pytest_runtest_teardown(item, nextitem):
 
 @pytest.fixture(scope="session")
 def apiserver():
-    """A real API server with the workload controllers: `.kubeconfig`, `.url`, `.token` (4 s to start)."""
+    """Start a real API server with workload controllers: `.kubeconfig`, `.url`, `.token` (4 s to start)."""
     from e2e.cluster.control_plane import WORKLOADS, ControlPlane  # noqa: PLC0415  only where it is used
 
     with ControlPlane(WORKLOADS) as control_plane:

@@ -30,7 +30,7 @@ metadata:
 
 
 def template(source: Path) -> str:
-    """The Helm template of one canonical CRD file; its text may hold anything but labels and annotations."""
+    """Make the Helm template of a canonical CRD file, which may hold anything but labels and annotations."""
     text = source.read_text()
     head, found, rest = text.partition("metadata:\n")
     metadata = rest.partition("spec:\n")[0]
@@ -41,7 +41,7 @@ def template(source: Path) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that Helm's template language prints as it is."""
+    """Escape text so that Helm's template language prints it as it is."""
     return text.replace("{{", '{{ "{{" }}')
 
 

@@ -43,17 +43,17 @@ Schema = dict[str, Any]
 
 
 def spec_reference() -> str:
-    """Every field of LLMService's spec, one table per block."""
+    """List every field of LLMService's spec, one table per block."""
     return "\n".join(tables("spec", llmservice()["spec"]))
 
 
 def status_reference() -> str:
-    """Every field of LLMService's status."""
+    """List every field of LLMService's status."""
     return "\n".join(tables("status", llmservice()["status"]))
 
 
 def policy_parameters(policy: str) -> str:
-    """The parameters of one policy."""
+    """List the parameters of one policy."""
     properties = registry.parameter_schema(policy)["properties"]
     if not properties:
         return "No parameters.\n"
@@ -68,7 +68,7 @@ def policy_methods(policy: str) -> str:
 
 
 def sidecar_metrics() -> str:
-    """Every metric of the engine sidecar."""
+    """List every metric of the engine sidecar."""
     collectors, nowhere = CollectorRegistry(), Path("/nonexistent")
     requests = RequestMetrics(collectors)
     handover = Handover(nowhere / "policy.json", policy_path(nowhere), registry.validate_document)
@@ -77,7 +77,7 @@ def sidecar_metrics() -> str:
 
 
 def module_metrics(module: ModuleType) -> str:
-    """Every metric that a module defines."""
+    """List every metric that a module defines."""
     collectors = (value for value in vars(module).values() if isinstance(value, MetricWrapperBase))
     return metric_table(
         (family, getattr(collector, "_labelnames", ()))
@@ -101,14 +101,14 @@ def metric_table(families: Iterable[tuple[Metric, Iterable[str]]]) -> str:
 
 
 def llmservice() -> Schema:
-    """The properties of the stored version of LLMService."""
+    """Return the properties of the stored version of LLMService."""
     definition = yaml.safe_load((ROOT / "crds/llmservices.headrace.dev.yaml").read_text())
     [version] = (version for version in definition["spec"]["versions"] if version["storage"])
     return version["schema"]["openAPIV3Schema"]["properties"]  # type: ignore[no-any-return]
 
 
 def tables(path: str, schema: Schema) -> Iterator[str]:
-    """One section for an object, then one for each object in it."""
+    """Make one section for an object, then one for each object in it."""
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     yield f"### {path}\n\n{schema.get('description', '')}".rstrip() + "\n"
@@ -123,7 +123,7 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
 
 
 def headlines(study: str) -> str:
-    """The chosen figures of one benchmark; `-` for one that its results do not have."""
+    """List the chosen figures of one benchmark; `-` for one that its results do not have."""
     figures = figures_of(study)
     title = "simulated" if HEADLINES[study]["simulated"] else "measured"
     lines = [f"| what | {title} |\n", "| --- | --: |\n"]
@@ -133,7 +133,7 @@ def headlines(study: str) -> str:
 
 
 def choices() -> str:
-    """When to use each policy and balancer, what it gains in simulation, and whose idea it is."""
+    """Say when to use each policy and balancer, what it gains in simulation, and whose idea it is."""
     lines = ["| use | when | gain, simulated (95 % interval) | paper |\n", "| --- | --- | --- | --- |\n"]
     for each in CHOICES:
         gain = re.sub(
@@ -146,7 +146,7 @@ def choices() -> str:
 
 
 def packages() -> str:
-    """Every Python package of the tree but its tests, with the first line of its docstring."""
+    """List every Python package of the tree but its tests, with the first line of its docstring."""
     lines = ["| package | what is in it |\n", "| --- | --- |\n"]
     for root in ("operator/src", "sidecar", "engine_patches/src", "charts", "e2e"):
         for path in sorted(ROOT.glob(f"{root}/**/__init__.py")):
@@ -158,13 +158,13 @@ def packages() -> str:
 
 
 def figures_of(study: str) -> dict[str, Any]:
-    """The figures that a benchmark has stored; none before it has run."""
+    """Return the figures that a benchmark has stored; none before it has run."""
     path = RESULTS / f"{study}.json"
     return json.loads(path.read_text())["figures"] if path.exists() else {}
 
 
 def shown_figure(figures: dict[str, Any], key: str, unit: str = "") -> str:
-    """A figure with its unit and interval; `-` if there is none.
+    """Write a figure with its unit and interval; `-` if there is none.
 
     `KEY_bound` above 0 says that the figure is at least KEY, below 0 that it is at most KEY; `KEY_low` and
     `KEY_high` are its interval, and `KEY_seeds` 1 says that it has none.
@@ -177,19 +177,19 @@ def shown_figure(figures: dict[str, Any], key: str, unit: str = "") -> str:
 
 
 def doubt(figures: dict[str, Any], key: str) -> str:
-    """The figure's interval, or that it is of one seed; nothing for what has no seeds."""
+    """Write the figure's interval, or that it is of one seed; nothing for what has no seeds."""
     if f"{key}_low" in figures:
         return f" ({shown_number(figures[f'{key}_low'])} to {shown_number(figures[f'{key}_high'])})"
     return " (one seed)" if figures.get(f"{key}_seeds") == 1 else ""
 
 
 def shown_number(value: float) -> str:
-    """Three digits, all of them before the point if there are more."""
+    """Write a number in three digits, all of them before the point if there are more."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """A Markdown table of fields, without the columns that no field fills."""
+    """Make a Markdown table of fields, without the columns that no field fills."""
     titles = ("field", "type", "default", "a change", "meaning")
     used = [column for column in range(len(titles)) if any(cells[column] for cells in rows)]
     lines = [[titles[column] for column in used], ["---"] * len(used)]
@@ -198,7 +198,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def row(name: str, schema: Schema, required: bool) -> tuple[str, ...]:
-    """Field, type with bounds, default, what a change does, meaning; the CRD says all in the description."""
+    """Make a row: field, type with bounds, default, what a change does, meaning; the CRD says it all."""
     default = "*required*" if required else shown_default(schema.get("default"))
     meaning = " ".join(schema.get("description", "").split()).replace("|", "\\|")
     meaning = re.sub(r" Default: \S+\.$", "", meaning)
@@ -208,12 +208,12 @@ def row(name: str, schema: Schema, required: bool) -> tuple[str, ...]:
 
 
 def shown_default(default: Any) -> str:
-    """A default as a user would write it; blocks have theirs in their own table."""
+    """Write a default as a user would; blocks have theirs in their own table."""
     return "" if default is None or isinstance(default, dict) else f"`{json.dumps(default)}`"
 
 
 def shown_type(schema: Schema) -> str:
-    """The type in words, with its bounds."""
+    """Write the type in words, with its bounds."""
     kind = schema.get("type", "object")
     if "enum" in schema:
         kind = ", ".join(f"`{value}`" for value in schema["enum"])
@@ -249,7 +249,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
 
 
 def filled(page: str) -> str:
-    """The page with every generated part made anew; raises KeyError for a part nobody makes."""
+    """Fill a page: every generated part is made anew; raises KeyError for a part nobody makes."""
 
     def fill(match: re.Match[str]) -> str:
         return f"{match['name']} -->\n{GENERATORS[match['name']]()}"

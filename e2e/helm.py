@@ -36,6 +36,6 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None, kubeconfig: P
 
 
 def render(values: Mapping[str, Any] | None = None, *flags: str) -> list[Manifest]:
-    """Every object of the chart under these values, hooks included."""
+    """Render every object of the chart under these values, hooks included."""
     text = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *flags, values=values or {})
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]

@@ -23,7 +23,7 @@ MILLISECONDS = "ms"
 
 
 def count(metric: str, by: str = "") -> str:
-    """The rate of a counter, summed."""
+    """Sum the rate of a counter."""
     return f"sum{by} (rate({metric}{RATE}))"
 
 

@@ -21,7 +21,7 @@ FAILED = 'result=~"api_error|timeout|error"'
 
 
 def having(condition: str, value: int) -> str:
-    """How many services have a condition at this value."""
+    """Count the services that have a condition at this value."""
     return f'count(headrace_service_condition{{condition="{condition}"}} == {value}) or vector(0)'
 
 

@@ -76,7 +76,7 @@ class Board:
 
 
 def quantiles(metric: str, labels: str, *by: str, shares: Iterable[float] = SHARES) -> list[Query]:
-    """Queries for quantiles of a histogram over all series with `labels`, for each value of `by`."""
+    """Make queries for quantiles of a histogram over all series with `labels`, for each value of `by`."""
     kept = ", ".join(("le", *by))
     rate = f"sum by ({kept}) (rate({metric}_bucket{{{labels}}}[$__rate_interval]))"
     prefix = "/".join(f"{{{{{label}}}}}" for label in by) + (" " if by else "")
@@ -84,7 +84,7 @@ def quantiles(metric: str, labels: str, *by: str, shares: Iterable[float] = SHAR
 
 
 def lines(title: str, unit: str, *queries: Query, about: str = "", stacked: bool = False) -> timeseries.Panel:
-    """Curves over time."""
+    """Make a panel of curves over time."""
     panel = timeseries.Panel().title(title).unit(unit).axis_soft_min(0).fill_opacity(8).line_width(1)
     panel.show_points(VisibilityMode.NEVER).tooltip(
         common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING)
@@ -106,7 +106,7 @@ def lines(title: str, unit: str, *queries: Query, about: str = "", stacked: bool
 def number(
     title: str, unit: str, query: str, *, about: str = "", steps: tuple[tuple[float, str], ...] = ()
 ) -> stat.Panel:
-    """One number with its course behind it, coloured from each step's value on; before the first, green."""
+    """Make a panel of one number and its course, coloured from each step's value on; first green."""
     panel = stat.Panel().title(title).unit(unit).no_value("none")
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     panel.graph_mode(BigValueGraphMode.AREA).color_mode(BigValueColorMode.VALUE)
@@ -126,7 +126,7 @@ def number(
 def rows(
     title: str, query: str, columns: tuple[str, ...], *, about: str = "", value: dict[str, str] | None = None
 ) -> table.Panel:
-    """A table of the series of now: the labels in `columns`, and the value in the words of `value`."""
+    """Make a table of the series of now: the labels in `columns`, and the value in the words of `value`."""
     panel = table.Panel().title(title)
     shown = {label: index for index, label in enumerate(columns)}
     if value is not None:
@@ -150,7 +150,7 @@ def rows(
 
 
 def build(board: Board) -> str:
-    """The dashboard's JSON, as Grafana imports it."""
+    """Write the dashboard's JSON, as Grafana imports it."""
     made = (
         dashboard.Dashboard(board.title)
         .uid(f"headrace-{board.name}")

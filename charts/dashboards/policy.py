@@ -22,17 +22,17 @@ RATE = "[$__rate_interval]"
 
 
 def of(metric: str) -> str:
-    """A metric of the chosen engines."""
+    """Choose a metric of the chosen engines."""
     return f"{metric}{{{HERE}}}"
 
 
 def rate(metric: str) -> str:
-    """Its rate, for each engine."""
+    """Return its rate, for each engine."""
     return f"sum by (pod) (rate({of(metric)}{RATE}))"
 
 
 def total_rate(metric: str) -> str:
-    """Its rate over all chosen engines."""
+    """Return its rate over all chosen engines."""
     return f"sum(rate({of(metric)}{RATE}))"
 
 
@@ -40,12 +40,12 @@ PREDICTED = total_rate("headrace_prediction_ratio_count")
 
 
 def predicted(inner: str) -> str:
-    """A share of the finished requests whose output was predicted, by `inner` over all of them."""
+    """Return a share of the finished requests whose output was predicted, by `inner` over all of them."""
     return f"{inner} / {PREDICTED}"
 
 
 def ratio_bucket(bound: str) -> str:
-    """Requests whose predicted output was at most `bound` times the real one."""
+    """Count the requests whose predicted output was at most `bound` times the real one."""
     return f'sum(rate(headrace_prediction_ratio_bucket{{{HERE}, le="{bound}"}}{RATE}))'
 
 

@@ -26,13 +26,13 @@ CONDITIONS = {"1": "True", "0": "False", "-1": "Unknown"}
 
 
 def met(target: str, over: str = RATE) -> str:
-    """Share of finished requests that met a target, of those that had one."""
+    """Return the share of finished requests that met a target, of those that had one."""
     had = f'headrace_slo_requests_total{{{HERE}, target="{target}"'
     return f'sum(rate({had}, met="true"}}{over})) / sum(rate({had}}}{over}))'
 
 
 def kv_share(by: str) -> str:
-    """Share of KV blocks in use."""
+    """Return the share of KV blocks in use."""
     used = f'sum{by} (headrace_kv_blocks{{{HERE}, state="used"}})'
     return f"{used} / sum{by} (headrace_kv_blocks{{{HERE}}})"
 

@@ -65,7 +65,7 @@ def main() -> int:
 
 
 async def measure(seconds: float, churn: float) -> dict[str, float]:
-    """The figures; raises TestbedError."""
+    """Measure the figures; raises TestbedError."""
     with tempfile.TemporaryDirectory(prefix="follow-") as folder, start_testbed(Path(folder)) as made:
         port = made.ports["sidecar"]
         command = [sys.executable, "-m", "e2e.bench.follow", "--engines", str(port), str(ENGINES + SPARE)]
@@ -95,7 +95,7 @@ async def measure(seconds: float, churn: float) -> dict[str, float]:
 
 
 async def memory(fleet: "Fleet", pid: int, picks_port: int, seconds: float) -> dict[str, float]:
-    """How the picker's resident memory moves while everything changes."""
+    """Measure how the picker's resident memory moves while everything changes."""
     samples: list[tuple[float, float]] = []
     picking = asyncio.create_task(pick_for_ever(picks_port))
     started = time.monotonic()
@@ -130,7 +130,7 @@ class Fleet:
         self.replaced = 0
 
     def change(self) -> None:
-        """Some engines make room for others, and one service for a new one."""
+        """Let some engines make room for others, and one service for a new one."""
         for _ in range(REPLACED):
             at = self.random.randrange(len(self.used))
             self.spare.append(self.used[at])
@@ -194,7 +194,7 @@ async def streams(port: int, count: int) -> None:
 
 
 def report(number: int, engine: int) -> bytes:
-    """A report that differs from the one before in everything that changes on a busy engine."""
+    """Make a report that differs from the one before in everything that changes on a busy engine."""
     busy = number % 97
     told = LoadReport(
         boot=f"boot-{engine}",

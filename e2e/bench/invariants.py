@@ -59,7 +59,7 @@ class Tally:
         items[:] = [item for item in items if item.nodeid in self._numbers]
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """A case is over, or could not even be set up."""
+        """Take in that a case is over, or could not even be set up."""
         if report.when != "call" and report.passed:
             return
         told = dict(report.user_properties)  # by a test that tries many
@@ -67,12 +67,12 @@ class Tally:
         self.cases[self._numbers[report.nodeid]] += [number < held for number in range(count)]
 
     def shares(self) -> dict[int, float]:
-        """Share of cases that held, by invariant."""
+        """Return the share of cases that held, by invariant."""
         return {number: sum(held) / len(held) for number, held in self.cases.items()}
 
 
 def elsewhere(folder: Path = results.RESULTS) -> dict[int, float]:
-    """Shares that other benchmarks measured, as far as their results are there."""
+    """Read the shares that other benchmarks measured, as far as their results are there."""
     found = {}
     for number, targets in TARGETS.items():
         figures = _figures(folder / "operator.json")
@@ -87,7 +87,7 @@ def elsewhere(folder: Path = results.RESULTS) -> dict[int, float]:
 
 
 def combined(tested: Mapping[int, float], measured: Mapping[int, float]) -> dict[str, float]:
-    """Figures by name; of two shares of one invariant the lower counts."""
+    """Return figures by name; of two shares of one invariant the lower counts."""
     numbers = sorted({*tested, *measured})
     return {f"i{n:02}": round(min(tested.get(n, 1.0), measured.get(n, 1.0)), 4) for n in numbers}
 

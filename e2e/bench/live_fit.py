@@ -95,7 +95,7 @@ async def measure() -> None:
 def figures_of(
     cost: CostModel, learned: Sequence[StepSample], unseen: Sequence[StepSample]
 ) -> dict[str, float]:
-    """Errors of the fit on steps it has not seen, beside those of predicting the learned mean."""
+    """Return errors of the fit on steps it has not seen, beside those of predicting the learned mean."""
     times = [sample.seconds for sample in unseen]
     predicted = [cost.step_seconds(batch(sample)) for sample in unseen]
     errors = [abs(ours / time - 1) for ours, time in zip(predicted, times, strict=True)]
@@ -117,7 +117,7 @@ def figures_of(
 
 
 def batch(sample: StepSample) -> Batch:
-    """What a sampled step computed."""
+    """Return what a sampled step computed."""
     return Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
 
 

@@ -53,7 +53,7 @@ async def few(size: int, quiet: float) -> dict[str, float]:
 
 
 async def many(size: int, changes: int, events: int) -> dict[str, float]:
-    """Figures of an operator under load."""
+    """Measure an operator under load."""
     async with _start_testbed(size) as testbed:
         async with Operator(testbed.plane, testbed.http) as operator:
             figures = {f"reconcile_{size}_seconds": await _reconcile(testbed.api, size)}
@@ -95,7 +95,7 @@ async def _start_testbed(size: int) -> AsyncIterator[Testbed]:
 
 
 async def _reconcile(api: Api, size: int) -> float:
-    """Seconds until so many new services are ready and run their policy."""
+    """Return the seconds until so many new services are ready and run their policy."""
     began = time.monotonic()
     waiting = {f"s{number}" for number in range(size)}
     async with asyncio.timeout(_TIMEOUT), asyncio.TaskGroup() as tasks:
@@ -111,7 +111,7 @@ async def _reconcile(api: Api, size: int) -> float:
 
 
 async def _settle(operator: Operator, seconds: float = 5.0, at_least: int = 0) -> None:
-    """Until the operator has reconciled so often, and then nothing for so long."""
+    """Wait until the operator has reconciled so often, and then nothing for so long."""
     before, since = -1.0, time.monotonic()
     async with asyncio.timeout(_TIMEOUT):
         while time.monotonic() - since < seconds or before < at_least:
@@ -122,7 +122,7 @@ async def _settle(operator: Operator, seconds: float = 5.0, at_least: int = 0) -
 
 
 async def _changes(testbed: Testbed, size: int, count: int) -> list[float]:
-    """Seconds from each change of a spec to its Deployment, as a watch tells of it."""
+    """Return the seconds from each change of a spec to its Deployment, as a watch tells of it."""
 
     async def one(number: int) -> float:
         await asyncio.sleep(number / CHANGES_PER_SECOND)
@@ -139,7 +139,7 @@ async def _changes(testbed: Testbed, size: int, count: int) -> list[float]:
 
 
 async def _soak(testbed: Testbed, operator: Operator, size: int, events: int) -> dict[str, float]:
-    """Memory over many events: `soak_growth_mib` between the means of the second and the last quarter."""
+    """Measure memory over many events: `soak_growth_mib` between means of the second and last quarter."""
     pods, api = itertools.cycle(testbed.player.pods()), testbed.api
     memory: list[float] = []
 
@@ -167,7 +167,7 @@ async def _soak(testbed: Testbed, operator: Operator, size: int, events: int) ->
 
 
 async def _each(numbers: Iterable[int], do: Callable[[int], Awaitable[object]]) -> None:
-    """A few at a time."""
+    """Run a few at a time."""
     left = iter(numbers)
 
     async def some() -> None:

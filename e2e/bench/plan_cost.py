@@ -64,7 +64,7 @@ class Contestant:
     update_times: list[int] = field(default_factory=list)
 
     def step(self) -> None:
-        """Top the queue up, then one timed step."""
+        """Top the queue up, then time one step."""
         scheduler = self.engine.scheduler
         while len(scheduler.waiting) < self.queue_length:
             scheduler.add_request(next(self.requests))
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def measure(waiting: int, steps: int) -> dict[str, float]:
-    """Median microseconds at this queue length: stock, over all pairs, and what each policy adds."""
+    """Measure median microseconds at this queue length: stock, over all pairs, and what each policy adds."""
     print(f"{waiting} waiting, {SETTINGS.max_num_seqs} running, {steps} steps", flush=True)
     figures: dict[str, float] = {}
     stock_schedule: list[int] = []
@@ -105,7 +105,7 @@ def measure(waiting: int, steps: int) -> dict[str, float]:
 
 
 def pair(waiting: int, steps: int, document: PolicyDocument) -> tuple[Contestant, Contestant]:
-    """Stock and the policy after that many steps."""
+    """Run stock and the policy for that many steps."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         contestants = (
             contestant(waiting, lambda _: None),
@@ -131,7 +131,7 @@ def take_turns(contestants: list[Contestant], steps: int) -> None:
 
 
 def contestant(waiting: int, link: Callable[[VirtualClock], ControlLink | None]) -> Contestant:
-    """An engine whose first queue arrived over the last seconds."""
+    """Make an engine whose first queue arrived over the last seconds."""
     clock = VirtualClock()
     scheduler = make_scheduler(SETTINGS, link(clock))
     engine = VirtualEngine(scheduler, clock)
@@ -149,7 +149,7 @@ def contestant(waiting: int, link: Callable[[VirtualClock], ControlLink | None])
 
 
 def arrivals(clock: VirtualClock) -> Iterator[Any]:
-    """Requests of the trace, over and over, arriving now."""
+    """Yield the requests of the trace, over and over, arriving now."""
     trace = [SHORTER(request) for request in recorded.azure_conversation()]
     others = trace[len(trace) // 2 :] + trace[: len(trace) // 2]
     for number, (request, other) in enumerate(itertools.cycle(zip(trace, others, strict=True))):
@@ -157,7 +157,7 @@ def arrivals(clock: VirtualClock) -> Iterator[Any]:
 
 
 def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> FileLink:
-    """The engine's real link, in a memory folder, but on the engine's virtual clock."""
+    """Return the engine's real link, in a memory folder, but on the engine's virtual clock."""
     for folder in ("control", "stats"):
         (root / folder).mkdir(parents=True)
     write_policy(policy_path(root), document.sealed())
@@ -189,7 +189,7 @@ def watch_planning(scheduler: Any, times: list[int]) -> None:
 
 
 def timed(function: Callable[..., Any], times: list[int]) -> Callable[..., Any]:
-    """`function`, each call's duration kept."""
+    """Wrap `function` so that each call's duration is noted."""
 
     def call(*arguments: Any) -> Any:
         started = time.perf_counter_ns()
@@ -201,13 +201,13 @@ def timed(function: Callable[..., Any], times: list[int]) -> Callable[..., Any]:
 
 
 def added(ours: list[int], stock: list[int]) -> list[float]:
-    """What the median step of each turn after the warm-up took beyond that of stock's turn beside it."""
+    """Return how much longer than stock's turn beside it each turn's median step took, after the warm-up."""
     turns = [slice(first, first + TURN) for first in range(WARM_UP_STEPS, len(ours), TURN)]
     return [statistics.median(ours[turn]) - statistics.median(stock[turn]) for turn in turns]
 
 
 def median_us(times: Sequence[float]) -> float:
-    """Median of nanoseconds, in microseconds."""
+    """Return median of nanoseconds, in microseconds."""
     return round(statistics.median(times) / 1000, 1)
 
 

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def documents() -> list[PolicyDocument]:
-    """Every policy as it is, then with every value of its choices and switches, then each step budget."""
+    """List every policy as it is, with every value of its choices and switches, with each step budget."""
     found = [PolicyDocument(name, slo=SLO) for name in registry.policy_names()]
     for name in registry.policy_names():
         for key, schema in registry.parameter_schema(name)["properties"].items():
@@ -68,7 +68,7 @@ def documents() -> list[PolicyDocument]:
 
 
 def extremes() -> list[PolicyDocument]:
-    """Every policy with each of its numbers at its least and at its most."""
+    """List every policy with each of its numbers at its least and at its most."""
     return [
         PolicyDocument(name, {key: schema[bound]}, slo=SLO).sealed()
         for name in registry.policy_names()
@@ -79,7 +79,7 @@ def extremes() -> list[PolicyDocument]:
 
 
 def arrivals(count: int) -> Iterator[Arrival]:
-    """Made one by one; nothing keeps them."""
+    """Make arrivals one by one; nothing keeps them."""
     chance = random.Random("soak")
     at = 0.0
     for _ in range(count):
@@ -139,13 +139,13 @@ def soak(count: int) -> dict[str, float]:
 
 
 def resident() -> int:
-    """Bytes of memory of this process."""
+    """Return the bytes of memory of this process."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def outputs_changed() -> int:
-    """Answers of the real engine that differ from those of vLLM's own scheduler.
+    """Count the answers of the real engine that differ from those of vLLM's own scheduler.
 
     Over all documents, each alone and in a walk through them under load. Raises RuntimeError if a step fell
     back on vLLM's order, or if the walk met no requests.

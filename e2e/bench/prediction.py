@@ -120,7 +120,7 @@ def report(workload: str, measured: dict[str, float]) -> dict[str, float]:
 
 
 def page(figures: Mapping[str, float]) -> str:
-    """A table of the workloads; the module says what its columns mean."""
+    """Make a table of the workloads; the module says what its columns mean."""
     key = "_accuracy_percent"
     names = [name.removesuffix(key) for name in figures if name.endswith(key)]
     rows = [["workload", *TABLE.values()], ["---", *("---:" for _ in TABLE)]]
@@ -137,7 +137,7 @@ def page(figures: Mapping[str, float]) -> str:
 
 
 def all_workloads(most: int) -> Iterable[tuple[str, list[Asked]]]:
-    """Those with recorded lengths, and ServeGen's clients."""
+    """Yield those with recorded lengths, and ServeGen's clients."""
     for name, read in workloads.LENGTHS.items():
         if name.endswith("_synthetic"):
             continue
@@ -151,14 +151,14 @@ def all_workloads(most: int) -> Iterable[tuple[str, list[Asked]]]:
 
 
 def asked(arrival: Arrival, at: float) -> Asked:
-    """A request of a trace, with what an engine knows of it; `max_tokens` is in no trace."""
+    """Make a request of a trace, with what an engine knows of it; `max_tokens` is in no trace."""
     prefix = arrival.prefix[0] if arrival.prefix else 0
     features = Features(arrival.prompt_tokens, CONTEXT - arrival.prompt_tokens, prefix)
     return Asked(at, features, arrival.output_tokens)
 
 
 def measure(requests: Sequence[Asked]) -> dict[str, float]:
-    """All figures of `Quantile` on one workload."""
+    """Measure all figures of `Quantile` on one workload."""
     figures = summarize_answers(replay(Quantile(), requests))
     high = replay(Quantile(0.8), requests)[WARM_UP:]
     figures["calibration_80_percent"] = percent(each.output_tokens <= each.predicted for each in high)
@@ -229,7 +229,7 @@ def percent(them: Iterable[bool]) -> float:
 
 
 def synthetic_text(count: int, seed: int) -> list[Asked]:
-    """Made-up prompts with ShareGPT's prompt lengths.
+    """Make prompts with ShareGPT's prompt lengths.
 
     Nine of ten tokens say nothing and are drawn by Zipf's law; the others are words of the prompt's topic, of
     which there are 100 with 20 words each. A topic's outputs are log-normal (sigma 0.4) about a median of its
@@ -254,7 +254,7 @@ def synthetic_text(count: int, seed: int) -> list[Asked]:
 
 
 def soak(requests: int) -> dict[str, float]:
-    """Memory and time of `Quantile` over requests that all differ."""
+    """Measure memory and time of `Quantile` over requests that all differ."""
     chance, predictor, padding = random.Random(0), Quantile(), Padding()
     settled, begun = resident(), time.perf_counter()
     for number in range(requests):

@@ -107,7 +107,7 @@ def served(case: Case, policy: str) -> Case:
 
 
 def compared(found: Found, cases: Sequence[Case], policy: str, figure: str) -> Estimate:
-    """The policy's figure over stock's; waits of less than a millisecond count as one."""
+    """Return the policy's figure over stock's; waits of less than a millisecond count as one."""
     ours, theirs = (
         [max(float(found[served(case, name)][FIGURES[figure]]), LEAST) for case in cases]
         for name in (policy, "stock")
@@ -116,7 +116,7 @@ def compared(found: Found, cases: Sequence[Case], policy: str, figure: str) -> E
 
 
 def figures(found: Found, stocks: Stocks) -> dict[str, float]:
-    """What `prefix_policies.json` holds: every ratio, and for each figure the worst."""
+    """Return what `prefix_policies.json` holds: every ratio, and for each figure the worst."""
     made: dict[str, float] = {}
     for figure in FIGURES:
         ratios = {
@@ -133,7 +133,7 @@ def figures(found: Found, stocks: Stocks) -> dict[str, float]:
 
 
 def row(found: Found, tokens: int, load: float, cases: Sequence[Case], policy: str) -> list[Cell]:
-    """One policy at one beginning and load; ratios to stock, none of its own."""
+    """Return one policy at one beginning and load; ratios to stock, none of its own."""
 
     def mean(figure: str) -> float:
         return intervals.mean([float(found[served(case, policy)][figure]) for case in cases]).value
@@ -151,7 +151,7 @@ def row(found: Found, tokens: int, load: float, cases: Sequence[Case], policy: s
 
 
 def named(tokens: int, load: float) -> str:
-    """A beginning and a load, for people."""
+    """Name a beginning and a load, for people."""
     return f"{tokens:,} tokens alike, load {load:g}"
 
 

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def one_engine(arrivals: list[Arrival], policy: str) -> tuple[int, float]:
-    """Steps, and seconds of CPU time for them."""
+    """Measure how many steps one engine makes, and the seconds of CPU time for them."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
     settings, cost = ENGINES[ENGINE].settings, cost_of(ENGINE, 1.0, 0.0)

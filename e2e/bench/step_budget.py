@@ -45,7 +45,7 @@ def run(options: Options) -> None:
 
 
 def collect(measured: Measure, settings: Sequence[Setting], quick: bool = False) -> tuple[Found, Goodputs]:
-    """All runs of the study, and for each setting the goodput with `slo` and with the best `fixed` budget."""
+    """Run the study; also returns each setting's goodput with `slo` and with the best `fixed` budget."""
     searches: dict[tuple[str, str], tuple[str, Search[Goodput]]] = {}
     for each in settings:
         fixed = [larry(each, tokens) for tokens in FIXED]
@@ -58,19 +58,19 @@ def collect(measured: Measure, settings: Sequence[Setting], quick: bool = False)
 
 
 def load_of(setting: Setting, goodputs: Goodputs) -> float:
-    """Where all are compared: the highest load at which SLO keeps the targets, else the lowest."""
+    """Return where all are compared: the highest load at which SLO keeps the targets, else the lowest."""
     found = goodputs[setting.key, "slo"]
     return max((load for load in setting.loads if load <= found.load), default=setting.loads[0])
 
 
 def table_of(setting: Setting, goodputs: Goodputs) -> list[Case]:
-    """SLO, then each fixed budget, there."""
+    """List SLO, then each fixed budget, at the load where all are compared."""
     case = setting.case(load_of(setting, goodputs), 0)
     return [larry(setting, tokens)(case) for tokens in (SLO, *FIXED)]
 
 
 def figures(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> dict[str, float]:
-    """What `step_budget.json` holds."""
+    """Return what `step_budget.json` holds."""
     made: dict[str, float] = {}
     for each in settings:
         compared = comparison.ratio_of([goodputs[each.key, "slo"]], [goodputs[each.key, "fixed"]])
@@ -84,7 +84,7 @@ def figures(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> di
 
 
 def page(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> str:
-    """Goodput, and attainment with each budget."""
+    """Write the page: goodput, and attainment with each budget."""
     rows: list[Sequence[Cell]] = []
     for each in settings:
         shares = (f"{share:.1%}" for share in _attained(found, each, goodputs))

@@ -55,7 +55,7 @@ def main() -> int:
 
 
 async def measure(url: str, kube: Kube, names: Sequence[str], steps: Steps) -> dict[str, float]:
-    """All changes under load; the figures."""
+    """Make all changes under load; returns the figures."""
     timeout = aiohttp.ClientTimeout(total=replay.DEADLINE)
     async with aiohttp.ClientSession(url, timeout=timeout) as session:
         undisturbed = Answers()
@@ -96,14 +96,14 @@ async def measure(url: str, kube: Kube, names: Sequence[str], steps: Steps) -> d
 
 
 def scheduling(number: int) -> Object:
-    """The n-th change: FCFS and LARRY in turn, LARRY with another weight each time."""
+    """Make the n-th change: FCFS and LARRY in turn, LARRY with another weight each time."""
     if number % 2:
         return {"policy": "FCFS"}
     return {"policy": "LARRY", "larry": {"alpha": number + 1}}
 
 
 def changed(undisturbed: Answers, disturbed: Answers) -> int:
-    """How many prompts got an answer that the undisturbed run did not give."""
+    """Count the prompts that got an answer that the undisturbed run did not give."""
     return sum(not tokens <= undisturbed.tokens[prompt] for prompt, tokens in disturbed.tokens.items())
 
 
@@ -125,7 +125,7 @@ async def clients(session: aiohttp.ClientSession, answers: Answers, rounds: int 
 
 
 async def _ask(session: aiohttp.ClientSession, number: int, answers: Answers) -> None:
-    """One greedy completion; lengths vary by prompt so that batches mix."""
+    """Ask for one greedy completion; lengths vary by prompt so that batches mix."""
     wanted = 32 + 13 * (number % 8)
     body = {
         "model": "chat",

@@ -174,7 +174,7 @@ async def _post_http2(threads: Executor, curl: pycurl.Curl, url: str, body: obje
 
 
 def _with_other_limits(values: Object) -> Object:
-    """Values that give every pod of the release another template."""
+    """Return values that give every pod of the release another template."""
     other = {"resources": {"limits": {"memory": "2049Mi"}}}
     return {
         **values,
@@ -183,7 +183,7 @@ def _with_other_limits(values: Object) -> Object:
 
 
 def _pods(kube: Kube, *, ending: bool = True) -> set[str]:
-    """Uids of the release's pods."""
+    """Return uids of the release's pods."""
     pods = [pod["metadata"] for pod in kube.items(SYSTEM_NAMESPACE, "pods")]
     return {pod["uid"] for pod in pods if ending or "deletionTimestamp" not in pod}
 

@@ -117,13 +117,13 @@ class Cluster:
         return ["nsenter", "--target", str(first), "--net"]
 
     def kill(self, component: str) -> None:
-        """SIGKILL for one of the node's own programs (`kubelet`, `kube-apiserver`, …); it starts again."""
+        """Kill one of the node's own programs (`kubelet`, `kube-apiserver`, …); it starts again."""
         pid = (self.state / "pids" / component).read_text()
         run([*self.enter(), "kill", "-KILL", pid])
 
     @contextlib.contextmanager
     def held(self, component: str) -> Iterator[None]:
-        """One of the node's own programs is killed, and does not start again before the block ends."""
+        """Kill one of the node's own programs, and keep it from starting before the block ends."""
         mark = self.state / "held" / component
         mark.touch()
         try:

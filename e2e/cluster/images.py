@@ -112,12 +112,12 @@ def _drop_old(folder: Path, name: str) -> None:
 
 
 def _base() -> str:
-    """The tag of the base image."""
+    """Return the tag of the base image."""
     return digest([_RECIPES / "base.Dockerfile"], _SUITE, _BASE_PACKAGES)
 
 
 def _release() -> list[Image]:
-    """The images to which the chart gives one tag: each counts what the others are made from, too."""
+    """List the images to which the chart gives one tag: each counts what the others are made from, too."""
     projects = {
         "operator": REPOSITORY / "operator",
         "sidecar": REPOSITORY / "sidecar/engine",

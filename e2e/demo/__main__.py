@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> dict[str, float]:
-    """Everything that happens on a cluster that is up; its figures."""
+    """Do everything that happens on a cluster that is up; returns its figures."""
     kube, targets = target.kube, services.targets(manifests)
     deploy.headrace(target, steps)
     deploy.sample_services(target, manifests, steps)
@@ -79,7 +79,7 @@ def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> dict[s
 
 
 def _share(url: str, steps: Steps) -> float:
-    """How much of the trace these engines are sent."""
+    """Return how much of the trace these engines are sent."""
     samples = asyncio.run(replay(url, workload.probes(), Progress()))
     failed = next((sample.error for sample in samples if sample.error), "")
     if failed:
@@ -118,7 +118,7 @@ async def _replay(
 
 
 def _told(policy: str, took: Mapping[str, services.Change]) -> str:
-    """A change in a line: when all engines of each service had it."""
+    """Describe a change in a line: when all engines of each service had it."""
     each = "; ".join(
         f"{name} {change.applied:.2f} s ({change.total:.2f} s with kubectl's own start)"
         for name, change in took.items()
@@ -127,7 +127,7 @@ def _told(policy: str, took: Mapping[str, services.Change]) -> str:
 
 
 def _figures(samples: Sequence[Sample], changes: Changes, restarts: int) -> dict[str, float]:
-    """What the file of the demo holds beside its own time: the slowest service's seconds of each change."""
+    """Return what the demo's file holds beside its own time: the slowest service's seconds of each change."""
     found: dict[str, float] = {
         "requests": len(samples),
         "failed": sum(bool(sample.error) for sample in samples),
@@ -141,7 +141,7 @@ def _figures(samples: Sequence[Sample], changes: Changes, restarts: int) -> dict
 
 
 def _report(samples: Sequence[Sample], changes: Changes, restarts: int, steps: Steps) -> None:
-    """What the changes took, and what they cost."""
+    """Report what the changes took, and what they cost."""
     for policy, took in changes.items():
         steps.say(_told(policy, took).strip())
     errors = [sample for sample in samples if sample.error]
@@ -151,7 +151,7 @@ def _report(samples: Sequence[Sample], changes: Changes, restarts: int, steps: S
 
 
 def _invite(target: Target, url: str, steps: Steps) -> None:
-    """How to send a request of one's own."""
+    """Tell how to send a request of one's own."""
     body = '{"model": "chat", "prompt": "Hello", "max_tokens": 16}'
     if target.reopen:
         url = REOPENED
@@ -166,7 +166,7 @@ def _invite(target: Target, url: str, steps: Steps) -> None:
 
 
 def _conclude(seconds: float, first: bool, steps: Steps, figures: Mapping[str, float], *, keep: bool) -> None:
-    """The time of each step; `keep` the figures, which are of the local cluster."""
+    """Tell the time of each step; `keep` the figures, which are of the local cluster."""
     stages = ", ".join(f"{name} {took:.0f} s" for name, took in steps.seconds.items())
     steps.say(f"\n{seconds:.0f} s in all: {stages}")
     if not keep:

@@ -24,7 +24,7 @@ READY_SECONDS = 900.0  # a CPU engine starts in half a minute alone; three at on
 
 
 def everything(steps: Steps) -> tuple[Target, dict[str, Object]]:
-    """A cluster with Headrace, and the sample services by name, all serving; raises StageError."""
+    """Bring up a cluster with Headrace and the sample services by name, all serving; raises StageError."""
     target = cluster(steps)
     headrace(target, steps)
     manifests = services.load(target.samples, target.engine_image)
@@ -91,7 +91,7 @@ def _available(deployment: Object) -> int:
 
 
 def _rolled_out(deployment: Object) -> bool:
-    """Whether every replica is of the present template and available, and none of an older one is left."""
+    """Tell whether every replica is of the present template and available, with no older one left."""
     status, wanted = deployment["status"], deployment["spec"]["replicas"]
     seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
     counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]

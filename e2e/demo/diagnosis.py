@@ -10,7 +10,7 @@ _TAIL = 15  # lines of each command's output
 
 
 def diagnose(kube: Kube) -> str:
-    """The ends of `kubectl describe` and `kubectl logs` of what is not as it should be."""
+    """Return the ends of `kubectl describe` and `kubectl logs` of what is not as it should be."""
     commands: list[tuple[str, ...]] = [("describe", "llmservices", "-n", NAMESPACE)]
     for namespace in (SYSTEM_NAMESPACE, NAMESPACE):
         for pod in _unready(kube, namespace):

@@ -41,16 +41,16 @@ class Kube:
         return self._run([*self.helm_command, *arguments], stdin, timeout)
 
     def get(self, namespace: str, kind: str, name: str) -> Object:
-        """One object; raises KubeError when there is none."""
+        """Return one object; raises KubeError when there is none."""
         return json.loads(self("get", kind, name, "-n", namespace, "-o", "json"))  # type: ignore[no-any-return]
 
     def items(self, namespace: str, kind: str, selector: str = "") -> list[Object]:
-        """Objects of a namespace that the label selector takes."""
+        """Return objects of a namespace that the label selector takes."""
         chosen = ["-l", selector] if selector else []
         return json.loads(self("get", kind, "-n", namespace, "-o", "json", *chosen))["items"]  # type: ignore[no-any-return]
 
     def apply(self, manifest: Object) -> None:
-        """Server-side apply of one object."""
+        """Apply one object on the server's side."""
         self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(manifest))
 
     def patch(self, namespace: str, kind: str, name: str, change: Object) -> Object:
@@ -106,11 +106,11 @@ class Watch:
                 lines.clear()
 
     def until(self, holds: Callable[[Object], bool], timeout: float) -> float:
-        """When the first version came for which `holds` (on the monotonic clock); raises TooLateError."""
+        """Wait for the first version that `holds`; returns when it came (monotonic), raises TooLateError."""
         return self.times((holds,), timeout)[0]
 
     def times(self, all_hold: Sequence[Callable[[Object], bool]], timeout: float) -> list[float]:
-        """When each of these held first, one after another or at once; raises TooLateError."""
+        """Wait until each of these held, one after another or at once; returns when, raises TooLateError."""
         deadline = time.monotonic() + timeout
         last: Object = {}
         found: list[float] = []
@@ -127,25 +127,25 @@ class Watch:
 
 
 def replicas(manifest: Object) -> int:
-    """Replicas that a service asks for; unset means 1."""
+    """Return how many replicas a service asks for; unset means 1."""
     return int(manifest["spec"].get("replicas", 1))
 
 
 def condition(manifest: Object, kind: str) -> Object:
-    """A condition of an object's status, `{}` when it has none."""
+    """Return a condition of an object's status, `{}` when it has none."""
     found = (c for c in manifest.get("status", {}).get("conditions", ()) if c["type"] == kind)
     return next(found, {})
 
 
 def is_current(manifest: Object, kind: str, status: str = "True") -> bool:
-    """Whether a condition has this status, and is of the object's present generation."""
+    """Tell whether a condition has this status, and is of the object's present generation."""
     found = condition(manifest, kind)
     generation = manifest["metadata"]["generation"]
     return found.get("status") == status and found.get("observedGeneration") == generation
 
 
 def policy_applied(manifest: Object) -> bool:
-    """Whether every replica has confirmed the policy of the object's present generation."""
+    """Tell whether every replica has confirmed the policy of the object's present generation."""
     status = manifest.get("status", {})
     return is_current(manifest, "PolicyApplied") and status.get("policy", {}).get(
         "appliedReplicas"

@@ -55,7 +55,7 @@ class Summary:
 
 
 def sample(service: str, sent: float, token_times: Sequence[float]) -> Sample:
-    """A completed request from the times its tokens came, in order; `sent` and they share one clock."""
+    """Make the sample of a completed request from the times of its tokens, in order, and `sent`."""
     gaps = [later - earlier for earlier, later in itertools.pairwise(token_times)]
     return Sample(
         service=service,
@@ -69,7 +69,7 @@ def sample(service: str, sent: float, token_times: Sequence[float]) -> Sample:
 
 
 def met(request: Sample, targets: Targets) -> bool:
-    """Whether the request completed and met every target."""
+    """Tell whether the request completed and met every target."""
     if request.error:
         return False
     pairs = ((request.ttft, targets.ttft), (request.tpot, targets.tpot), (request.e2e, targets.e2e))
@@ -77,7 +77,7 @@ def met(request: Sample, targets: Targets) -> bool:
 
 
 def summarise(requests: Iterable[Sample], targets: Targets) -> Summary:
-    """Percentiles over completed requests, attainment over all."""
+    """Summarise percentiles over completed requests, attainment over all."""
     every = list(requests)
     completed = [request for request in every if not request.error]
     return Summary(
@@ -97,7 +97,7 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Nearest-rank percentile of sorted values: the least value that `percent` % of them do not exceed."""
+    """Return the nearest-rank percentile of sorted values: the least that `percent` % do not exceed."""
     if not ordered:
         return math.nan
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]

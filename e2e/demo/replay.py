@@ -81,7 +81,7 @@ class ReplyError(Exception):
 
 
 async def _tokens(session: aiohttp.ClientSession, call: Call) -> AsyncIterator[float]:
-    """The time of each token as it comes; raises ReplyError unless exactly those asked for come."""
+    """Yield the time of each token as it comes; raises ReplyError unless exactly those asked for come."""
     body = {
         "model": call.service,
         "prompt": prompt(call.text_seed, call.prompt_tokens),
@@ -114,5 +114,5 @@ def _new_tokens(line: bytes) -> int:
 
 
 def prompt(seed: str, tokens: int) -> str:
-    """Reproducible letters, one per token."""
+    """Make reproducible letters, one per token."""
     return "".join(random.Random(seed).choices(string.ascii_lowercase + " ", k=tokens))

@@ -26,7 +26,7 @@ class NotReadyError(Exception):
 
 
 def load(folder: Path, engine_image: str = "") -> dict[str, Object]:
-    """The LLMServices of a folder by name, with the image that they name, or with `engine_image`."""
+    """Load the LLMServices of a folder by name, with their image, or with `engine_image`."""
     manifests = [yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))]
     for manifest in manifests if engine_image else ():
         manifest["spec"]["engine"]["image"] = engine_image
@@ -34,7 +34,7 @@ def load(folder: Path, engine_image: str = "") -> dict[str, Object]:
 
 
 def targets(manifests: Mapping[str, Object]) -> dict[str, Targets]:
-    """Each service's SLO, in seconds."""
+    """Return each service's SLO, in seconds."""
     return {
         name: Targets(**{kind: seconds(value) for kind, value in manifest["spec"].get("slo", {}).items()})
         for name, manifest in manifests.items()
@@ -42,7 +42,7 @@ def targets(manifests: Mapping[str, Object]) -> dict[str, Targets]:
 
 
 def seconds(duration: str) -> float:
-    """`500ms` → 0.5: a duration as the API writes it."""
+    """Read a duration as the API writes it: `500ms` → 0.5."""
     number = duration.rstrip("mhs")
     return int(number) * _UNITS[duration.removeprefix(number)]
 
@@ -68,7 +68,7 @@ def wait_ready(kube: Kube, manifests: Mapping[str, Object], timeout: float, say:
 
 
 def serves(service: Object) -> bool:
-    """Whether all replicas are Ready, routed, and run the policy that the spec asks for."""
+    """Tell whether all replicas are Ready, routed, and run the policy that the spec asks for."""
     return (
         is_current(service, "Ready")
         and is_current(service, "RoutingReady")
@@ -78,7 +78,7 @@ def serves(service: Object) -> bool:
 
 
 def describe(service: Object) -> str:
-    """One line: replicas, the policy in force, and the first condition that is not as it should be."""
+    """Describe a service in a line: replicas, policy in force, the first condition that is not right."""
     status = service.get("status", {})
     policy = status.get("policy", {})
     counts = (
@@ -102,7 +102,7 @@ class Change:
 
 
 def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> Change:
-    """`kubectl patch` a service's scheduling and wait for every replica; raises TooLateError."""
+    """Patch a service's scheduling with kubectl and wait for every replica; raises TooLateError."""
     with kube.watch(NAMESPACE, "llmservice", name) as watch:
         asked = time.monotonic()
         patched = kube.patch(NAMESPACE, "llmservice", name, {"spec": {"scheduling": scheduling}})
@@ -118,7 +118,7 @@ def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> 
 
 
 def pod_lives(kube: Kube) -> dict[str, int]:
-    """Restarts of each pod's containers by the pod's uid: equal before and after if nothing was restarted.
+    """Count the restarts of each pod's containers by the pod's uid: equal if nothing was restarted.
 
     Pods that are being deleted are left out: their end was asked for.
     """
@@ -134,12 +134,12 @@ def pod_lives(kube: Kube) -> dict[str, int]:
 
 
 def restarted(before: Mapping[str, int], after: Mapping[str, int]) -> int:
-    """How many restarts and replaced pods lie between two observations."""
+    """Count the restarts and replaced pods that lie between two observations."""
     return sum(after[uid] - count if uid in after else 1 for uid, count in before.items())
 
 
 def events(kube: Kube, last: int = 12) -> list[str]:
-    """The services' own events, oldest first: when, about which service, what."""
+    """List the services' own events, oldest first: when, about which service, what."""
     found = [
         event for event in kube.items(NAMESPACE, "events") if event["involvedObject"]["kind"] == "LLMService"
     ]

@@ -48,7 +48,7 @@ def line(progress: Progress, targets: Mapping[str, Targets], phase: str) -> str:
 
 
 def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -> Table:
-    """A row per service over its most recent requests."""
+    """Make the live table: a row per service over its most recent requests."""
     table = Table(title=f"{phase}: {len(progress.samples)} of {progress.total} answered")
     for heading in (
         "service",
@@ -76,7 +76,7 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
 
 
 def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
-    """A row per service and policy."""
+    """Make the comparison: a row per service and policy."""
     table = Table(title="The same requests under each policy in turn (p50 / p95)", caption=NO_COMPARISON)
     for heading in ("service", "policy", "requests", "errors", "TTFT", "TPOT", "E2E", "SLO met"):
         table.add_column(heading, justify="left" if heading in {"service", "policy"} else "right")

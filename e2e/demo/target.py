@@ -44,7 +44,7 @@ class Target:
 
 
 def connect(settings: Mapping[str, str] = os.environ) -> Target:
-    """The target that CLUSTER names; raises SettingError."""
+    """Connect to the target that CLUSTER names; raises SettingError."""
     match settings.get("CLUSTER", "local"):
         case "local":
             return _local(settings)
@@ -110,7 +110,7 @@ def _current(settings: Mapping[str, str]) -> Target:
 
 @contextlib.contextmanager
 def _port_forward(kube: Kube) -> Iterator[str]:
-    """A port of this machine that leads to the gateway Service; raises OSError when kubectl gives up."""
+    """Forward a port of this machine to the gateway Service; raises OSError when kubectl gives up."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [*kube.kubectl, "port-forward", "-n", SYSTEM_NAMESPACE, f"service/{GATEWAY}", f"{port}:80"]

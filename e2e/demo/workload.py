@@ -47,7 +47,7 @@ PARTS: Mapping[str, Part] = {"chat": Part(every=3, offset=0), "code": Part(every
 
 
 def probes() -> list[Call]:
-    """A few requests to each service, all at once."""
+    """Make a few requests to each service, all at once."""
     return [
         Call(
             at=0.0, service=service, prompt_tokens=64, output_tokens=PROBE_TOKENS, text_seed=f"{service}-{n}"
@@ -58,14 +58,14 @@ def probes() -> list[Call]:
 
 
 def share(samples: Sequence[Sample]) -> float:
-    """The share of the trace's requests that engines can be sent which did the probes so fast."""
+    """Return the share of the trace's requests that engines can be sent which did the probes so fast."""
     seconds = max(sample.e2e for sample in samples)
     tokens = sum(sample.output_tokens for sample in samples)
     return min(1.0, max(LEAST_SHARE, tokens / seconds / ENOUGH))
 
 
 def calls(share: float = 1.0, parts: Mapping[str, Part] = PARTS) -> list[Call]:
-    """The requests of the replay: this share of the recorded ones, evenly thinned."""
+    """Make the requests of the replay: this share of the recorded ones, evenly thinned."""
     trace = recorded.azure_conversation()
     stretch = cut_window(trace, TRACE_START, PART)
     return [
@@ -84,7 +84,7 @@ def calls(share: float = 1.0, parts: Mapping[str, Part] = PARTS) -> list[Call]:
 
 
 def phase(at: float) -> str:
-    """What the replay is doing `at` seconds after its start."""
+    """Say what the replay is doing `at` seconds after its start."""
     turn, since = divmod(at, PART)
     if turn >= len(POLICIES):
         return "last answers"
@@ -95,7 +95,7 @@ def phase(at: float) -> str:
 
 
 def rows(samples: Sequence[Sample], targets: Mapping[str, Targets]) -> list[tuple[str, str, Summary]]:
-    """The table: service, policy, what was measured of the requests sent in its measured part."""
+    """Make the rows: service, policy, what was measured of the requests sent in its measured part."""
     return [
         (service, policy, summarise((s for s in _measured(samples, turn) if s.service == service), wanted))
         for service, wanted in targets.items()

@@ -104,7 +104,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def rule(self, rule: Rule) -> Iterator[Rule]:
-        """The rule is in force inside the block, before all others."""
+        """Keep the rule in force inside the block, before all others."""
         self.script.rules.insert(0, rule)
         try:
             yield rule
@@ -113,7 +113,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def outage(self, kind: str) -> Iterator[None]:
-        """The API server is away inside the block, in one of the ways of `OUTAGES`.
+        """Cut the API server off inside the block, in one of the ways of `OUTAGES`.
 
         What hung or was half open stays so afterwards: only a new connection reaches the server again.
         """
@@ -133,7 +133,7 @@ class Proxy:
             yield
 
     def silence(self) -> None:
-        """Every watch that is open now stays open and brings nothing more."""
+        """Silence every watch that is open: it stays open and brings nothing more."""
         for stream in tuple(self._streams):
             stream.mute = True
 
@@ -142,7 +142,7 @@ class Proxy:
         self._do(self._abort())
 
     def calls(self, since: float = 0.0) -> list[Call]:
-        """Requests that came in after that time."""
+        """Return the requests that came in after that time."""
         return [seen.call for seen in tuple(self.seen) if seen.at >= since]
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:

@@ -125,7 +125,7 @@ class Script:
         self._random = random.Random(self.seed)
 
     def choose(self, call: Call) -> Fault | None:
-        """The fault that the call meets: of the first rule that picks it."""
+        """Choose the fault that the call meets: of the first rule that picks it."""
         possible = _OF_REQUESTS if call.event is None else _OF_EVENTS
         for rule in tuple(self.rules):
             if rule.times == 0 or not isinstance(rule.fault, possible) or not rule.where(call):

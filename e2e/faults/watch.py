@@ -42,7 +42,7 @@ class Stream:
     _held: list[bytes] = field(default_factory=list)
 
     async def run(self, lines: AsyncIterator[bytes]) -> None:
-        """To the end of the lines; one that was muted never ends. Raises BrokenError."""
+        """Pass lines on to their end; a watch that was muted never ends. Raises BrokenError."""
         async for line in lines:
             if not self.mute and not await self._pass_on(line):
                 return
@@ -51,7 +51,7 @@ class Stream:
         await self._send(b"")
 
     async def _pass_on(self, line: bytes) -> bool:
-        """Whether the watch goes on."""
+        """Pass on one line; returns whether the watch goes on."""
         match self.script.choose(replace(self.call, event=json.loads(line))):
             case Delay(seconds):
                 await asyncio.sleep(seconds)

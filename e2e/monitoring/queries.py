@@ -39,12 +39,12 @@ class Query:
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """Every dashboard by its file's name."""
+    """Read every dashboard by its file's name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(FILES.glob("dashboards/*.json"))}
 
 
 def asked(namespace: str, service: str) -> Iterator[Query]:
-    """Every query of every dashboard, of one service and all its pods; rates are over five minutes."""
+    """Yield every query of every dashboard, of one service and all its pods; rates over five minutes."""
     values = {
         "__rate_interval": "5m",
         "datasource": "prometheus",
@@ -57,7 +57,7 @@ def asked(namespace: str, service: str) -> Iterator[Query]:
 
 
 def of_dashboard(name: str, document: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[Query]:
-    """Its panels' queries, with the variables filled in; also those that give the variables their values."""
+    """Yield a dashboard's queries, with the variables filled in, and those that give them their values."""
     for variable in document["templating"]["list"]:
         if variable["type"] == "query":
             selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ def of_dashboard(name: str, document: Mapping[str, Any], values: Mapping[str, st
 
 
 def documented() -> dict[str, set[str]]:
-    """The labels of every metric in docs/metrics.md, by name."""
+    """Read the labels of every metric in docs/metrics.md, by name."""
     page = (REPOSITORY / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", page, re.MULTILINE)
     return {
@@ -79,7 +79,7 @@ def documented() -> dict[str, set[str]]:
 
 
 def family(sample: str, known: Mapping[str, object]) -> str:
-    """The metric that a sample belongs to: itself, or the histogram that is known by this name."""
+    """Return the metric that a sample belongs to: itself, or the histogram that is known by this name."""
     stem = re.sub(r"_(bucket|count|sum|created)$", "", sample)
     return next((name for name in (stem, f"{stem}_total") if name in known), sample)
 
@@ -90,7 +90,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def filled(expression: str, values: Mapping[str, str]) -> str:
-    """An expression with Grafana's variables replaced."""
+    """Replace Grafana's variables in an expression."""
     for name, value in values.items():
         expression = expression.replace(f"${name}", value)
     if "$" in expression:

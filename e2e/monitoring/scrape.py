@@ -30,13 +30,13 @@ class Pod:
 
 
 def of_pods(monitor: Manifest, pods: Iterable[Pod], interval: str) -> dict[str, Any]:
-    """The scrape configuration of a monitor's one endpoint, for these pods."""
+    """Make the scrape configuration of a monitor's one endpoint, for these pods."""
     targets = [{"targets": [pod.address], "labels": _discovered(pod)} for pod in pods]
     return {**_common(monitor, interval), "static_configs": targets}
 
 
 def discovered(monitor: Manifest, pods: Iterable[Manifest]) -> Iterator[Pod]:
-    """What a monitor finds among a cluster's pods: each container with the port that it names."""
+    """Yield what a monitor finds among a cluster's pods: each container with the port that it names."""
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
     for pod in pods:
         metadata, spec = pod["metadata"], pod["spec"]

@@ -74,20 +74,20 @@ class Prometheus:
         self._stack.close()
 
     def query(self, expression: str, at: float | None = None) -> list[Series]:
-        """The series an expression gives at unix time `at`, or now; raises ValueError for a wrong one."""
+        """Query the series an expression gives at unix time `at`, or now; ValueError for a wrong one."""
         moment = {} if at is None else {"time": f"{at:.3f}"}
         return self._get("query", query=expression, **moment)["result"]  # type: ignore[no-any-return]
 
     def rules(self) -> list[dict[str, Any]]:
-        """Every rule with its health and last error."""
+        """Fetch every rule with its health and last error."""
         return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
 
     def series(self, selector: str) -> list[dict[str, str]]:
-        """The labels of every series that a selector matches."""
+        """Fetch the labels of every series that a selector matches."""
         return self._get("series", **{"match[]": selector})  # type: ignore[no-any-return]
 
     def targets(self) -> list[dict[str, Any]]:
-        """What is scraped, with health and last error."""
+        """Fetch what is scraped, with health and last error."""
         return self._get("targets")["activeTargets"]  # type: ignore[no-any-return]
 
     def _get(self, path: str, **parameters: str) -> Any:
@@ -98,7 +98,7 @@ class Prometheus:
         return body["data"]
 
     def _start(self, *command: str, pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-        """A process that ends with the block."""
+        """Start a process that ends with the block."""
         with (self._folder / "prometheus.log").open("ab") as log:
             process = subprocess.Popen([*self._network, *command], stdout=log, stderr=log, pass_fds=pass_fds)
         self._stack.callback(process.wait, 30)
@@ -113,7 +113,7 @@ class Prometheus:
 
 
 def unanswered(server: Prometheus, queries: Iterable[Query], at: float | None = None) -> list[Query]:
-    """The queries to which there is no number at unix time `at`, or now."""
+    """List the queries to which there is no number at unix time `at`, or now."""
     return [query for query in queries if not any(map(math.isfinite, _values(server, query, at)))]
 
 

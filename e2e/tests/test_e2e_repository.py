@@ -1,5 +1,6 @@
 """House rules that no linter knows."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,10 @@ from hatchling.builders.wheel import WheelBuilder
 ROOT = Path(__file__).parents[2]
 LONGEST_MODULE = 400  # lines; a longer one is two ideas in one room
 OF_A_BENCHMARK = {"cases.py", "figures.py", "page.py", "study.py", "testbed.py"}  # in the package of each
+NO_VERBS = re.compile(
+    r"(an?|all|any|as|at|each|every|from|how|if|in|its?|nothing|of|once|one|some|the|those|wh\w+|with\w*)\b",
+    re.IGNORECASE,
+)
 MACHINE_PATHS = re.compile(r"/(work|root)/[a-z]|/tmp/[a-z]+/|\.pyenv/")
 
 
@@ -28,6 +33,24 @@ def test_modules_stay_short():
 
 def test_the_operator_folder_does_not_shadow_the_standard_library():
     assert not (ROOT / "operator/__init__.py").exists()
+
+
+def describe_functions(source):
+    """Name and docstring of every function that has one; a property's is of what it holds."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            held = [each for each in node.decorator_list if ast.unparse(each).endswith("property")]
+            text = ast.get_docstring(node)
+            if text and not held and not node.name.startswith("__"):
+                yield node.name, text
+
+
+def test_docstrings_of_functions_begin_with_what_they_do():
+    files = [path for path in tracked("*.py") if "tests" not in path.parts]
+    found = [(name, text) for path in files for name, text in describe_functions(path.read_text())]
+    assert len(found) > 1000
+    assert [name for name, text in found if NO_VERBS.match(text)] == []
+    assert next(describe_functions('def f():\n    """The sum."""')) == ("f", "The sum.")
 
 
 def test_test_modules_have_unique_names():

@@ -108,17 +108,17 @@ PARTS = replace(MIXED, requests=800, point=1.0)  # where ablations and other sys
 
 
 def slo_of(workload_key: str) -> str:
-    """The service's targets on this setting, of `engine.SLOS`."""
+    """Return the service's targets on this setting, of `engine.SLOS`."""
     return SLO.get(workload_key, "ttft_tpot")
 
 
 def target_of(setting: Setting) -> str:
-    """What attainment is of: the service's targets, or those of each request."""
+    """Return what attainment is of: the service's targets, or those of each request."""
     return slo_of(setting.key) or "own"
 
 
 def accelgen(setting: Setting, *, patience: int | None = None, **methods: Any) -> Kind:
-    """AccelGen with the service's targets and these of its methods; lengths are predicted by the engine."""
+    """Make AccelGen with the service's targets and these methods; the engine predicts lengths."""
     parameters = () if patience is None else (("patience", patience),)
     chosen = tuple(sorted(methods.items()))
     return lambda case: replace(
@@ -127,7 +127,7 @@ def accelgen(setting: Setting, *, patience: int | None = None, **methods: Any) -
 
 
 def ablations() -> dict[str, Kind]:
-    """AccelGen without each of its methods, on the mix."""
+    """Make AccelGen without each of its methods, on the mix."""
     whole = accelgen(MIXED)
     return {
         "/Order": accelgen(MIXED, ordering=False),
@@ -142,12 +142,12 @@ def ablations() -> dict[str, Kind]:
 
 
 def other(policy: str) -> Kind:
-    """One of the simulator's baselines."""
+    """Return one of the simulator's baselines."""
     return lambda case: replace(case, policy=policy)
 
 
 def searches() -> dict[tuple[str, str, int], tuple[str, Search[Goodput]]]:
-    """By setting, `tuned` stock or `ours`, and seed: the goodputs that are looked for."""
+    """List the goodputs that are looked for, by setting, `tuned` stock or `ours`, and seed."""
     made: dict[tuple[str, str, int], tuple[str, Search[Goodput]]] = {}
     for each in SWEPT:
         target, (default, *others) = target_of(each), comparison.choices(each)
@@ -158,7 +158,7 @@ def searches() -> dict[tuple[str, str, int], tuple[str, Search[Goodput]]]:
 
 
 def everything() -> list[Case]:
-    """All runs of the study of AccelGen beside the searches."""
+    """List all runs of the study of AccelGen beside the searches."""
     made = [case for each in BESIDE for load in beside(each) for case in pair(each, load)]
     for load in STEPPED:
         made += [
@@ -183,7 +183,7 @@ def beside(setting: Setting) -> list[float]:
 
 
 def pair(setting: Setting, load: float) -> list[Case]:
-    """Default stock and AccelGen, one seed."""
+    """Return default stock and AccelGen, one seed."""
     return [comparison.runs(setting, load, kind, 1)[0] for kind in (comparison.stock, accelgen(setting))]
 
 
@@ -193,7 +193,7 @@ FIXED = (2048, 1024, 8192, 512)  # tokens; the likely best first
 
 
 def larry(setting: Setting, tokens: int = 0) -> Kind:
-    """LARRY with a fixed budget; 0: with mode SLO."""
+    """Return LARRY with a fixed budget; 0: with mode SLO."""
     mode = "" if tokens else "SLO"
     return lambda case: replace(
         case, policy="LARRY", slo=slo_of(setting.key), step_budget=tokens, budget_mode=mode

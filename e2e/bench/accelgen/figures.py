@@ -29,7 +29,7 @@ ABLATED = {"order": "/Order", "chunk": "/Chunk", "batch": "/Batch"}
 
 
 def goodputs_of(goodputs: Goodputs, setting: Setting, name: str) -> list[Goodput]:
-    """Of `tuned` stock or `ours`, for each seed."""
+    """Return the goodputs of `tuned` stock or `ours`, for each seed."""
     return [goodputs[setting.key, name, seed] for seed in setting.seeds]
 
 
@@ -59,13 +59,13 @@ def figures(found: Found, goodputs: Goodputs) -> dict[str, float | dict[str, flo
 
 
 def attained(found: Found, setting: Setting, load: float, kind: Kind) -> list[float]:
-    """Share of requests that met the setting's targets, of each seed that was run there."""
+    """Return the share of requests that met the setting's targets, of each seed that was run there."""
     made = [case for case in comparison.runs(setting, load, kind) if case in found]
     return comparison.values(found, made, f"met_{cases.target_of(setting)}")
 
 
 def struggling(found: Found) -> tuple[float, float, float] | None:
-    """The lowest load of the mix at which tuned stock is below 60 %: load, its attainment there, ours."""
+    """Find the lowest load of the mix at which tuned stock is below 60 %: load, its attainment, ours."""
     for load in cases.STEPPED:
         stock = max(attained(found, MIXED, load, kind)[0] for kind in comparison.choices(MIXED))
         if stock < STRUGGLING:
@@ -85,7 +85,7 @@ def code_tpot(found: Found) -> list[tuple[float, float]]:
 
 
 def doubts(found: Found) -> Iterator[tuple[str, list[float]]]:
-    """Targets missed, ours / the best stock, at the corners of the cost model's doubt."""
+    """Yield targets missed, ours / the best stock, at the corners of the cost model's doubt."""
     for setting, load in cases.DOUBTED:
         figure = f"met_{cases.target_of(setting)}"
         ratios = []
@@ -98,7 +98,7 @@ def doubts(found: Found) -> Iterator[tuple[str, list[float]]]:
 
 
 def reproduce_findings(found: Found) -> dict[str, float]:
-    """What we get for the paper's findings on the mix, over stock, Orca, FastServe and Sarathi.
+    """Return what we get for the paper's findings on the mix, over stock, Orca, FastServe and Sarathi.
 
     `_least` and `_most` are over those systems, `_paper_low` and `_paper_high` are the paper's.
     """

@@ -52,7 +52,7 @@ FINDINGS = {
 
 
 def write(found: Found, goodputs: Goodputs, folder: Path) -> Path:
-    """The whole page; returns its path."""
+    """Write the whole page; returns its path."""
     return markdown.page(
         "accelgen",
         "AccelGen on one engine",
@@ -101,7 +101,7 @@ def _targets(share: object) -> str:
 
 
 def attainment(found: Found, folder: Path, settings: Sequence[Setting] = cases.SWEPT) -> tuple[Path, str]:
-    """Share of requests that met their targets, at the loads that the first seed's searches went through.
+    """Draw the share of requests that met their targets, at the loads of the first seed's searches.
 
     Each seed's search has loads of its own: a mean over those that were run at a load would jump.
     """
@@ -125,7 +125,7 @@ def attainment(found: Found, folder: Path, settings: Sequence[Setting] = cases.S
 
 
 def _curve(found: Found, setting: Setting, kinds: Sequence[Kind]) -> Curve:
-    """The best of these at each load where one was run; the setting has one seed."""
+    """Return the best of these at each load where one was run; the setting has one seed."""
     points = {}
     for load in sorted({*setting.all_loads(), *cases.STEPPED}):
         shares = [share for kind in kinds for share in figures.attained(found, setting, load, kind)]
@@ -151,7 +151,7 @@ def _load(points: Sequence[Goodput]) -> str:
 
 
 def classes(found: Found) -> str:
-    """Attainment on the mix by service, at each load: tuned stock with the best total, and ours. One seed."""
+    """Tabulate attainment on the mix by service and load: tuned stock with the best total, and ours."""
     rows: list[Sequence[Cell]] = []
     for load in cases.STEPPED:
         case = MIXED.case(load, 0)
@@ -167,7 +167,7 @@ def classes(found: Found) -> str:
 
 
 def latencies(found: Found) -> str:
-    """Ratios to default stock, one seed."""
+    """Tabulate ratios to default stock, one seed."""
     rows: list[Sequence[Cell]] = []
     for setting in cases.BESIDE:
         for load in cases.beside(setting):
@@ -178,7 +178,7 @@ def latencies(found: Found) -> str:
 
 
 def parts(found: Found) -> str:
-    """Ablations and rivals on the mix at one load, one seed."""
+    """Tabulate ablations and rivals on the mix at one load, one seed."""
     case = PARTS.case(PARTS.point, 0)
     kinds: dict[str, Kind] = {"AccelGen": accelgen(PARTS), **cases.ablations(), "stock": comparison.stock}
     kinds |= {name: cases.other(name) for name in cases.RIVALS}
@@ -204,7 +204,7 @@ def parts(found: Found) -> str:
 
 
 def findings(found: Found) -> str:
-    """Each finding of the paper, and what we get."""
+    """Tabulate each finding of the paper, and what we get."""
     note = (
         f"The mix at load {PARTS.point:g}, one seed, over stock, Orca, FastServe and Sarathi with 512 tokens "
         "a step. No row is a reproduction: data, engines, targets and clock differ."
@@ -215,7 +215,7 @@ def findings(found: Found) -> str:
 
 
 def doubts(found: Found) -> str:
-    """Misses over the corners of the grid."""
+    """Tabulate misses over the corners of the grid."""
     corners = [f"x{mixed:g}, +{overhead:g} ms" for mixed, overhead in cases.CORNERS]
     rows = [(name, *(f"{each:.2f}" for each in ratios)) for name, ratios in figures.doubts(found)]
     note = "Targets missed, AccelGen / the best stock there; mixed attention and host time a step, one seed."

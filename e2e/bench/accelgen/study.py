@@ -38,6 +38,6 @@ def run(chosen: Options) -> None:
 
 
 def collect(measured: Measure) -> tuple[Found, Goodputs]:
-    """All runs of the study, and the goodputs."""
+    """Run all of the study; returns the runs and the goodputs."""
     goodputs, found = search.run(cases.searches(), measured)
     return {**found, **measured(cases.everything())}, goodputs

@@ -78,17 +78,17 @@ class Attack:
 
 
 def chat(model: str = "chat", **fields: Any) -> bytes:
-    """The body of a small chat request."""
+    """Return the body of a small chat request."""
     return json.dumps({"model": model, "messages": [{"role": "user", "content": "hello"}], **fields}).encode()
 
 
 def raw_chat(fields: str) -> bytes:
-    """The same with fields as text, for what no JSON library would write."""
+    """Make the same with fields as text, for what no JSON library would write."""
     return b'{"model":"chat",%b,"messages":[{"role":"user","content":"x"}]}' % fields.encode()
 
 
 def attacks(body_limit: int) -> list[Attack]:
-    """All of them; `body_limit` in bytes is the gateway's."""
+    """List all attacks; `body_limit` in bytes is the gateway's."""
     plain = Message(body=chat())
     parts: list[Callable[[Message], list[Attack]]] = [_paths, _methods, _smuggled, _headers, _keys, _choices]
     return [attack for part in parts for attack in part(plain)] + _bodies(plain, body_limit)

@@ -49,7 +49,7 @@ class Answer:
     body: bytes
 
     def is_error(self) -> bool:
-        """Whether the body is OpenAI's error object."""
+        """Tell whether the body is OpenAI's error object."""
         try:
             error = json.loads(self.body)["error"]
         except (ValueError, KeyError, TypeError):
@@ -75,7 +75,7 @@ class Setup:
             writer.close()
 
     async def honest(self) -> bool:
-        """Whether a request that is as it should be is served."""
+        """Tell whether a request that is as it should be is served."""
         return (await self.send(Message(body=cases.chat()).encode())).status == 200
 
     async def try_one(self, attack: Attack) -> str:
@@ -93,7 +93,7 @@ class Setup:
 
 
 def still_armed(head: str, body: bytes) -> str:
-    """What of the forged reached the engine and would count there, or nothing.
+    """Name what of the forged reached the engine and would count there, or nothing.
 
     What the gateway lets through in the body or the request's id is read by the engine's own rules.
     """
@@ -130,7 +130,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 @contextlib.asynccontextmanager
 async def set_up(folder: Path, hurry: bool) -> Any:
-    """A gateway with three services in two namespaces; `hurry` shortens Envoy's limits of time."""
+    """Start a gateway with three services in two namespaces; `hurry` shortens Envoy's limits of time."""
     with start_testbed(folder) as made:
         it = Setup(made)
         servers = [
@@ -161,7 +161,7 @@ def _engine(it: Setup, address: str) -> Callable[[ServerConnection, bytes, bytes
 
 
 def _catalog(made: Testbed) -> Iterator[dict[str, Any]]:
-    """The youngest service wants a model name of the oldest."""
+    """Make a catalog in which the youngest service wants a model name of the oldest."""
     for age, (key, models) in enumerate({SERVICE: ["chat"], OTHER: ["code"], "thief/code": ["chat"]}.items()):
         namespace, name = key.split("/")
         config = GatewayConfig(
@@ -211,7 +211,7 @@ async def campaign(it: Setup, say: Say) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def served_meanwhile(it: Setup) -> Any:
-    """An honest client's requests while the context lasts; gives what to ask for the outcome afterwards."""
+    """Send an honest client's requests while the context lasts; gives what to ask for the outcome."""
     results_: list[bool] = []
 
     async def ask() -> None:
@@ -251,28 +251,28 @@ async def _drip(it: Setup, start: bytes, more: bytes, pause: float) -> Answer:
 
 
 def _all_ended(answers: list[Answer], *statuses: int) -> str:
-    """Whether each was told why, or cut off: both end what it holds."""
+    """Say whether each was told why, or cut off: both end what it holds."""
     wrong = [answer.status for answer in answers if answer.status not in (0, *statuses)]
     unclear = [answer for answer in answers if answer.status and not answer.is_error()]
     return f"statuses {sorted(set(wrong))}" if wrong else "no OpenAI error" if unclear else ""
 
 
 async def slow_headers(it: Setup) -> str:
-    """Many connections that send a header line every now and then, for ever."""
+    """Open many connections that send a header line every now and then, for ever."""
     start = b"POST " + CHAT.encode() + b" HTTP/1.1\r\nhost: gateway\r\n"
     drips = [_drip(it, start, b"x-a: b\r\n", 0.4) for _ in range(SLOW_CLIENTS)]
     return _all_ended(await asyncio.gather(*drips), 408)
 
 
 async def slow_body(it: Setup) -> str:
-    """Many requests whose bodies come a byte at a time."""
+    """Send many requests whose bodies come a byte at a time."""
     start = Message(body=cases.chat(), length=False, headers=[("content-length", "100000")]).encode()
     drips = [_drip(it, start, b" ", 0.4) for _ in range(SLOW_CLIENTS)]
     return _all_ended(await asyncio.gather(*drips), 408)
 
 
 async def endless_body(it: Setup) -> str:
-    """A chunked body without an end."""
+    """Send a chunked body without an end."""
     start = Message(length=False, headers=[("transfer-encoding", "chunked")]).encode()
     return _all_ended([await _drip(it, start, b"10000\r\n" + b" " * 65536 + b"\r\n", 0.0)], 413)
 
@@ -284,7 +284,7 @@ async def endless_headers(it: Setup) -> str:
 
 
 async def half_bodies(it: Setup) -> str:
-    """More half-sent bodies than Envoy has memory for: it must refuse, and serve again afterwards."""
+    """Send more half-sent bodies than Envoy has memory for: it must refuse, and serve again afterwards."""
     process = it.testbed.processes["envoy"]
     start = Message(length=False, headers=[("content-length", str(BODY_LIMIT - 1))]).encode()
     held: list[asyncio.StreamWriter] = []

@@ -40,7 +40,7 @@ class Endpoint:
 
 @functools.cache
 def optional_fields(endpoint: Endpoint) -> Mapping[str, Values]:
-    """Every field that may be given beside model and prompt: values that fit, or any of its type."""
+    """List every field that may be given beside model and prompt: values that fit, or any of its type."""
     every = {**vllm_fields(endpoint.model), **openai_fields(endpoint)}
     meant = {**MEANT, **endpoint.meant}
     return {
@@ -51,14 +51,14 @@ def optional_fields(endpoint: Endpoint) -> Mapping[str, Values]:
 
 
 def openai_fields(endpoint: Endpoint) -> dict[str, Any]:
-    """The fields that the `openai` client knows, with their types."""
+    """List the fields that the `openai` client knows, with their types."""
     return {
         name: hint for each in typing.get_args(endpoint.parameters) for name, hint in fields(each).items()
     } | {"stream": bool}
 
 
 def vllm_fields(model: str) -> dict[str, Any]:
-    """The fields that vLLM takes, with their types, whether OpenAI's API has them or not."""
+    """List the fields that vLLM takes, with their types, whether OpenAI's API has them or not."""
     # It takes seconds to import: only here.
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest  # noqa: PLC0415
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest  # noqa: PLC0415
@@ -320,7 +320,7 @@ _INPUT_ITEM = weighted(
 
 
 def _flat(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as responses take it."""
+    """Write a tool as responses take it."""
     return {"type": "function", **tool["function"]}
 
 

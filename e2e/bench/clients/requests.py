@@ -34,7 +34,7 @@ class Request:
 
 
 def made(count: int, seed: int) -> list[Request]:
-    """So many requests, of all endpoints in turn; imports vLLM.
+    """Make so many requests, of all endpoints in turn; imports vLLM.
 
     An endpoint's fields take turns, so that none is sent much more often than another.
     """
@@ -49,7 +49,7 @@ def made(count: int, seed: int) -> list[Request]:
 
 
 def field_groups(endpoint: Endpoint, random: Random) -> Iterator[list[str]]:
-    """All fields again and again, in another order each time, one to `MOST_FIELDS` at once."""
+    """Yield all fields again and again, in another order each time, one to `MOST_FIELDS` at once."""
     while True:
         names = sorted(optional_fields(endpoint))
         random.shuffle(names)
@@ -60,7 +60,7 @@ def field_groups(endpoint: Endpoint, random: Random) -> Iterator[list[str]]:
 
 
 def request(endpoint: Endpoint, names: Sequence[str]) -> st.SearchStrategy[Request]:
-    """A request to this endpoint with these fields; half of them streams."""
+    """Make a request to this endpoint with these fields; half of them streams."""
     known = optional_fields(endpoint)
     plain = {"model": st.just(MODEL), endpoint.prompt: endpoint.prompts, endpoint.length: LENGTHS}
     needed = [other for name in names for other in NEEDS.get(name, {}).items() if other[0] in known]

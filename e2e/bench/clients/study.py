@@ -154,7 +154,7 @@ async def send(client: openai.AsyncOpenAI, pod: Pod, requests: Sequence[Request]
 
 
 def _stays(pod: Pod, outcome: Outcome) -> bool:
-    """Whether the engine lives; one that has just failed may still be about to end."""
+    """Tell whether the engine lives; one that has just failed may still be about to end."""
     deadline = time.monotonic() + (2.0 if outcome.status == 0 or outcome.status >= 500 else 0.0)
     while pod.alive() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -175,7 +175,7 @@ async def at_rest(pod: Pod) -> str:
 
 @contextlib.contextmanager
 def start_pod(folder: Path) -> Iterator[Pod]:
-    """A gateway with one service, `MODEL`, and its pod, all serving."""
+    """Start a gateway with one service, `MODEL`, and its pod, all serving."""
     with start_testbed(folder) as made:
         pod = Pod(made, MODEL)
         pod.start(PolicyDocument(policy="FCFS", slo=SLO).sealed())

@@ -27,7 +27,7 @@ _MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def weighted(*choices: tuple[int, Values]) -> Values:
-    """One of these, as often as its weight says; `one_of` leaves out what is given twice."""
+    """Choose one of these, as often as its weight says; `one_of` leaves out what is given twice."""
     return st.sampled_from([each for weight, each in choices for _ in range(weight)]).flatmap(
         lambda each: each
     )
@@ -68,7 +68,7 @@ _PLAIN: Mapping[Any, Values] = {
 
 
 def values(hint: Any, depth: int = 0) -> Values:
-    """What a field of this type may hold; of a type that is not understood, anything."""
+    """Make what a field of this type may hold; of a type that is not understood, anything."""
     while get_origin(hint) in _WRAPPERS:
         hint = get_args(hint)[0]
     if hint in _PLAIN:
@@ -88,7 +88,7 @@ def values(hint: Any, depth: int = 0) -> Values:
 
 
 def fields(record: Any) -> dict[str, Any]:
-    """The fields of a TypedDict, a pydantic model or a dataclass, and their types."""
+    """List the fields of a TypedDict, a pydantic model or a dataclass, and their types."""
     if isinstance(record, type) and issubclass(record, BaseModel):
         return {name: field.annotation for name, field in record.model_fields.items()}
     hints = typing_extensions.get_type_hints(record, include_extras=True)
@@ -98,7 +98,7 @@ def fields(record: Any) -> dict[str, Any]:
 
 
 def drawn(wanted: st.SearchStrategy[T], seed: int) -> T:
-    """One value of this strategy, the same for the same seed."""
+    """Draw one value of this strategy, the same for the same seed."""
     found: list[T] = []
 
     @hypothesis.seed(seed)

@@ -101,7 +101,7 @@ def econoserve(
     methods: Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Kind:
-    """EconoServe with lengths of this accuracy, None for those that the engine predicts itself."""
+    """Make EconoServe with lengths of this accuracy, None for those that the engine predicts itself."""
     given, chosen = tuple(sorted(parameters.items())), tuple(sorted((methods or {}).items()))
     return lambda case: replace(
         case, policy="EconoServe", accuracy=accuracy, slo=slo, parameters=given, methods=chosen
@@ -109,13 +109,13 @@ def econoserve(
 
 
 def published(variant: str) -> Kind:
-    """The paper's form: its order of queues where it has one, its padding for these lengths, no ageing."""
+    """Make the paper's form: its order of queues if it has one, its padding for these lengths, no ageing."""
     order = {"order": "ThreeKeys"} if variant in ORDERED else {}
     return econoserve(methods={"variant": variant, **order}, paddingPercent=PADDING, patience=0)
 
 
 def other(policy: str) -> Kind:
-    """One of the simulator's baselines, on an engine with the default settings."""
+    """Return one of the simulator's baselines, on an engine with the default settings."""
     if policy in RESERVING:
         return lambda case: replace(case, policy=policy, requests=FEW)
     return lambda case: replace(case, policy=policy)
@@ -151,7 +151,7 @@ def everything() -> list[Case]:
 
 
 def at_point() -> dict[str, Kind]:
-    """What is compared at the point alone, by the name that it has on the page."""
+    """List what is compared at the point alone, by the name that it has on the page."""
     made = {f"as published, {name}": published(name) for name in VARIANTS}
     made["Full, order Footprint"] = econoserve(methods={"variant": "Full"})
     made |= {f"patience {each} %": econoserve(patience=each) for each in PATIENCES}
@@ -161,7 +161,7 @@ def at_point() -> dict[str, Kind]:
 
 
 def rivals() -> list[Case]:
-    """Other systems, one seed: loads at which each may sustain something."""
+    """List other systems, one seed: loads at which each may sustain something."""
     made = [comparison.runs(KV, load, other(name), 1)[0] for name in RESERVING for load in LOW_LOADS]
     made += [comparison.runs(KV, load, other(name), 1)[0] for name in ONE_GPU for load in KV.loads]
     made += [comparison.runs(KV, load, other(DISTSERVE), 1)[0] for load in PAIR_LOADS]

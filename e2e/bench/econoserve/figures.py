@@ -34,7 +34,7 @@ PAPER: dict[str, tuple[float, float]] = {
 
 
 def figures(found: Found) -> dict[str, float | dict[str, float]]:
-    """What `econoserve.json` holds."""
+    """Return what `econoserve.json` holds."""
     at = KV.point
     tuned = comparison.best(found, KV, at, NORMALIZED)
     made: dict[str, float] = {}
@@ -59,7 +59,7 @@ def figures(found: Found) -> dict[str, float | dict[str, float]]:
 
 
 def of_clairvoyant(found: Found, kind: Kind) -> tuple[float, float]:
-    """Goodput and 1 / normalised latency, as shares of what the best clairvoyant reaches in each."""
+    """Return goodput and 1 / normalised latency, as shares of what the best clairvoyant reaches in each."""
 
     def reached(each: Kind) -> tuple[float, float]:
         points = comparison.goodputs(found, KV, TARGET, each)
@@ -72,7 +72,7 @@ def of_clairvoyant(found: Found, kind: Kind) -> tuple[float, float]:
 
 
 def doubts(found: Found) -> Iterator[tuple[str, float]]:
-    """Normalised latency, ours / the better stock, at the corners of the cost model's doubt."""
+    """Yield normalised latency, ours / the better stock, at the corners of the cost model's doubt."""
     for mixed, overhead in ((1.0, 0.0), *cases.CORNERS):
         case = replace(KV.case(KV.point, 0), mixed=mixed, overhead_ms=overhead)
         best = min(float(found[kind(case)][NORMALIZED]) for kind in cases.doubted_stock())
@@ -80,14 +80,14 @@ def doubts(found: Found) -> Iterator[tuple[str, float]]:
 
 
 def sustained(found: Found, kind: Kind, loads: Sequence[float] = KV.loads) -> float:
-    """The load up to which mean normalised latency stays at `SIMILAR` times stock's at half load."""
+    """Return the load up to which mean normalised latency stays at `SIMILAR` times stock's at half load."""
     limit = SIMILAR * float(found[KV.case(0.5, 0)][NORMALIZED])
     shares = [limit / float(found[kind(KV.case(load, 0))][NORMALIZED]) for load in loads]
     return metrics.goodput(loads, shares, 1.0).load
 
 
 def reproduce_findings(found: Found) -> dict[str, float]:
-    """What we get for each of the paper's findings; `_paper_low` and `_paper_high` are the paper's."""
+    """Return what we get for each of the paper's findings, and as `_paper_low` and `_paper_high` its own."""
     ours = sustained(found, OURS)
     stock, mine = comparison.runs(KV, KV.point), comparison.runs(KV, KV.point, OURS)
     full = comparison.runs(KV, KV.point, cases.published("Full"))

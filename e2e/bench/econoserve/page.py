@@ -57,7 +57,7 @@ FINDINGS = {
 
 
 def write(found: Found, folder: Path) -> Path:
-    """The whole page; returns its path."""
+    """Write the whole page; returns its path."""
     return markdown.page(
         "econoserve",
         "EconoServe on one engine",
@@ -96,7 +96,7 @@ def _introduction(found: Found) -> str:
 
 
 def attainment(found: Found, folder: Path, setting: Setting = KV) -> tuple[Path, str]:
-    """Share of requests within twice their time alone, over load."""
+    """Draw the share of requests within twice their time alone, over load."""
     kinds: dict[str, Kind] = {"stock": comparison.stock, "EconoServe": OURS, "live": LIVE}
     lines = {
         name: Curve(
@@ -164,7 +164,7 @@ def latencies(found: Found) -> str:
 
 
 def parts(found: Found) -> str:
-    """Variants, patience and accuracy at the point; preemptions are of a run."""
+    """Tabulate variants, patience and accuracy at the point; preemptions are of a run."""
     rows: list[Sequence[Cell]] = []
     stock = comparison.best(found, KV, KV.point, "normalized_mean")
     for name, kind in {"EconoServe": OURS, "live": LIVE, **cases.CLAIRVOYANTS, **cases.at_point()}.items():
@@ -197,7 +197,7 @@ def _percent(found: Found, runs: Sequence[Case], figure: str) -> str:
 
 
 def scales(found: Found) -> str:
-    """Attainment at the point for each scale, one seed; the policy is told the scale."""
+    """Tabulate attainment at the point for each scale, one seed; the policy is told the scale."""
     rows: list[Sequence[Cell]] = []
     for scale in sorted((*E2E_SCALES, 2.0)):
         target = "e2e_2x" if scale == 2 else f"e2e_{scale * 100:.0f}"
@@ -211,7 +211,7 @@ def scales(found: Found) -> str:
 
 
 def rivals(found: Found) -> str:
-    """Every system at its loads, one seed."""
+    """Tabulate every system at its loads, one seed."""
     rows: list[Sequence[Cell]] = []
     loads = {
         **dict.fromkeys(cases.RESERVING, cases.LOW_LOADS),
@@ -244,7 +244,7 @@ def rivals(found: Found) -> str:
 
 
 def findings(found: Found) -> str:
-    """Each finding of the paper, and what we get."""
+    """Tabulate each finding of the paper, and what we get."""
     note = (
         "No row is a reproduction: data, engine and clock differ. A rate is the load up to which the mean "
         "E2E per token stays at twice that of stock at half load, one seed."
@@ -255,7 +255,7 @@ def findings(found: Found) -> str:
 
 
 def light(found: Found) -> str:
-    """Live lengths against default stock at loads up to a half, and at saturation on modern engines."""
+    """Tabulate live lengths / default stock at loads up to a half, and at saturation on modern engines."""
     rows: list[Sequence[Cell]] = []
     for setting in cases.SETTINGS:
         for load in setting.all_loads():

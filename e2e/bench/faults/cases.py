@@ -36,7 +36,7 @@ class Step:
 
 
 def kills(seed: int, rounds: int) -> list[Step]:
-    """So many kills of each of PARTS, in an order of its own in each round, but the kubelet always first.
+    """Plan so many kills of each of PARTS, in an order of its own each round, but the kubelet first.
 
     A kubelet lets what crashed often wait for minutes; one that has just started knows of no crashes.
     """
@@ -45,12 +45,12 @@ def kills(seed: int, rounds: int) -> list[Step]:
 
 
 def pause(step: Step, killed: Mapping[str, float], now: float) -> float:
-    """Seconds until `step` begins; `killed` says when each part was killed last."""
+    """Return the seconds until `step` begins; `killed` says when each part was killed last."""
     return max(step.pause, killed.get(step.part, -inf) + APART.get(step.part, 0.0) - now)
 
 
 def engines(seed: int, count: int) -> list[Step]:
-    """So many kills of engines, of the services in turn."""
+    """Plan so many kills of engines, of the services in turn."""
     source = random.Random(seed)
     return list(_engines(source, count))
 

@@ -75,7 +75,7 @@ class Damage:
 
 
 def cause(record: Record, kills: Iterable[Kill]) -> str:
-    """The kill that excuses the failure of this request, if one does: of its `envoy` or its `engine`.
+    """Find the kill that excuses the failure of this request, if one does: of its `envoy` or `engine`.
 
     Or of the `kubelet`: one that has just started calls every pod of its node unready until it has probed it
     (before Kubernetes 1.35), Envoy's too, and the Service of the gateway takes no connections for so long.
@@ -97,12 +97,12 @@ def _excuses(kill: Kill, record: Record) -> bool:
 
 
 def clear(record: Record) -> bool:
-    """Whether a client can tell what happened: 502 or 503, or a stream that had begun and broke."""
+    """Tell whether a client can tell what happened: 502 or 503, or a stream that had begun and broke."""
     return record.status in {502, 503} or (record.status == 200 and record.streamed)
 
 
 def lost(records: Iterable[Record], kills: Sequence[Kill]) -> list[Record]:
-    """Failed requests that no kill excuses."""
+    """List the failed requests that no kill excuses."""
     return [record for record in records if record.error and not cause(record, kills)]
 
 
@@ -151,7 +151,7 @@ def figures(
 
 
 def broken(figures: Figures) -> list[str]:
-    """The limits that were not kept, as `name value > limit`."""
+    """List the limits that were not kept, as `name value > limit`."""
     limits = {
         "requests_lost": 0.0,
         "unclear_answers_of_dead_engines": 0.0,

@@ -66,7 +66,7 @@ class Campaign:
             self._note(kill, f"{number}/{len(steps)} {step.part}")
 
     def kill_engines(self, steps: Sequence[Step]) -> None:
-        """Engines die and come back, and no operator is there."""
+        """Kill engines, which come back, while no operator is there."""
         kube = self.testbed.kube
         replicas = kube.get(SYSTEM_NAMESPACE, *_OPERATOR)["spec"]["replicas"]
         before = self.testbed.policies()
@@ -84,7 +84,7 @@ class Campaign:
         until(self.testbed.settled)
 
     def cut_off(self, seconds: float) -> None:
-        """The API server is away for so long; half-way the picker dies."""
+        """Cut the API server off for so long; half-way kill the picker."""
         testbed = self.testbed
         operators = testbed.pods("operator")
         counted = testbed.operator_requests(operators)
@@ -122,7 +122,7 @@ class Campaign:
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        """What was lost since the last time, and how the cluster's parts are now."""
+        """Tell what was lost since the last time, and how the cluster's parts are."""
         new = [record for record in lost(self.load.records, self.kills) if record not in self._told]
         self._told.update(new)
         for record in new:
@@ -143,7 +143,7 @@ class Campaign:
 
 @contextlib.asynccontextmanager
 async def campaign(testbed: Testbed, steps: Steps, seed: int) -> AsyncIterator[Campaign]:
-    """A campaign whose load goes on inside the block, and has ended after it."""
+    """Run a campaign whose load goes on inside the block, and has ended after it."""
     load, stop = Load(testbed.url), asyncio.Event()
     clients = asyncio.create_task(load.run(PER_SECOND, seed, stop))
     await asyncio.sleep(QUIET_SECONDS)

@@ -59,7 +59,7 @@ class Testbed:
     url: str
 
     def inventory(self) -> Inventory:
-        """Every object and engine there is now."""
+        """List every object and engine there is."""
         items = self.kube.items(NAMESPACE, _OWNED, "app.kubernetes.io/managed-by=headrace")
         pods = [item for item in items if item["kind"] == "Pod"]
         return Inventory(
@@ -68,7 +68,7 @@ class Testbed:
         )
 
     def pods(self, part: Part, service: str = "") -> list[Object]:
-        """The pods that a part runs in, of one service if it runs beside engines; in the order of names."""
+        """List the pods that a part runs in, of one service if it runs beside engines; by name."""
         component, _ = _CONTAINERS[part]
         if component:
             found = self.kube.items(SYSTEM_NAMESPACE, "pods", f"app.kubernetes.io/component={component}")
@@ -83,7 +83,7 @@ class Testbed:
         self.kube.patch(NAMESPACE, "llmservice", service, {"spec": spec})
 
     def settled(self) -> bool:
-        """Whether all is as was asked for: node, Headrace's own pods, and every service by its conditions."""
+        """Tell whether all is as wanted: node, Headrace's own pods, and every service by its conditions."""
         node = self.kube.get(NAMESPACE, "node", node_files.NODE_NAME)
         deployments = self.kube.items(SYSTEM_NAMESPACE, "deployments")
         asked = self.kube.items(NAMESPACE, "llmservices")
@@ -94,7 +94,7 @@ class Testbed:
         )
 
     def healed(self) -> float:
-        """When all was as asked for, and stayed so: a kubelet that starts soon takes back what it said."""
+        """Return when all was as wanted and stayed so: a kubelet that starts soon takes back what it said."""
         deadline = time.monotonic() + TIMEOUT
         while True:
             at = until(self.settled)
@@ -103,7 +103,7 @@ class Testbed:
                 return at
 
     def policies(self) -> dict[str, str]:
-        """What each engine runs, by its pod's uid, as its sidecar says."""
+        """Return what each engine runs, by its pod's uid, as its sidecar says."""
         found = {}
         for pod in self.kube.items(NAMESPACE, "pods", "app.kubernetes.io/managed-by=headrace"):
             place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9400/proxy/status"
@@ -112,7 +112,7 @@ class Testbed:
         return found
 
     def operator_requests(self, pods: list[Object]) -> float:
-        """Requests to the API server that the operator in these pods has counted."""
+        """Return how many requests to the API server the operator in these pods has counted."""
         total = 0.0
         for pod in pods:
             text = self.read(f"http://{pod['status']['podIP']}:9090/metrics")
@@ -123,7 +123,7 @@ class Testbed:
         return total
 
     def read(self, url: str) -> str:
-        """An HTTP answer, from inside the cluster's network."""
+        """Fetch an HTTP answer, from inside the cluster's network."""
         command = [*self.cluster.enter(), sys.executable, "-c", _READ, url]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
 
@@ -146,7 +146,7 @@ class Testbed:
         return Kill("engine", at, returned, served, step.service, spare, noticed)
 
     def aim(self, part: Part, service: str = "", which: float = 0.0) -> tuple[Strike, Callable[[], bool]]:
-        """How to kill a part, which gives the time just before, and how to tell that it is back."""
+        """Aim at a part: how to kill it, which gives the time before, and how to tell that it is back."""
         if part in COMPONENTS:
             return self._aim_at_component(part)
         pods = self.pods(part, service)
@@ -189,20 +189,20 @@ class Testbed:
         return any(told in answer for told in NO_ENGINE)
 
     def _ask(self, service: str) -> str:
-        """A short request of our own; the answer's body."""
+        """Send a short request of our own; returns the answer's body."""
         body = {"model": service, "prompt": "a", "max_tokens": 1}
         return httpx.post(f"{self.url}/v1/completions", json=body, timeout=30, trust_env=False).text
 
 
 def holds_now(holds: Callable[[], bool]) -> bool:
-    """Whether it holds; what cannot be asked does not."""
+    """Tell whether it holds; what cannot be asked does not."""
     with contextlib.suppress(KubeError, httpx.HTTPError, OSError, subprocess.SubprocessError):
         return holds()
     return False
 
 
 def until(holds: Callable[[], bool], timeout: float = TIMEOUT, every: float = POLL) -> float:
-    """When it held, or was given up after `timeout` seconds."""
+    """Wait until it holds, `timeout` seconds at most; returns when that was."""
     deadline = time.monotonic() + timeout
     while True:
         if holds_now(holds):
@@ -213,7 +213,7 @@ def until(holds: Callable[[], bool], timeout: float = TIMEOUT, every: float = PO
 
 
 def damage(before: Inventory, after: Inventory, killed: int = 0) -> Damage:
-    """What became of objects and engines; `killed` engines were to restart."""
+    """Return what became of objects and engines; `killed` engines were to restart."""
     restarts = sum(after.engines.get(uid, count + 1) - count for uid, count in before.engines.items())
     return Damage(restarts - killed, len(before.uids - after.uids))
 

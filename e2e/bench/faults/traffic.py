@@ -54,7 +54,7 @@ class Load:
                     return
 
     async def send(self, client: httpx.AsyncClient, ask: Ask) -> Record:
-        """One request; its record is also kept."""
+        """Send one request; its record is also kept."""
         sent = time.monotonic()
         status, error = None, ""
         try:
@@ -74,7 +74,7 @@ class Load:
 
 
 def asks(seed: int) -> Iterator[Ask]:
-    """The services in turn; lengths and ways by the seed, without an end."""
+    """Make requests to the services in turn; lengths and ways by the seed, without an end."""
     source = random.Random(seed)
     for number, service in enumerate(itertools.cycle(SERVICES)):
         tokens = source.randint(SHORTEST, LONGEST)
@@ -82,7 +82,7 @@ def asks(seed: int) -> Iterator[Ask]:
 
 
 def complaint(ask: Ask, status: int, text: str) -> str:
-    """What is wrong with a whole answer; empty if nothing is."""
+    """Say what is wrong with a whole answer; empty if nothing is."""
     try:
         if status != 200:
             error = json.loads(text)["error"]
@@ -103,7 +103,7 @@ def _count(tokens: int, ask: Ask) -> str:
 
 
 def request_body(ask: Ask) -> dict[str, object]:
-    """What is posted to `/v1/completions`; it asks for the tokens themselves, which `complaint` counts."""
+    """Make the body for `/v1/completions`; it asks for the tokens themselves, which `complaint` counts."""
     return {
         "model": ask.service,
         "prompt": prompt(ask.text_seed, PROMPT_TOKENS),

@@ -20,7 +20,7 @@ BODIES = {"": 1_000, "_16k": 16_000}  # bytes of prompt by the figures' suffix
 
 
 async def measure(rounds: int, say: Say) -> dict[str, float]:
-    """All figures of the gateway's cost."""
+    """Measure all figures of the gateway's cost."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, start_testbed(Path(folder)) as under_test:
         await _start(under_test)
@@ -75,7 +75,7 @@ async def _figures(
 async def _compare(
     under_test: Testbed, run: Callable[[Target], Awaitable[Sent]], rounds: int
 ) -> tuple[Side, Side]:
-    """Plain Envoy and the gateway; raises TestbedError if a request failed or went by without the picker."""
+    """Measure plain Envoy and the gateway; TestbedError if a request failed or went by without the picker."""
     picks = under_test.picks()
     plain, gateway = sides = _sides(under_test)
     await take_turns(sides, rounds, run)

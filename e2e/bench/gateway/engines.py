@@ -82,7 +82,7 @@ class Running:
                 self.clients.pop(request.index).answer(orjson.dumps(answer))
 
     async def observe(self) -> None:
-        """The sidecar's loop."""
+        """Report for ever, as the sidecar does."""
         while True:
             report = sidecar_report(self.engine, self.estimates, self.name)
             self.broadcast.offer(report, time.monotonic())
@@ -109,7 +109,7 @@ def instant(connection: ServerConnection, _head: bytes, _body: bytes) -> None:
 
 
 def streaming(broadcast: Broadcast, start: Callable[..., object]) -> Respond:
-    """Answers a reader of the load stream."""
+    """Make what answers a reader of the load stream."""
 
     async def feed(reader: Reader) -> None:
         try:

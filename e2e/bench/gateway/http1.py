@@ -25,7 +25,7 @@ class Target:
 
 
 def chat_request(model: str, text: str) -> bytes:
-    """A whole chat request, ready to be sent."""
+    """Make a whole chat request, ready to be sent."""
     body = {"model": model, "max_tokens": 64, "messages": [{"role": "user", "content": text}]}
     return _request("/v1/chat/completions", body)
 
@@ -42,7 +42,7 @@ def _request(path: str, fields: dict[str, object]) -> bytes:
 
 
 def content_length(head: bytes) -> int:
-    """Bytes of the body; raises ValueError for a message without a content-length."""
+    """Return the bytes of the body; raises ValueError for a message without a content-length."""
     at = head.lower().find(LENGTH)
     if at < 0:
         raise ValueError(f"no content-length in {head[:200]!r}")
@@ -76,11 +76,11 @@ class _Connection(asyncio.Protocol):
             self.message(head, body)
 
     def body_length(self, head: bytes) -> int:
-        """Bytes that follow this head."""
+        """Return the bytes that follow this head."""
         return content_length(head)
 
     def message(self, head: bytes, body: bytes) -> None:
-        """A whole message has come."""
+        """Take a whole message."""
         raise NotImplementedError
 
 
@@ -100,11 +100,11 @@ class ClientConnection(_Connection):
             self.transport.write(request)
 
     def message(self, head: bytes, body: bytes) -> None:
-        """The answer has come."""
+        """Take a whole answer."""
         self._finish(int(head[9:12]), body)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """No answer will come."""
+        """End the wait: no answer will come."""
         self._finish(0, b"")
 
     def close(self) -> None:
@@ -127,11 +127,11 @@ class ServerConnection(_Connection):
         self._respond = respond
 
     def body_length(self, head: bytes) -> int:
-        """Bytes that follow; a GET has no body."""
+        """Return the bytes that follow; a GET has no body."""
         return 0 if head.startswith(b"GET ") else content_length(head)
 
     def message(self, head: bytes, body: bytes) -> None:
-        """A request has come."""
+        """Take a whole request."""
         self._respond(self, head, body)
 
     def answer(self, body: bytes) -> None:
@@ -151,7 +151,7 @@ class Pool:
         self._idle: list[ClientConnection] = []
 
     async def send(self, request: bytes) -> tuple[int, bytes]:
-        """Status (0: connection lost) and body of the answer."""
+        """Send a request; returns status (0: connection lost) and body of the answer."""
         connection = self._idle.pop() if self._idle else await connect(self._target)
         reply: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
         connection.send(

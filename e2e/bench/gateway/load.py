@@ -38,13 +38,13 @@ class Sent:
         return len(self.latencies) / self.seconds
 
     def milliseconds(self, percent: float) -> float:
-        """A percentile of the latencies."""
+        """Return a percentile of the latencies."""
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] * 1000
 
 
 async def closed_loop(target: Target, request: bytes, connections: int, seconds: float) -> Sent:
-    """`connections` clients, each sending its next request when its last one is answered."""
+    """Run `connections` clients, each sending its next request when its last one is answered."""
     sent = Sent()
     clients = [await connect(target) for _ in range(connections)]
     started = time.perf_counter()
@@ -82,7 +82,7 @@ def _keep_sending(client: ClientConnection, request: bytes, sent: Sent, until: f
 
 
 async def steady_rate(target: Target, request: bytes, rate: float, seconds: float, random: Random) -> Sent:
-    """Poisson arrivals at `rate` per second, whatever the answers."""
+    """Send Poisson arrivals at `rate` per second, whatever the answers."""
     sent = Sent()
     pool = Pool(target)
 
@@ -106,7 +106,7 @@ async def steady_rate(target: Target, request: bytes, rate: float, seconds: floa
 
 
 def poisson(rate: float, seconds: float, random: Random) -> Iterator[float]:
-    """Arrival times in [0, seconds)."""
+    """Yield arrival times in [0, seconds)."""
     at = random.expovariate(rate)
     while at < seconds:
         yield at
@@ -136,7 +136,7 @@ class Side:
         self.rates.append(sent.rate)
 
     def cpu_us(self, name: str) -> float:
-        """Microseconds of CPU per request."""
+        """Return microseconds of CPU per request."""
         return self.cpu_seconds[name] / self.sent.requests * 1e6
 
     def median_rate(self) -> float:
@@ -145,7 +145,7 @@ class Side:
 
 
 async def take_turns(sides: Sequence[Side], rounds: int, run: Run) -> None:
-    """So many rounds of each side, in turn."""
+    """Run so many rounds of each side, in turn."""
     for number in range(rounds):
         for side in sides if number % 2 else reversed(sides):
             await side.measure(run)

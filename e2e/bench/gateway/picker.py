@@ -36,7 +36,7 @@ def file_source(path: Path) -> Source:
     """Publishes the file's catalog, and again when the file was replaced."""
 
     def changed_since(seen: int) -> int:
-        """When the file was written, if not at `seen`; 0 otherwise."""
+        """Return when the file was written, if not at `seen`; 0 otherwise."""
         written = path.stat().st_mtime_ns
         return written if written != seen else 0
 

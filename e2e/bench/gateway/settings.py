@@ -24,7 +24,7 @@ _WORDS = 50_000
 
 
 def service(name: str, balancer: Balancer, port: int, sidecar_port: int) -> GatewayConfig:
-    """A service as the operator would tell the picker."""
+    """Make a service as the operator would tell the picker."""
     return GatewayConfig(
         namespace=NAMESPACE,
         name=name,
@@ -37,12 +37,12 @@ def service(name: str, balancer: Balancer, port: int, sidecar_port: int) -> Gate
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[Arrival]:
-    """Requests for about `seconds` at `rate` per second."""
+    """Make requests for about `seconds` at `rate` per second."""
     return workloads.make(WORKLOAD, round(rate * seconds), rate, seed, LONGEST)
 
 
 def texts(requests: Sequence[Arrival], seed: int) -> Iterator[str]:
-    """A text for each request: as many words as it has prompt tokens, no two with the same beginning."""
+    """Make a text for each request: as many words as it has prompt tokens, none with another's beginning."""
     random = Random(seed)
     words = ["x" * random.randint(2, 8) for _ in range(_WORDS)]
     for number, request in enumerate(requests):

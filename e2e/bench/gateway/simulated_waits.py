@@ -33,7 +33,7 @@ class Job:
 
 
 def predict(rate: float, runs: int, seconds: float) -> dict[str, Waits]:
-    """Simulated waits by load, for engines that were measured to do `rate` requests/s each."""
+    """Simulate the waits by load, for engines that were measured to do `rate` requests/s each."""
     jobs = {
         (name, balancer, run): Job(round(load * rate * ENGINES, 2), seconds, run, balancer)
         for name, load in LOADS.items()

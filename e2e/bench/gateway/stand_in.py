@@ -116,7 +116,7 @@ class StandIn:
         return seconds
 
     def end(self, now: float) -> list[Request]:
-        """The step that began is over; the requests that are complete."""
+        """End the step that began; returns the requests that are complete."""
         done = []
         for request in self._ending:
             request.first_token_at = now
@@ -178,7 +178,7 @@ class StandIn:
 
 
 def sidecar_report(engine: StandIn, estimates: Estimates, boot: str) -> LoadReport:
-    """What the real sidecar would tell now; takes the engine's samples into the estimates."""
+    """Return what the real sidecar would tell now; takes the engine's samples into the estimates."""
     estimates.add_steps(engine.samples)
     estimates.add_finished(engine.finished)
     engine.samples.clear()
@@ -189,7 +189,7 @@ def sidecar_report(engine: StandIn, estimates: Estimates, boot: str) -> LoadRepo
 
 
 def _told(request: Request) -> FinishedRequest:
-    """What the sidecar learns of a finished request; it uses the lengths."""
+    """Make what the sidecar learns of a finished request; it uses the lengths."""
     ttft, e2e = request.first_token_at - request.arrived_at, request.finished_at - request.arrived_at
     gap = (e2e - ttft) / (request.output_tokens - 1) if request.output_tokens > 1 else 0.0
     lengths = (request.prompt_tokens, request.output_tokens)

@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits], folder: Path = results.RESULTS) -> None:
-    """Measured ratios with their intervals beside the simulated ones."""
+    """Draw measured ratios with their intervals beside the simulated ones."""
     groups: dict[str, dict[str, Estimate]] = {
         f"load {load}, {kind}": {other: found[name].ratio(other) for other in KEYS}
         for name, load in LOADS.items()
@@ -84,7 +84,7 @@ def draw(waits: Mapping[str, Waits], predicted: Mapping[str, Waits], folder: Pat
 
 
 def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
-    """The Markdown page of all figures."""
+    """Write the Markdown page of all figures."""
     cost_rows = [
         [label, *(figures.get(key + suffix) for suffix in cost.BODIES)]
         for label, key in (

@@ -129,13 +129,13 @@ class Testbed:
             await asyncio.sleep(0.05)
 
     def picker_metric(self, name: str, label: str = "") -> float:
-        """Sum of the picker's samples of this name and with this label; 0 while it does not answer."""
+        """Add up the picker's samples of this name and with this label; 0 while it does not answer."""
         _, text = _get(f"http://{HOST}:{self.ports['http']}/metrics")
         lines = [line for line in text.splitlines() if line.startswith(name) and label in line]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def picks(self) -> float:
-        """Requests for which the picker chose so far."""
+        """Return for how many requests the picker chose so far."""
         return self.picker_metric("headrace_gateway_picks_total")
 
     def check_picks(self, before: float, requests: int) -> None:
@@ -148,7 +148,7 @@ class Testbed:
             )
 
     def cpu_seconds(self, name: str) -> float:
-        """CPU time of a process so far."""
+        """Return CPU time of a process so far."""
         return cpu_seconds(self.processes[name].pid)
 
     def kill(self, name: str) -> None:
@@ -204,7 +204,7 @@ class Testbed:
 
 @contextlib.contextmanager
 def start_testbed(folder: Path) -> Iterator[Testbed]:
-    """A testbed whose processes end with the context, also on Ctrl-C."""
+    """Start a testbed whose processes end with the context, also on Ctrl-C."""
     made = Testbed(folder)
     try:
         yield made
@@ -213,12 +213,12 @@ def start_testbed(folder: Path) -> Iterator[Testbed]:
 
 
 def engine_addresses(first: int, count: int) -> list[str]:
-    """Loopback addresses of engines, from number `first` on."""
+    """Return loopback addresses of engines, from number `first` on."""
     return [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(first, first + count)]
 
 
 def plain_bootstrap(port: int, hosts: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """An Envoy that only forwards."""
+    """Return an Envoy that only forwards."""
     route = {"match": {"prefix": "/"}, "route": {"cluster": "engines", "timeout": "0s"}}
     manager = typed_config(
         "envoy.filters.network.http_connection_manager",
@@ -239,7 +239,7 @@ def plain_bootstrap(port: int, hosts: Sequence[tuple[str, int]]) -> dict[str, An
 
 
 def envoy_binary() -> str:
-    """Envoy beside this Python or on the path; raises TestbedError."""
+    """Find Envoy beside this Python or on the path; raises TestbedError."""
     beside = Path(sys.executable).parent / "envoy"
     found = str(beside) if beside.exists() else shutil.which("envoy")
     if found is None:
@@ -248,19 +248,19 @@ def envoy_binary() -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time that the threads of a process were on a CPU, to the nanosecond."""
+    """Return the time that the threads of a process were on a CPU, to the nanosecond."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process."""
+    """Return resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Find ports that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -54,12 +54,12 @@ class Waits:
         return statistics.fmean(wait for run in self.runs[balancer] for wait in run)
 
     def ratio(self, other: Balancer) -> Estimate:
-        """SAL's mean wait divided by the other's, with the interval over runs."""
+        """Return SAL's mean wait divided by the other's, with the interval over runs."""
         return intervals.ratio(self.means("SAL"), self.means(other))
 
 
 async def measure(runs: int, seconds: float, say: Say) -> tuple[float, dict[str, Waits]]:
-    """Requests per second that an engine can do, and the waits by load."""
+    """Measure the requests per second that an engine can do, and the waits by load."""
     addresses = engine_addresses(100, ENGINES * len(SERVICES))
     groups = [addresses[start : start + ENGINES] for start in range(0, len(addresses), ENGINES)]
     with tempfile.TemporaryDirectory() as folder, start_testbed(Path(folder)) as under_test:
@@ -84,7 +84,7 @@ async def measure(runs: int, seconds: float, say: Say) -> tuple[float, dict[str,
 
 
 def figures(waits: Mapping[str, Waits]) -> dict[str, float]:
-    """The ratios, the upper ends of their 95 % intervals, and the mean waits behind them."""
+    """Return the ratios, the upper ends of their 95 % intervals, and the mean waits behind them."""
     found: dict[str, float] = {}
     for name, each in waits.items():
         for balancer, key in KEYS.items():
@@ -107,7 +107,7 @@ def _services(groups: Sequence[Sequence[str]], run: int) -> dict[str, tuple[Bala
 async def _until_quiet(
     under_test: Testbed, rate: float, seconds: float, run: int, say: Say
 ) -> dict[str, list[float]]:
-    """A run that other work did not spoil; raises BusyError after some tries."""
+    """Repeat a run until other work did not spoil it; raises BusyError after some tries."""
     for _ in range(TRIES - 1):
         try:
             return await _run(under_test, rate, seconds, run)
@@ -118,7 +118,7 @@ async def _until_quiet(
 
 
 async def _run(under_test: Testbed, rate: float, seconds: float, run: int) -> dict[str, list[float]]:
-    """One run: every service gets the same requests; the waits after the warm-up by service."""
+    """Run once: every service gets the same requests; returns the waits after the warm-up by service."""
     requests = arrivals(rate, seconds, run)
     bodies = [
         [completion_request(service, text, request.output_tokens) for service in SERVICES]
@@ -150,7 +150,7 @@ async def _run(under_test: Testbed, rate: float, seconds: float, run: int) -> di
 
 
 async def _capacity(under_test: Testbed, addresses: Sequence[str]) -> float:
-    """Requests per second of one engine that always has a queue, measured on all at once."""
+    """Measure the requests per second of one engine that always has a queue, on all at once."""
     ended: list[float] = []
     requests = arrivals(1.0, BACKLOG * len(addresses), 1)
     pools = [Pool(Target(address, under_test.ports["engine"])) for address in addresses]

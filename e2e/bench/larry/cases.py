@@ -81,7 +81,7 @@ BOUNDED = (CODE, POISSON)  # where aims are held against LARRY without ageing, a
 
 
 def larry(case: Case, step_budget: int = 0, patience: int | None = None, alpha: int | None = None) -> Case:
-    """`case` with LARRY; parameters that are not given stay at their defaults."""
+    """Return `case` with LARRY; parameters that are not given stay at their defaults."""
     given = {"patience": patience, "alpha": alpha}
     parameters = tuple(
         (key, value) for key, value in given.items() if value not in (None, getattr(DEFAULTS, key))
@@ -90,28 +90,28 @@ def larry(case: Case, step_budget: int = 0, patience: int | None = None, alpha: 
 
 
 def paper(case: Case, step_budget: int = 0) -> Case:
-    """`case` with LARRY as its paper has it."""
+    """Return `case` with LARRY as its paper has it."""
     return larry(case, step_budget, patience=0)
 
 
 def srpt(case: Case, step_budget: int = 0) -> Case:
-    """`case` with the shortest remaining time first, true lengths known."""
+    """Return `case` with the shortest remaining time first, true lengths known."""
     return replace(case, policy="SRPT", step_budget=step_budget)
 
 
 def tuned(case: Case) -> list[Case]:
-    """`case` with each setting that tuned stock may take; the first is the default."""
+    """Return `case` with each setting that tuned stock may take; the first is the default."""
     return [replace(case, budget=budget, watermark=watermark) for budget, watermark in TUNED]
 
 
 def points(setting: Setting, loads: Iterable[float] | None = None) -> list[Case]:
-    """Stock at these loads, by default all, with each seed."""
+    """Return stock at these loads, by default all, with each seed."""
     chosen = setting.all_loads() if loads is None else loads
     return [setting.case(load, seed) for load in chosen for seed in setting.seeds]
 
 
 def sweep(setting: Setting) -> list[Case]:
-    """Stock and LARRY, default and paper, over all loads; tuned stock over the loads of the sweep."""
+    """List stock and LARRY, default and paper, over all loads; tuned stock over the loads of the sweep."""
     cases = []
     for case in points(setting):
         cases += [case, larry(case), paper(case)]
@@ -125,7 +125,7 @@ def sweep(setting: Setting) -> list[Case]:
 
 
 def bounds(setting: Setting) -> list[Case]:
-    """What LARRY without ageing and what foresight reach, with both budgets, at loads up to 0.9."""
+    """List what LARRY without ageing and what foresight reach, with both budgets, at loads up to 0.9."""
     return [
         make(case, budget)
         for case in points(setting)
@@ -136,7 +136,7 @@ def bounds(setting: Setting) -> list[Case]:
 
 
 def ageing(setting: Setting) -> list[Case]:
-    """Stock, and LARRY with each patience, where ageing is looked at."""
+    """Return stock, and LARRY with each patience, where ageing is looked at."""
     return [
         each
         for case in points(setting, [setting.point])[:2]
@@ -145,14 +145,14 @@ def ageing(setting: Setting) -> list[Case]:
 
 
 def alphas(setting: Setting) -> list[Case]:
-    """Stock, and LARRY with each alpha, with and without ageing."""
+    """Return stock, and LARRY with each alpha, with and without ageing."""
     case = setting.case(setting.point, 0)
     aged = [larry(case, alpha=alpha) for alpha in ALPHAS]
     return [case, *aged, *(larry(case, alpha=alpha, patience=0) for alpha in ALPHAS)]
 
 
 def rivals(setting: Setting) -> list[Case]:
-    """Stock, LARRY and the simulator's baselines, with the engine's step budget and the small one."""
+    """List stock, LARRY and the simulator's baselines, with the engine's step budget and the small one."""
     case = setting.case(setting.point, 0)
     own = [larry(case, budget) for budget in (0, SMALL)]
     others = [replace(case, policy=name, step_budget=budget) for name in BASELINES for budget in (0, SMALL)]
@@ -166,7 +166,7 @@ GOODPUT_CLAIM = (CODE, 0.1)
 
 
 def doubted() -> list[Case]:
-    """The findings at each point of the grid."""
+    """Return the findings at each point of the grid."""
     cases = []
     for mixed, overhead in GRID:
         for setting, load in FINDINGS:
@@ -179,13 +179,13 @@ def doubted() -> list[Case]:
 
 
 def synchronous() -> list[Case]:
-    """Stock and LARRY on engines that plan one step at a time."""
+    """Return stock and LARRY on engines that plan one step at a time."""
     cases = [replace(each, sync=True) for each in points(CODE, (0.3, 0.7))]
     return [each for case in cases for each in (case, larry(case))]
 
 
 def everything() -> list[Case]:
-    """All runs of the study, each once."""
+    """List all runs of the study, each once."""
     cases = [*doubted(), *synchronous()]
     for setting in SETTINGS:
         cases += [*sweep(setting), *ageing(setting)]

@@ -24,7 +24,7 @@ TARGETS = ("ttft", "e2e", "tpot")  # of `engine.TARGETS`: TTFT within 1 s; E2E w
 
 
 def figures(found: Found) -> dict[str, float]:
-    """What `larry.json` holds; ratios rounded to what the simulation can tell."""
+    """Return what `larry.json` holds; ratios rounded to what the simulation can tell."""
     made = {**_latencies(found), **_waits(found), **_goodputs(found)}
     for setting in cases.SETTINGS:
         load = 0.9 if 0.9 in setting.all_loads() and setting not in cases.SHORT_OF_KV else 1.0
@@ -53,7 +53,7 @@ def _latencies(found: Found) -> dict[str, float]:
 
 
 def _waits(found: Found) -> dict[str, float]:
-    """The longest wait: of the default, of the paper's form, and of LARRY with the small budget."""
+    """Return the longest wait: of the default, of the paper's form, and of LARRY with the small budget."""
     made: dict[str, float] = {}
     for setting in cases.SETTINGS:
         for load in setting.all_loads():
@@ -71,7 +71,7 @@ def _waits(found: Found) -> dict[str, float]:
 
 
 def _goodputs(found: Found) -> dict[str, float]:
-    """Each ratio with `_bound`: 0 exact, 1 it is at least this, -1 at most; none that could be either."""
+    """Return each ratio with `_bound`: 0 exact, 1 at least, -1 at most; none that could be either."""
     made: dict[str, float] = {}
     for setting, target in itertools.product(cases.SWEPT, TARGETS):
         for against, end in (("stock", ""), ("tuned", "_tuned")):
@@ -82,7 +82,7 @@ def _goodputs(found: Found) -> dict[str, float]:
 
 
 def runs_of(setting: Setting, load: float, kind: str = "stock") -> list[Case]:
-    """One run for each seed of `kind`, one of the names below."""
+    """Return one run for each seed of `kind`, one of the names below."""
     made: Mapping[str, Callable[[Case], Case]] = {
         "stock": lambda case: case,
         "stock, 1,024": lambda case: replace(case, budget=cases.SMALL),
@@ -112,7 +112,7 @@ def ratio(
     kind: str = "LARRY",
     against: str = "stock",
 ) -> Estimate:
-    """`kind` / `against` of a latency; "tuned" is the tuned stock that is best in this figure."""
+    """Return `kind` / `against` of a latency; "tuned" is the tuned stock that is best in this figure."""
     tuned = against == "tuned"
     stock = best_stock(found, setting, load, figure) if tuned else runs_of(setting, load, against)
     return intervals.ratio(
@@ -122,7 +122,7 @@ def ratio(
 
 
 def best_stock(found: Found, setting: Setting, load: float, figure: str) -> list[Case]:
-    """Of the settings that tuned stock may take, the one with the lowest mean of this figure over seeds."""
+    """Return the setting that tuned stock may take with the lowest mean of this figure over seeds."""
     if setting in cases.SWEPT:
         choices = [list(each) for each in zip(*map(cases.tuned, runs_of(setting, load)), strict=True)]
     else:
@@ -131,12 +131,12 @@ def best_stock(found: Found, setting: Setting, load: float, figure: str) -> list
 
 
 def has_tuned(setting: Setting, load: float) -> bool:
-    """Whether tuned stock was simulated there."""
+    """Tell whether tuned stock was simulated there."""
     return load in setting.loads or setting in cases.SHORT_OF_KV
 
 
 def gain_kept(found: Found, setting: Setting, load: float) -> float:
-    """Share of the paper's form's gain in mean TTFT that LARRY keeps, over all seeds.
+    """Return the share of the paper's form's gain in mean TTFT that LARRY keeps, over all seeds.
 
     Says nothing where the paper's form hardly gains; 1 where it gains exactly nothing.
     """
@@ -147,18 +147,18 @@ def gain_kept(found: Found, setting: Setting, load: float) -> float:
 
 
 def goodput(found: Found, setting: Setting, target: str, runs: Sequence[Sequence[Case]]) -> list[Goodput]:
-    """For each seed, the load up to which 90 % of the requests meet the target; `runs` by load."""
+    """Return, for each seed, the load up to which 90 % of the requests meet the target; `runs` by load."""
     shares = [values(found, each, f"met_{target}") for each in runs]
     return [metrics.goodput(setting.loads, list(seed)) for seed in zip(*shares, strict=True)]
 
 
 def goodput_of(found: Found, setting: Setting, target: str, kind: str) -> list[Goodput]:
-    """`goodput` of stock, LARRY or either with the small budget."""
+    """Return `goodput` of stock, LARRY or either with the small budget."""
     return goodput(found, setting, target, [runs_of(setting, load, kind) for load in setting.loads])
 
 
 def tuned_goodput(found: Found, setting: Setting, target: str) -> list[Goodput]:
-    """`goodput` of the tuned stock with the highest mean over seeds."""
+    """Return `goodput` of the tuned stock with the highest mean over seeds."""
     by_load = [
         list(zip(*(cases.tuned(case) for case in runs_of(setting, load)), strict=True))
         for load in setting.loads
@@ -170,7 +170,7 @@ def tuned_goodput(found: Found, setting: Setting, target: str) -> list[Goodput]:
 def goodput_ratio(
     found: Found, setting: Setting, target: str, kind: str, against: str = "stock"
 ) -> tuple[Estimate, str]:
-    """`kind` / `against`, and `>` or `<` where the sweep's ends bound it, `~` where they do either way."""
+    """Return `kind` / `against`, and `>` or `<` where the sweep's ends bound it, `~` where either way."""
     ours = goodput_of(found, setting, target, kind)
     tuned = against == "tuned"
     stock = tuned_goodput(found, setting, target) if tuned else goodput_of(found, setting, target, against)
@@ -178,7 +178,7 @@ def goodput_ratio(
 
 
 def worst_at_low_load(found: Found, figure: str) -> tuple[Estimate, str]:
-    """The highest LARRY / stock with the same budget and watermark at loads up to 0.7, and where."""
+    """Return the highest LARRY / stock with the same budget and watermark at loads up to 0.7, and where."""
     return max(_at_low_load(found, figure), key=lambda each: each[0].value)
 
 
@@ -192,7 +192,7 @@ def _at_low_load(found: Found, figure: str) -> Iterator[tuple[Estimate, str]]:
 
 
 def doubts(found: Found) -> dict[str, list[float]]:
-    """For each finding, LARRY / stock (below 1 is better) at each point of the grid, in its order.
+    """Return LARRY / stock (below 1 is better) of each finding, at each point of the grid, in its order.
 
     The last is of E2E targets missed, with the small budget against both budgets of stock, the better one.
     """
@@ -212,7 +212,7 @@ def doubts(found: Found) -> dict[str, list[float]]:
 
 
 def holds_everywhere(found: Found) -> dict[str, bool]:
-    """For each finding of `doubts`, whether LARRY is better at every point of the grid."""
+    """Return, for each finding of `doubts`, whether LARRY is better at every point of the grid."""
     return {name: intervals.wins_everywhere(ratios) for name, ratios in doubts(found).items()}
 
 
@@ -226,5 +226,5 @@ def _missed(found: Found, case: Case) -> float:
 
 
 def _positive(numbers: Sequence[float]) -> list[float]:
-    """A wait can be 0; the shortest step is some milliseconds."""
+    """Replace waits of 0, so that ratios exist; the shortest step is some milliseconds."""
     return [max(number, 1e-3) for number in numbers]

@@ -21,7 +21,7 @@ Row = tuple[Cell, ...]
 
 
 def aims(found: Found) -> str:
-    """What was aimed for before the study was made, beside what came out."""
+    """Tabulate what was aimed for before the study was made, beside what came out."""
     rows = [*_ttfts(found), *_carried(found), *_aged(found), *_low_loads(found)]
     missed = [str(name) for name, _, _, reached, *_ in rows if reached == "missed"]
     header = ("aim", "wanted", "found", "", "without ageing", "SRPT")
@@ -78,7 +78,7 @@ def _low_loads(found: Found) -> Iterator[Row]:
 
 
 def _fine(found: Estimate) -> str:
-    """With a third digit, where 2 % is asked for."""
+    """Write a percentage with a third digit, where 2 % is asked for."""
     if found.seeds == 1:
         return f"{found.value:.3f} (one seed)"
     return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
@@ -111,7 +111,7 @@ def doubts(found: Found) -> str:
 
 
 def limits(found: Found) -> str:
-    """What the figures say against it."""
+    """Say in how far the figures speak against LARRY."""
     kept = [
         f"{_short(setting)} {figures.gain_kept(found, setting, setting.point):.0%} at load {setting.point:g}"
         for setting in cases.SETTINGS
@@ -154,7 +154,7 @@ def _bounded(found: Estimate, bound: str) -> str:
 
 
 def _where(found: Found, wanted: Callable[[Estimate], bool]) -> str:
-    """Where mean TTFT / default stock's is as wanted."""
+    """Name the settings in which mean TTFT / default stock's is as wanted."""
     places = []
     for setting in cases.SETTINGS:
         ratios = {load: figures.ratio(found, setting, load) for load in setting.all_loads() if load >= 0.1}
@@ -165,7 +165,7 @@ def _where(found: Found, wanted: Callable[[Estimate], bool]) -> str:
 
 
 def _short(setting: Setting) -> str:
-    """Workload and model, and the GPU where another one has the same."""
+    """Name workload and model, and the GPU where another one has the same."""
     name = setting.name.partition(" on ")[0]
     alike = [each for each in cases.SETTINGS if each.name.startswith(f"{name} on ")]
     return name if setting == alike[0] else setting.name

@@ -31,7 +31,7 @@ TARGET_NAMES = {"ttft": "TTFT within 1 s", "e2e": "E2E within 5x alone", "tpot":
 
 
 def write(found: Found, folder: Path) -> Path:
-    """The whole page; returns its path."""
+    """Write the whole page; returns its path."""
     return markdown.page(
         "larry",
         "LARRY on one engine",
@@ -76,14 +76,14 @@ def _introduction() -> str:
 
 
 def short(found: Estimate) -> str:
-    """Without its interval, but marked where that spans 1."""
+    """Write an estimate without its interval, but marked where that spans 1."""
     return markdown.text(found.value) + (
         ALIKE if intervals.compare_with_one(found) == "not distinguishable" else ""
     )
 
 
 def latencies(found: Found) -> str:
-    """Ratios of latencies, against both kinds of stock."""
+    """Tabulate ratios of latencies, against both kinds of stock."""
     rows: list[Sequence[Cell]] = []
     holds = figures.holds_everywhere(found)
     for setting in cases.SETTINGS:
@@ -107,7 +107,7 @@ def _shown(setting: Setting) -> list[float]:
 
 
 def small(found: Found) -> str:
-    """LARRY with the small budget against default stock and stock with the same budget."""
+    """Tabulate LARRY with the small budget against default stock and stock with the same budget."""
     rows: list[Sequence[Cell]] = []
     shown = (LATENCIES[0], LATENCIES[3], LATENCIES[6], LATENCIES[7])
     for setting in cases.SWEPT:
@@ -126,7 +126,7 @@ def small(found: Found) -> str:
 
 
 def watermarked(found: Found) -> str:
-    """Where KV is short: what the watermark does for stock, and LARRY with and without it."""
+    """Tabulate what the watermark does where KV is short: for stock, and LARRY with and without it."""
     rows: list[Sequence[Cell]] = []
     pairs = (
         ("stock, 5 % watermark", "stock"),
@@ -179,7 +179,7 @@ def _loads(points: Sequence[Goodput]) -> str:
 
 
 def attainment(found: Found, folder: Path) -> tuple[Path, str]:
-    """Share of requests within E2E 5x over load."""
+    """Draw the share of requests within E2E 5x over load."""
     kinds = ("stock", "stock, 1,024", "LARRY", "LARRY, 1,024")
     panels = {
         setting.name.partition(",")[0]: {
@@ -217,7 +217,7 @@ def attainment(found: Found, folder: Path) -> tuple[Path, str]:
 
 
 def _carries(found: Found) -> str:
-    """What the picture's first panel shows, if it shows anything."""
+    """Say what the picture's first panel shows, if it shows anything."""
     estimate, bound = figures.goodput_ratio(found, cases.CODE, "e2e", "LARRY, 1,024")
     known = intervals.compare_with_one(estimate, lower_is_better=False) in ("better", "worse")
     if not known or bound == "~":
@@ -227,7 +227,7 @@ def _carries(found: Found) -> str:
 
 
 def curve(found: Found, settings: Sequence[Setting], folder: Path) -> tuple[Path, str]:
-    """Gain kept against longest wait, for each patience."""
+    """Draw gain kept against longest wait, for each patience."""
     panels = {
         f"{setting.name.partition(',')[0]}, load {setting.point:g}": {
             "patience": [
@@ -269,7 +269,7 @@ def curve(found: Found, settings: Sequence[Setting], folder: Path) -> tuple[Path
 
 
 def aged(found: Found, setting: Setting) -> list[tuple[int, float, float, float]]:
-    """For each patience: longest wait / stock's, share of the paper's gain kept, mean TTFT / stock's."""
+    """Return, for each patience, longest wait / stock's, share of the paper's gain, mean TTFT / stock's."""
     stock = [setting.case(setting.point, seed) for seed in setting.seeds[:AGED_SEEDS]]
 
     def total(runs: Sequence[Case], figure: str) -> float:
@@ -313,7 +313,7 @@ def _ageing_table(found: Found) -> str:
 
 
 def rivals(found: Found) -> str:
-    """Every policy against default stock."""
+    """Tabulate every policy against default stock."""
     rows: list[Sequence[Cell]] = []
     for setting in (cases.CODE, cases.POISSON, cases.CONVERSATION, cases.SHAREGPT):
         stock = found[setting.case(setting.point, 0)]

@@ -88,19 +88,19 @@ class Lives:
         return copy.deepcopy(live["spec"]["template"]) if live else None
 
     def was_ready(self, name: str) -> bool:
-        """Whether the pods' template is the one that was ready last."""
+        """Tell whether the pods' template is the one that was ready last."""
         return name in self._deployments and _was_ready(self._deployments[name])
 
     def gave_up(self, name: str) -> bool:
-        """Whether the spec's pods failed, so that its values are not tried again."""
+        """Tell whether the spec's pods failed, so that its values are not tried again."""
         return name in self._deployments and _ROLLED_BACK in _annotations(self._deployments[name])
 
     def accepted(self, name: str) -> bool:
-        """Whether the operator takes the spec."""
+        """Tell whether the operator takes the spec."""
         return _condition(self._services[name], "Accepted") == "True"
 
     async def owned(self, batch: Sequence[Life]) -> dict[str, Body]:
-        """What each service is and owns, without what every object has of its own."""
+        """Return what each service is and owns, without what every object has of its own."""
         names = {self._services[life.name]["metadata"]["uid"]: life.name for life in batch}
         found: dict[str, Body] = {life.name: {_PLURAL: self._services[life.name]["spec"]} for life in batch}
         for root, plural in await self.api.kinds():
@@ -124,7 +124,7 @@ class Lives:
             await self.until(lambda _, deployment: deployment is None, life.name, "is cleared")
 
     async def make_anew(self, life: Life) -> None:
-        """The service with nothing but its last spec."""
+        """Make the service with nothing but its last spec."""
         self.fates[life.name] = "Ready"
         await self.api.create(SERVICES, _PLURAL, _service(life.name, life.spec))
         await self.settle(life.name)
@@ -174,7 +174,7 @@ class Lives:
             self._changed.notify_all()
 
     async def _tell(self, live: Body) -> None:
-        """How the Deployment does, once for each generation; what follows a failure succeeds."""
+        """Tell how the Deployment does, once for each generation; what follows a failure succeeds."""
         name, generation = live["metadata"]["name"], live["metadata"]["generation"]
         if live.get("status", {}).get("observedGeneration") == generation and self._same_fate(live):
             return
@@ -190,7 +190,7 @@ class Lives:
                 raise
 
     def _same_fate(self, live: Body) -> bool:
-        """Whether its status is what its fate says."""
+        """Tell whether its status is what its fate says."""
         return _told_status(live, self.fates[live["metadata"]["name"]])
 
 
@@ -246,7 +246,7 @@ async def _step(life: Life, lives: Lives, maker: Maker, leaf: str, *, applies: b
 
 
 async def _end(life: Life, lives: Lives, *, applies: bool) -> None:
-    """A spec that is taken, with a replica, whose rollout is done."""
+    """End with a spec that is taken, with a replica, whose rollout is done."""
     lives.fates[life.name] = "Ready"
     spec = copy.deepcopy(life.spec)
     if not lives.accepted(life.name):
@@ -266,7 +266,7 @@ async def _end(life: Life, lives: Lives, *, applies: bool) -> None:
 
 
 async def _write(api: Api, name: str, spec: Spec, *, applies: bool) -> bool:
-    """Whether the API server takes it."""
+    """Write the spec; returns whether the API server takes it."""
     try:
         if applies:
             await api.apply(SERVICES, _PLURAL, name, _service(name, spec))
@@ -309,14 +309,14 @@ def _annotations(live: Body) -> Mapping[str, Any]:
 
 
 def _was_ready(live: Body) -> bool:
-    """Whether the Deployment has the template that was ready last."""
+    """Tell whether the Deployment has the template that was ready last."""
     ready = json.loads(_annotations(live).get(_READY, "{}"))
     current = [_annotations(live).get(name) for name in (_INPUTS, _RENDERED)]
     return bool(ready) and [ready["inputs"], ready["rendering"]] == current
 
 
 def _told_status(live: Body, fate: str) -> bool:
-    """Whether the Deployment's status is about this generation, and as its fate says."""
+    """Tell whether the Deployment's status is about this generation, and as its fate says."""
     status = live.get("status", {})
     if status.get("observedGeneration") != live["metadata"]["generation"]:
         return False
@@ -327,7 +327,7 @@ def _told_status(live: Body, fate: str) -> bool:
 
 
 def _told(live: Body, fate: str) -> bool:
-    """Whether the operator has drawn its conclusions from it."""
+    """Tell whether the operator has drawn its conclusions from it."""
     if not _told_status(live, fate):
         return False
     if fate == "Ready" and live["spec"]["replicas"]:

@@ -82,7 +82,7 @@ def schema() -> Schema:
 
 
 def leaves(node: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Paths and schemas of all leaves below."""
+    """Yield the paths and schemas of all leaves below."""
     if node.get("properties"):
         for name, child in node["properties"].items():
             yield from leaves(child, f"{path}.{name}" if path else name)
@@ -95,7 +95,7 @@ def leaves(node: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 
 def is_live(node: Schema, path: str) -> bool:
-    """Whether the schema says that a change of this leaf replaces no pod."""
+    """Tell whether the schema says that a change of this leaf replaces no pod."""
     live = "A change is live." in node.get("description", "")
     for name in path.replace("[]", "").replace("{}", "").split("."):
         node = node["properties"][name]
@@ -106,7 +106,7 @@ def is_live(node: Schema, path: str) -> bool:
 
 
 def flat(value: Any, node: Schema, path: str = "") -> dict[str, list[str]]:
-    """What a spec has at each leaf, as JSON; a leaf in a list or map may be there several times."""
+    """Return what a spec has at each leaf, as JSON; a leaf in a list or map may be there several times."""
     found: dict[str, list[str]] = {}
 
     def merge(more: dict[str, list[str]]) -> None:
@@ -147,7 +147,7 @@ class Maker:
         self.leaves = dict(leaves(self._schema))
 
     def changed(self, spec: Spec, leaf: str) -> Spec:
-        """A copy in which this leaf, and what it cannot be without, is another or has gone."""
+        """Copy a spec in which this leaf, and what it cannot be without, is another or has gone."""
         spec = copy.deepcopy(spec)
         names = leaf.split(".")
         self._change(spec, self._schema, names)
@@ -161,7 +161,7 @@ class Maker:
         return spec
 
     def value(self, name: str, node: Schema) -> Any:
-        """Something that the schema may or may not allow."""
+        """Make something that the schema may or may not allow."""
         dice = self._dice
         whole = not {"properties", "items", "additionalProperties"} & node.keys()
         if whole and dice.random() < self._wrong:

@@ -50,7 +50,7 @@ class Tally:
     covered: set[str] = field(default_factory=set)
 
     def figures(self, wanted: int) -> dict[str, float]:
-        """For the results; `wanted`: fields that there are."""
+        """Make figures for the results; `wanted`: fields that there are."""
         return {
             "sequences": self.sequences,
             "changes": self.changes,

@@ -52,7 +52,7 @@ class Api:
         return await self._call("PATCH", _path(root, plural, name), json=patch, headers=headers)
 
     async def apply(self, root: str, plural: str, name: str, body: Body) -> Body:
-        """Server-side apply, as one user does it."""
+        """Apply on the server's side, as one user does it."""
         headers = {"Content-Type": "application/apply-patch+yaml"}
         query = {"fieldManager": "user", "fieldValidation": "Strict"}
         return await self._call("PATCH", _path(root, plural, name), json=body, params=query, headers=headers)
@@ -62,7 +62,7 @@ class Api:
         await self._call("DELETE", _path(root, plural, name), params={"propagationPolicy": "Background"})
 
     async def kinds(self) -> list[tuple[str, str]]:
-        """Roots and plurals of everything in namespaces that can be listed."""
+        """Return roots and plurals of everything in namespaces that can be listed."""
         groups = (await self._call("GET", "/apis"))["groups"]
         roots = [CORE, *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
         found = [(root, kind) for root in roots for kind in (await self._call("GET", root))["resources"]]
@@ -77,7 +77,7 @@ class Api:
         return list((await self._call("GET", _path(root, plural)))["items"])
 
     async def watch(self, root: str, plural: str) -> AsyncGenerator[tuple[str, Body], None]:
-        """Types and objects of events, those that exist first; raises ApiError when it ends.
+        """Yield types and objects of events, those that exist first; raises ApiError when it ends.
 
         The first are those of the API server's cache (version 0): a young one would refuse to wait for newer.
         """
@@ -95,7 +95,7 @@ class Api:
         raise ApiError(f"the watch of {path} ended")
 
     async def install(self) -> None:
-        """The definitions, the namespace, and what its pods need."""
+        """Install the definitions, the namespace, and what its pods need."""
         headers = {"Content-Type": "application/apply-patch+yaml"}
         query = {"fieldManager": "bench", "force": "true"}
         for file in DEFINITIONS.glob("*.yaml"):
@@ -122,7 +122,7 @@ class Api:
 
 @asynccontextmanager
 async def connect(plane: ControlPlane) -> AsyncIterator[Api]:
-    """An Api of this control plane."""
+    """Connect to this control plane."""
     tls = ssl.create_default_context(cafile=str(plane.folder / "pki" / "ca.crt"))
     headers = {"Authorization": f"Bearer {plane.token}"}
     connector = aiohttp.TCPConnector(ssl=tls, limit=0)

@@ -62,7 +62,7 @@ class Player:
         return [pod for pods in self._pods.values() for pod in pods]
 
     async def _tend(self, live: Body) -> None:
-        """Its pods and its status, if they are not yet as they should be."""
+        """Tend a Deployment's pods and its status, if they are not yet as they should be."""
         name, generation = live["metadata"]["name"], live["metadata"]["generation"]
         pods = self._pods.setdefault(name, [])
         wanted = live["spec"]["replicas"] - len(pods)
@@ -143,7 +143,7 @@ class Operator:
         await asyncio.to_thread(self._process.wait, 60)
 
     async def total(self, metric: str, **labels: str) -> float:
-        """Sum of the samples of a metric that have these labels."""
+        """Add up the samples of a metric that have these labels."""
         async with self._http.get(f"http://127.0.0.1:{self._port}/metrics") as answer:
             text = await answer.text()
         wanted = [f'{name}="{value}"' for name, value in labels.items()]
@@ -151,12 +151,12 @@ class Operator:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if all(part in line for part in wanted))
 
     async def writes(self) -> float:
-        """How often it has written anything but its Lease (the only thing that it puts)."""
+        """Return how often it has written anything but its Lease (the only thing that it puts)."""
         name = "headrace_operator_api_requests_total"
         return sum([await self.total(name, verb=verb) for verb in ("PATCH", "POST", "DELETE")])
 
     def memory(self, field: str = "VmRSS") -> float:
-        """Resident memory in MiB; `VmHWM` is the highest so far."""
+        """Return resident memory in MiB; `VmHWM` is the highest so far."""
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(field + ":")).split()[1]) * 1024 / _MIB
 
@@ -171,7 +171,7 @@ class Operator:
 
 
 def service(number: int) -> Body:
-    """LLMService `s<number>`, with one replica."""
+    """Return LLMService `s<number>`, with one replica."""
     return {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "LLMService",
@@ -214,6 +214,6 @@ def _ready(address: str) -> Body:
 
 
 def holds(body: Mapping[str, Any], kind: str) -> bool:
-    """Whether a service's condition is true."""
+    """Tell whether a service's condition is true."""
     told = (body.get("status") or {}).get("conditions") or ()
     return any(c["type"] == kind and c["status"] == "True" for c in told)

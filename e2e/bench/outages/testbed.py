@@ -70,12 +70,12 @@ class Testbed:
     operator: subprocess.Popen[bytes]
 
     def path(self, plural: str, name: str = "", sub: str = "") -> str:
-        """Of an object, or of all of a kind, in the testbed's namespace."""
+        """Return the path of an object, or of all of a kind, in the testbed's namespace."""
         root = _ROOTS.get(plural, "/api/v1")
         return "/".join(part for part in (f"{root}/namespaces/{self.namespace}/{plural}", name, sub) if part)
 
     def get(self, plural: str) -> Body | None:
-        """The service's object of that kind, past the proxy."""
+        """Fetch the service's object of that kind, past the proxy."""
         answer = self.http.get(self.path(plural, "chat"))
         return None if answer.status_code == 404 else _ok(answer)
 
@@ -86,7 +86,7 @@ class Testbed:
         _ok(self.http.patch(path, params={"fieldManager": "other"}, json=change, headers=headers))
 
     def as_asked(self, replicas: int) -> bool:
-        """Whether everything is as the spec says, and the status says so."""
+        """Tell whether everything is as the spec says, and the status says so."""
         service, deployment = self.get("llmservices") or {}, self.get("deployments")
         status = service.get("status", {})
         accepted = {c["type"]: c["status"] for c in status.get("conditions", ())}.get("Accepted") == "True"
@@ -101,7 +101,7 @@ class Testbed:
 
 
 def outage(testbed: Testbed, kind: str, seconds: float) -> Outage:
-    """The API server is away for so long; meanwhile the service is changed and loses an object."""
+    """Cut the API server off for so long; meanwhile the service is changed and loses an object."""
     before = testbed.get("deployments") or {}
     began = time.monotonic()
     with testbed.proxy.outage(kind):
@@ -123,7 +123,7 @@ def outage(testbed: Testbed, kind: str, seconds: float) -> Outage:
 
 
 def quarrel(testbed: Testbed, kind: str, seconds: float) -> Quarrel:
-    """Another writer changes fields of ours for so long."""
+    """Have another writer change fields of ours for so long."""
     plural, sub, change = QUARRELS[kind]
     path = testbed.path(plural, "chat", sub)
     began = time.monotonic()
@@ -141,7 +141,7 @@ def quarrel(testbed: Testbed, kind: str, seconds: float) -> Quarrel:
 
 @contextlib.contextmanager
 def prepare(control_plane: ControlPlane, name: str, folder: Path) -> Iterator[Testbed]:
-    """A namespace `name` with a service, and its operator that has carried it out."""
+    """Make a namespace `name` with a service, and its operator that has carried it out."""
     authority = control_plane.folder / "pki" / "ca.crt"
     with contextlib.ExitStack() as stack:
         http = stack.enter_context(
@@ -218,7 +218,7 @@ def _service(namespace: str) -> Body:
 
 
 def _pods(deployment: Body) -> tuple[str, Body]:
-    """What must stay as it is for the pods to stay."""
+    """Return what must stay as it is for the pods to stay."""
     return deployment["metadata"]["uid"], deployment["spec"]["template"]
 
 
@@ -233,7 +233,7 @@ def _until(holds: Callable[[], object]) -> float:
 
 
 def _ok(answer: httpx.Response) -> Body:
-    """What an answer says that must be a success; raises RuntimeError."""
+    """Return what an answer says that must be a success; raises RuntimeError."""
     if answer.status_code >= 300:
         raise RuntimeError(f"{answer.request.method} {answer.request.url.path}: {answer.text}")
     found: Body = answer.json()

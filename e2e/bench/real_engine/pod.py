@@ -77,7 +77,7 @@ class Pod:
             time.sleep(0.2)
 
     def alive(self) -> bool:
-        """Whether vLLM's process runs."""
+        """Tell whether vLLM's process runs."""
         return self.testbed.processes["engine"].poll() is None
 
     def apply(self, policy: PolicyDocument) -> None:
@@ -90,7 +90,7 @@ class Pod:
             time.sleep(0.05)
 
     def status(self) -> EngineStatus:
-        """What the sidecar says of its engine."""
+        """Return what the sidecar says of its engine."""
         return decode(EngineStatus, self._asked("/status"))
 
     def load(self) -> LoadReport:
@@ -129,13 +129,13 @@ class Pod:
 
 
 def sample() -> Mapping[str, Any]:
-    """The spec of the demo's service."""
+    """Return the spec of the demo's service."""
     spec: Mapping[str, Any] = yaml.safe_load(SAMPLE.read_text())["spec"]
     return spec
 
 
 def engine_command(model_folder: Path, name: str, port: int) -> list[str]:
-    """How the demo's engine is started."""
+    """Return how the demo's engine is started."""
     spec = sample()
     settings = {
         "--model": model_folder,
@@ -150,7 +150,7 @@ def engine_command(model_folder: Path, name: str, port: int) -> list[str]:
 
 
 def image_environment(dockerfile: str) -> dict[str, str]:
-    """The variables that an image sets."""
+    """Return the variables that an image sets."""
     words = [
         word for line in dockerfile.splitlines() if line.startswith("ENV ") for word in shlex.split(line[4:])
     ]

@@ -32,7 +32,7 @@ class Estimate:
 
 
 def mean(values: Sequence[float]) -> Estimate:
-    """Their mean; the interval is Student's t over them. ValueError without any."""
+    """Estimate the mean; the interval is Student's t over the values. ValueError without any."""
     if not values:
         raise ValueError("no values to take a mean of")
     middle = statistics.fmean(values)
@@ -45,7 +45,7 @@ def mean(values: Sequence[float]) -> Estimate:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """Geometric mean of ours / theirs, paired by seed, with the t interval of its logarithm.
+    """Estimate the geometric mean of ours / theirs, paired by seed, with the t interval of its logarithm.
 
     ValueError unless all are above zero and there are as many of ours as of theirs.
     """
@@ -56,7 +56,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
 
 
 def keyed(name: str, found: Estimate) -> dict[str, float]:
-    """As figures: `NAME`, and `NAME_low` and `NAME_high`, or `NAME_seeds` 1 where there is no interval."""
+    """Name an estimate's figures: `NAME`, with `NAME_low` and `NAME_high`, or `NAME_seeds` 1."""
     made = {name: found.value}
     if found.seeds == 1:
         made[f"{name}_seeds"] = 1
@@ -75,6 +75,6 @@ def compare_with_one(found: Estimate, *, lower_is_better: bool = True) -> str:
 
 
 def wins_everywhere(ratios: Iterable[float], *, lower_is_better: bool = True) -> bool:
-    """Whether every grid point's ratio is on the good side of 1; False of none."""
+    """Tell whether every grid point's ratio is on the good side of 1; False of none."""
     found = list(ratios)
     return bool(found) and all(value < 1 if lower_is_better else value > 1 for value in found)

@@ -12,7 +12,7 @@ Cell = str | float | int | Estimate | None
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A Markdown table, all columns but the first right-aligned; ValueError for a row of another length."""
+    """Make a Markdown table, columns but the first right-aligned; ValueError for a row of another length."""
     if any(len(row) != len(header) for row in rows):
         raise ValueError(f"each row needs {len(header)} cells")
     cells = [list(header), *[[text(cell) for cell in row] for row in rows]]
@@ -30,7 +30,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def text(cell: Cell) -> str:
-    """A cell as it is printed: three significant digits, `-` for nothing."""
+    """Write a cell as it is printed: three significant digits, `-` for nothing."""
     if cell is None:
         return "-"
     if isinstance(cell, str | Estimate):
@@ -61,7 +61,7 @@ def _range(ends: Sequence[float], form: str) -> str:
 
 
 def picture(path: Path, caption: str) -> str:
-    """Markdown that shows a picture beside the page."""
+    """Write Markdown that shows a picture beside the page."""
     return f"![{caption}]({path.name})\n\n*{caption}*"
 
 
@@ -75,7 +75,7 @@ def page(name: str, title: str, *parts: str, simulated: bool = True, folder: Pat
 
 
 def known_error(folder: Path = RESULTS) -> str:
-    """How far the simulator was from a measured run, as `validation.json` says, and what that leaves open."""
+    """Say how far the simulator was from a measured run, by `validation.json`, and what that leaves open."""
     try:
         figures = json.loads((folder / "validation.json").read_text())["figures"]
         ttft, tpot, e2e = (figures[f"pro6000_8b_{key}_error_percent"] for key in ("ttft", "tpot", "e2e"))
@@ -88,7 +88,7 @@ def known_error(folder: Path = RESULTS) -> str:
 
 
 def _other_gpus(gpus: Sequence[str] = ("A100", "H100")) -> str:
-    """What is known of the step times of the GPUs that the studies use, and were not measured."""
+    """Say what is known of the step times of the GPUs that the studies use, and were not measured."""
     profiles = [profile for profile in catalog.list_profiles() if profile.gpu in gpus]
     errors = [profile.error_percent for profile in profiles if profile.error_percent is not None]
     return (

@@ -79,7 +79,7 @@ def curves(
     log: bool = False,
     percent: bool = False,
 ) -> Path:
-    """Lines over load, one panel for each name, with a common y axis.
+    """Draw lines over load, one panel for each name, with a common y axis.
 
     `level`: a horizontal line and what it means. `caption` stands under the title; say there that it is
     simulated, of what, and over how many seeds. Returns the SVG's path; a PNG lies beside it.
@@ -114,7 +114,7 @@ def ratios(
     x_label: str,
     better: str = "lower",
 ) -> Path:
-    """Ratios as dots with intervals around a line at 1: a group for each setting, a row for each name."""
+    """Draw ratios as dots with intervals around 1: a group for each setting, a row for each name."""
     rows = sum(len(each) + 1 for each in groups.values())
     with mpl.rc_context(STYLE):
         figure, (axis,) = _canvas(title, caption, 1, width=7.6, height=0.3 * rows + 0.3)
@@ -177,7 +177,7 @@ def trade_off(
     percent: bool = False,
     log: bool = False,
 ) -> Path:
-    """Points (x, y, name) joined in order: what is gained against what it costs, for each kind in each panel.
+    """Draw points (x, y, name) joined in order: what is gained against its cost, for each kind and panel.
 
     `chosen` names the point that became the default; `box` (x at most, y at least) is the aim, shaded. `log`
     is for the x axis.
@@ -249,7 +249,7 @@ def _share(axis: Any, least: float) -> tuple[float, float]:
 def _canvas(
     title: str, caption: str, panels: int, *, width: float, height: float = 3.1, names: Sequence[str] = ()
 ) -> tuple[Figure, Any]:
-    """A figure with room for title and caption above, and for `names` beside the panels."""
+    """Make a figure with room for title and caption above, and for `names` beside the panels."""
     aside = 0.3 + 0.083 * max(map(len, names), default=0)  # inches beside each panel
     inches = max((width + aside) * panels, 6.4)
     heading = textwrap.wrap(title, int(inches * 10.2))
@@ -275,7 +275,7 @@ def _canvas(
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each name: its own, or the next that none of the others has."""
+    """Choose a colour for each name: its own, or the next that none of the others has."""
     found = {name: FIXED[name] for name in names if name in FIXED}
     free = [colour for colour in COLOURS if colour not in found.values()]
     others = [name for name in dict.fromkeys(names) if name not in found]
@@ -341,7 +341,7 @@ def _labels(axis: Any, lines: Mapping[str, Curve], colours: Mapping[str, str]) -
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """Sorted heights, each moved as little as it takes to be LABEL_HEIGHT from the next."""
+    """Move sorted heights apart, each as little as it takes to be LABEL_HEIGHT from the next."""
     moved = list(heights)
     for _ in range(100):
         for index in range(1, len(moved)):

@@ -50,7 +50,7 @@ def write(
 
 
 def commit() -> str:
-    """The tree's commit, with `+changes` when tracked files differ from it, or `unknown` outside git."""
+    """Return the tree's commit, `+changes` when tracked files differ from it, `unknown` outside git."""
     try:
         head = _git("rev-parse", "--short=12", "HEAD")
         shown = ("e2e/bench/results", "docs", "README.md")  # no figure depends on them
@@ -62,7 +62,7 @@ def commit() -> str:
 
 
 def machine() -> str:
-    """One line: processor, usable cores, memory, kernel."""
+    """Describe the machine in one line: processor, usable cores, memory, kernel."""
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"{_processor()}, {cores} cores, {memory:.0f} GiB, Linux {platform.release()}"

@@ -46,7 +46,7 @@ def tuned_with(budget: int, watermark: float) -> Kind:
 
 
 def choices(setting: Setting) -> list[Kind]:
-    """What tuned stock may be; the first is the default."""
+    """Return what tuned stock may be; the first is the default."""
     short = setting.engine in SHORT_OF_KV
     return [tuned_with(budget, watermark) for budget, watermark in TUNED if short or not watermark]
 
@@ -57,7 +57,7 @@ def runs(setting: Setting, load: float, kind: Kind = stock, seeds: int | None = 
 
 
 def sweep(setting: Setting, kinds: Iterable[Kind] = (), *, tuned: bool = True) -> list[Case]:
-    """Default stock and these at all loads, tuned stock at the loads of the sweep."""
+    """List default stock and these at all loads, tuned stock at the loads of the sweep."""
     made = [
         case for load in setting.all_loads() for kind in (stock, *kinds) for case in runs(setting, load, kind)
     ]
@@ -70,7 +70,7 @@ def sweep(setting: Setting, kinds: Iterable[Kind] = (), *, tuned: bool = True) -
 
 
 def watermark_decides(found: Found, setting: Setting) -> bool:
-    """Whether a watermark changed any decision of stock at the highest load, in runs that had one."""
+    """Tell whether a watermark changed any decision of stock at the highest load, in runs that had one."""
     top = max(setting.loads)
     return any(
         found[marked]["decisions"] != found[case]["decisions"]
@@ -81,12 +81,12 @@ def watermark_decides(found: Found, setting: Setting) -> bool:
 
 
 def values(found: Found, cases: Sequence[Case], figure: str) -> list[float]:
-    """The figure of each run; of times at least `LEAST`."""
+    """Return the figure of each run; of times at least `LEAST`."""
     return [max(float(found[case][figure]), LEAST) for case in cases]
 
 
 def mean(found: Found, cases: Sequence[Case], figure: str) -> float:
-    """The figure's mean over these runs."""
+    """Return the figure's mean over these runs."""
     return intervals.mean(values(found, cases, figure)).value
 
 
@@ -96,13 +96,13 @@ def ratio(found: Found, ours: Sequence[Case], theirs: Sequence[Case], figure: st
 
 
 def best(found: Found, setting: Setting, load: float, figure: str) -> list[Case]:
-    """Tuned stock with the lowest mean of this figure over seeds."""
+    """Return tuned stock with the lowest mean of this figure over seeds."""
     each = [runs(setting, load, kind) for kind in choices(setting)]
     return min(each, key=lambda cases: sum(values(found, cases, figure)))
 
 
 def best_met(found: Found, setting: Setting, load: float, target: str) -> float:
-    """The highest attainment of tuned stock, mean over seeds."""
+    """Return the highest attainment of tuned stock, mean over seeds."""
     each = [values(found, runs(setting, load, kind), f"met_{target}") for kind in choices(setting)]
     return max(sum(shares) / len(shares) for shares in each)
 
@@ -116,25 +116,25 @@ def goodputs(
     loads: Sequence[float] | None = None,
     seeds: int | None = None,
 ) -> list[Goodput]:
-    """For each seed, the load up to which 90 % of the requests meet the target."""
+    """Return, for each seed, the load up to which 90 % of the requests meet the target."""
     swept = setting.loads if loads is None else loads
     shares = [values(found, runs(setting, load, kind, seeds), f"met_{target}") for load in swept]
     return [metrics.goodput(swept, list(seed)) for seed in zip(*shares, strict=True)]
 
 
 def tuned_goodputs(found: Found, setting: Setting, target: str) -> list[Goodput]:
-    """`goodputs` of the tuned stock with the highest mean over seeds."""
+    """Return `goodputs` of the tuned stock with the highest mean over seeds."""
     each = [goodputs(found, setting, target, kind) for kind in choices(setting)]
     return max(each, key=lambda points: sum(point.load for point in points))
 
 
 def goodput_ratio(found: Found, setting: Setting, target: str, kind: Kind) -> tuple[Estimate, str]:
-    """Ours / tuned stock's, and how the sweep's ends bound it."""
+    """Return ours / tuned stock's, and how the sweep's ends bound it."""
     return ratio_of(goodputs(found, setting, target, kind), tuned_goodputs(found, setting, target))
 
 
 def ratio_of(ours: Sequence[Goodput], theirs: Sequence[Goodput]) -> tuple[Estimate, str]:
-    """`>` or `<` where the sweep's ends bound the ratio, `~` where they do either way."""
+    """Compare, with `>` or `<` where the sweep's ends bound the ratio, `~` where they do either way."""
     up = any(each.bound == ">" for each in ours) or any(each.bound == "<" for each in theirs)
     down = any(each.bound == "<" for each in ours) or any(each.bound == ">" for each in theirs)
     bound = {(True, True): "~", (True, False): ">", (False, True): "<", (False, False): ""}[up, down]
@@ -142,7 +142,7 @@ def ratio_of(ours: Sequence[Goodput], theirs: Sequence[Goodput]) -> tuple[Estima
 
 
 def light(found: Found, settings: Iterable[Setting], kind: Kind, figure: str) -> tuple[float, str]:
-    """The highest ours / default stock at loads up to `LIGHT`, and where; of the seeds that were run."""
+    """Return the highest ours / default stock at loads up to `LIGHT`, and where; of seeds that were run."""
     return max(
         (ratio(found, ours, theirs, figure).value, f"{each.name}, load {load:g}")
         for each in settings
@@ -159,23 +159,23 @@ def _both(found: Found, setting: Setting, load: float, kind: Kind) -> tuple[list
 
 
 def keyed(name: str, found: tuple[Estimate, str]) -> dict[str, float]:
-    """A goodput ratio as figures: `_bound` 0 exact, 1 at least, -1 at most; none that could be either."""
+    """Name a goodput ratio's figures: `_bound` 0 exact, 1 at least, -1 at most; none that could be either."""
     estimate, bound = found
     return {**intervals.keyed(name, estimate), f"{name}_bound": BOUNDS[bound]} if bound in BOUNDS else {}
 
 
 def told(settings: Iterable[Setting]) -> str:
-    """How the page of a study begins: its workloads, and what load 1 is."""
+    """Write how the page of a study begins: its workloads, and what load 1 is."""
     return f"Workloads: {'; '.join(f'{each.name} ({seeds(each)})' for each in settings)}. {LOAD_ONE}"
 
 
 def seeds(setting: Setting) -> str:
-    """How many seeds it was run with."""
+    """Say how many seeds it was run with."""
     return "one seed" if len(setting.seeds) == 1 else f"{len(setting.seeds)} seeds"
 
 
 def rounded(figures: Mapping[str, float | Mapping[str, float]]) -> dict[str, float | Mapping[str, float]]:
-    """To what a simulation can tell, a nested table too."""
+    """Round to what a simulation can tell, a nested table too."""
     return {
         key: {inner: round(number, 3) for inner, number in value.items()}
         if isinstance(value, Mapping)

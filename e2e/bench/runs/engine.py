@@ -45,7 +45,7 @@ class Engine:
 
 
 def _engine(model: str, gpu: str, kv: tuple[int, int], longest: int, fitted: str | None = None) -> Engine:
-    """`kv`: blocks, and tokens in each. vLLM plans asynchronously by default; the older engine could not."""
+    """Make an engine; `kv`: blocks, and tokens in each. vLLM plans asynchronously; the older could not."""
     settings = EngineSettings(
         num_blocks=kv[0],
         block_size=kv[1],
@@ -136,7 +136,7 @@ class Timed:
 
 
 def measure(cases: Sequence[Case], title: str, workers: int = 2) -> dict[Case, Figures]:
-    """Figures of each case as `metrics.summarise` names them, and `rate`, `steps`, `kv_use`, `decisions`."""
+    """Measure each case: what `metrics.summarise_run` names, `rate`, `steps`, `kv_use`, `decisions`."""
     rates = sustained_rates(cases, f"{title}: saturation", workers)
     timed = {case: Timed(case, case.load * rates[overload(case)]) for case in cases}
     found = run_all(list(timed.values()), run_case, title, sources=SOURCES, workers=workers)
@@ -144,21 +144,21 @@ def measure(cases: Sequence[Case], title: str, workers: int = 2) -> dict[Case, F
 
 
 def sustained_rates(cases: Sequence[Case], title: str, workers: int = 2) -> dict[Overload, float]:
-    """Requests/s that stock with default settings sustains, for each workload and engine of these cases."""
+    """Measure requests/s that stock with default settings sustains, for each workload and engine."""
     jobs = list(dict.fromkeys(map(overload, cases)))
     found = run_all(jobs, run_overload, title, sources=SOURCES, workers=workers)
     return {job: float(figures["rate"]) for job, figures in found.items()}
 
 
 def overload(case: Case) -> Overload:
-    """What tells the meaning of the case's load."""
+    """Return what tells the meaning of the case's load."""
     return Overload(
         case.workload, case.engine, case.seed, case.requests, case.mixed, case.overhead_ms, case.sync
     )
 
 
 def run_overload(job: Overload) -> Figures:
-    """Stock's sustained requests/s."""
+    """Measure stock's sustained requests/s."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
     settings = settings_of(job.engine, sync=job.sync)
@@ -205,7 +205,7 @@ def run_case(job: Timed) -> Figures:
 
 
 def told_alike(arrivals: Sequence[Arrival]) -> bool:
-    """Whether the workload says which prompts begin alike; only then does the prefix cache matter.
+    """Tell whether the workload says which prompts begin alike; only then does the prefix cache matter.
 
     Where it does not, all prompts differ: the cache serves none but the preempted, who would find what they
     computed themselves, which these runs leave out.
@@ -214,7 +214,7 @@ def told_alike(arrivals: Sequence[Arrival]) -> bool:
 
 
 def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
-    """`met_own`: share of the requests whose own targets were met; `met_own_{client}` of each client's.
+    """Return `met_own`, the share of requests that met their own targets, and `met_own_{client}` of each.
 
     Nothing if none had any.
     """
@@ -229,13 +229,13 @@ def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
 
 
 def settings_of(engine: str, *, sync: bool) -> EngineSettings:
-    """The engine's settings, made to plan each step when the last has ended if `sync`."""
+    """Return the engine's settings, made to plan each step when the last has ended if `sync`."""
     settings = ENGINES[engine].settings
     return replace(settings, async_scheduling=False) if sync else settings
 
 
 def policy_of(case: Case) -> Any:
-    """What `simulate` takes: a document, a form, a function that composes a policy, or None for stock."""
+    """Make what `simulate` takes: a document, a form, a function that composes a policy, None for stock."""
     if case.policy == STOCK:
         return None
     parameters = dict(case.parameters)
@@ -252,7 +252,7 @@ def policy_of(case: Case) -> Any:
 
 @functools.cache
 def cost_of(engine: str, mixed: float = 1.0, overhead_ms: float = 0.0) -> CostModel:
-    """The engine's cost model at a point of the grid."""
+    """Return the engine's cost model at a point of the grid."""
     each = ENGINES[engine]
     cost = catalog.find_cost_model(each.model, each.gpu, each.tensor_parallel, each.fitted_to)
     return vary_cost(cost, mixed, overhead_ms / 1000)

@@ -93,7 +93,7 @@ class TimedFleet:
 
 
 def measure(cases: Sequence[FleetCase], title: str, workers: int) -> dict[FleetCase, Figures]:
-    """Figures of each case as `metrics.summarise` names them, and `rate`, `refused`, `reports`, `choices`."""
+    """Measure each case: what `metrics.summarise_run` names, `rate`, `refused`, `reports`, `choices`."""
     jobs = list(dict.fromkeys(job for case in cases for job in saturations(case)))
     found = run_all(jobs, run_saturation, f"{title}: saturation", sources=SATURATION_SOURCES, workers=workers)
     rates = {job: float(figures["rate"]) for job, figures in found.items()}
@@ -103,7 +103,7 @@ def measure(cases: Sequence[FleetCase], title: str, workers: int) -> dict[FleetC
 
 
 def saturations(case: FleetCase) -> list[Saturation]:
-    """What tells the meaning of the case's load: its requests, in pieces that smaller fleets serve too.
+    """Return what gives the case's load its meaning: its requests, in pieces that smaller fleets serve too.
 
     A recorded trace gives a segment of it; that of n times `PIECE` engines is n such segments in a row.
     """
@@ -119,14 +119,14 @@ def saturations(case: FleetCase) -> list[Saturation]:
 
 
 def sustained(case: FleetCase, rates: Mapping[Saturation, float]) -> float:
-    """Requests/s that the whole fleet sustains; pieces of equal size add their times."""
+    """Return requests/s that the whole fleet sustains; pieces of equal size add their times."""
     jobs = saturations(case)
     one = len(jobs) / sum(1 / rates[job] for job in jobs)
     return one * (case.engines - case.slow * (1 - SLOW))
 
 
 def run_saturation(job: Saturation) -> Figures:
-    """Requests/s that one engine sustains, stock and without prefix caching."""
+    """Measure requests/s that one engine sustains, stock and without prefix caching."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
     settings = settings_of(job.engine, sync=False)
@@ -136,7 +136,7 @@ def run_saturation(job: Saturation) -> Figures:
 
 
 def requests_of(case: FleetCase | Saturation, longest: int) -> list[Arrival]:
-    """The case's requests, whatever its load is; their times are still to be stretched to it."""
+    """Return the case's requests, whatever its load is; their times are still to be stretched to it."""
     count = case.requests * case.engines
     if case.workload != MIXED:
         rate = CHATS_RATE * case.engines if case.workload == "chats" else 1.0
@@ -184,7 +184,7 @@ def run_fleet(job: TimedFleet) -> Figures:
 
 
 def gateway_of(case: FleetCase, engines: Sequence[Any]) -> SimulatedGateway:
-    """The case's gateway before these engines."""
+    """Make the case's gateway before these engines."""
     boards = [engine.link for engine in engines]
     sal = SalParameters(kv_release="Gross" if case.release == "Gross" else "Net")
     config = GatewayConfig("llm", "chat", ("chat",), "chat", sal=sal)

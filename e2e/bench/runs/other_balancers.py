@@ -27,7 +27,7 @@ class Tracking(SimulatedGateway):
         self._sent: dict[int, float] = {}  # prompt tokens by the arrival's identity
 
     def choose(self, arrival: Arrival, now: float) -> int | None:
-        """The engine with the highest score."""
+        """Choose the engine with the highest score."""
         work = self.fleet.token_rate.work(self.prompt(arrival))
         candidates = list(self.fleet.endpoints.values())
         scores = [round(score, SCORE_DIGITS) for score in self.scores(candidates, now)]
@@ -47,11 +47,11 @@ class Tracking(SimulatedGateway):
         self.done(str(engine), now)
 
     def scores(self, candidates: Sequence[Endpoint], now: float) -> list[float]:
-        """Of each candidate; the highest wins."""
+        """Score each candidate; the highest wins."""
         raise NotImplementedError
 
     def done(self, address: str, now: float) -> None:
-        """An engine has finished a request."""
+        """Take in that an engine has finished a request."""
 
 
 class TokenLoadKv(Tracking):
@@ -62,7 +62,7 @@ class TokenLoadKv(Tracking):
     """
 
     def scores(self, candidates: Sequence[Endpoint], _now: float) -> list[float]:
-        """Token load and KV use."""
+        """Score by token load and KV use."""
         return [self._score(endpoint) for endpoint in candidates]
 
     def _score(self, endpoint: Endpoint) -> float:
@@ -77,7 +77,7 @@ class TokenLoad(Tracking):
     """llm-d's token-load scorer alone: the fewest prompt tokens in flight."""
 
     def scores(self, candidates: Sequence[Endpoint], _now: float) -> list[float]:
-        """Minus the tokens in flight."""
+        """Score by the tokens in flight, the fewest highest."""
         return [-self.tokens[endpoint.address] for endpoint in candidates]
 
 
@@ -95,7 +95,7 @@ class LittlesLaw(Tracking):
         self._rate = dict.fromkeys(self.requests, 0.0)
 
     def scores(self, candidates: Sequence[Endpoint], _now: float) -> list[float]:
-        """Minus the time that a request would take."""
+        """Score by the time that a request would take, the shortest highest."""
         typical = sum(self._rate.values()) / len(self._rate)
         return [
             -(self.requests[endpoint.address] + 1) / (self._rate[endpoint.address] or typical or 1.0)
@@ -103,7 +103,7 @@ class LittlesLaw(Tracking):
         ]
 
     def done(self, address: str, now: float) -> None:
-        """Count it."""
+        """Take the end of a request into the rate."""
         done = self._done[address]
         done.append(now)
         while done[0] < now - WINDOW:

@@ -84,7 +84,7 @@ def run_all(
 
 
 def source_digest(sources: Sequence[Path]) -> str:
-    """Of all files in these places: Python by its syntax tree without docstrings, others by content."""
+    """Digest all files in these places: Python by its syntax tree without docstrings, others by content."""
     digest = hashlib.sha256(_vllm_version())
     for file in _files(sources):
         content = _meaning(file) if file.suffix == ".py" else file.read_bytes()
@@ -100,7 +100,7 @@ def _files(sources: Sequence[Path]) -> Iterator[Path]:
 
 
 def _vllm_version() -> bytes:
-    """Found without importing vLLM, which takes ten seconds; its distribution has several names."""
+    """Find vLLM's version without importing it, which takes ten seconds; it goes by several names."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise JobError("vLLM is not installed here: run `make env`")
@@ -193,7 +193,7 @@ def _processes_with(sources: Sequence[Path], workers: int) -> Callable[[], Proce
 
 
 def _changed_at(sources: Sequence[Path]) -> float:
-    """When the newest of these files changed, in unix seconds."""
+    """Return when the newest of these files changed, in unix seconds."""
     return max(file.stat().st_mtime for file in _files(sources))
 
 
@@ -221,7 +221,7 @@ def _end() -> None:
 
 
 def _begin() -> None:
-    """In each process: Ctrl-C is for the parent, and what vLLM warns of on this CPU does not matter here."""
+    """Begin a process: Ctrl-C is for the parent, and what vLLM warns of on this CPU does not matter here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("vllm").setLevel(logging.ERROR)
 

@@ -24,12 +24,12 @@ Measure = Callable[[Sequence[Case]], Mapping[Case, Figures]]
 
 
 def goodput(setting: Setting, seed: int, kind: Kind) -> Search[Goodput]:
-    """Of this kind, on the ladder `setting.loads`."""
+    """Search for the goodput of this kind, on the ladder `setting.loads`."""
     return (yield from _bisect(setting, seed, kind, -1, {}))
 
 
 def best(setting: Setting, seed: int, kinds: Sequence[Kind]) -> Search[Goodput]:
-    """The highest of these kinds. Who fails where the best so far holds can't be better."""
+    """Search for the highest of these kinds. Who fails where the best so far holds can't be better."""
     found = yield from goodput(setting, seed, kinds[0])
     for kind in kinds[1:]:
         if found.bound == ">":
@@ -45,7 +45,7 @@ def best(setting: Setting, seed: int, kinds: Sequence[Kind]) -> Search[Goodput]:
 def run(
     searches: Mapping[Key, tuple[str, Search[Result]]], measure: Measure
 ) -> tuple[dict[Key, Result], dict[Case, Figures]]:
-    """What each found, and all runs. Given with a search: its target, as `metrics` names it."""
+    """Run searches, each with its target as `metrics` names it; returns what each found, and all runs."""
     found: dict[Key, Result] = {}
     made: dict[Case, Figures] = {}
     asked: dict[Key, Case] = {}
@@ -68,7 +68,7 @@ def run(
 
 
 def _bisect(setting: Setting, seed: int, kind: Kind, low: int, shares: dict[float, float]) -> Search[Goodput]:
-    """`low`: a rung at which it holds, -1 for below the first; `shares`: what is known by load."""
+    """Bisect. `low`: a rung at which it holds, -1 for below the first; `shares`: what is known by load."""
     loads, high = setting.loads, len(setting.loads)
     while high - low > 1:
         middle = (low + high) // 2

@@ -20,14 +20,14 @@ class Setting:
     requests: int = 2000
 
     def at(self, load: float) -> str:
-        """The key with the load in tenths, or in hundredths where it takes three digits: `code_07`."""
+        """Write the key with the load in tenths, or in hundredths where it takes three digits: `code_07`."""
         tenths = round(load * 10, 6)
         return f"{self.key}_{tenths:02.0f}" if tenths.is_integer() else f"{self.key}_{load * 100:03.0f}"
 
     def all_loads(self) -> list[float]:
-        """Every load at which stock and LARRY are run, the lowest first."""
+        """Return every load at which stock and LARRY are run, the lowest first."""
         return sorted({*self.loads, *self.others})
 
     def case(self, load: float, seed: int) -> Case:
-        """One run of stock vLLM at this load with this seed."""
+        """Return one run of stock vLLM at this load with this seed."""
         return Case(self.workload, self.engine, load, seed, requests=self.requests)

@@ -74,7 +74,7 @@ def names() -> list[str]:
 
 
 def make(name: str, count: int, rate: float, seed: int, longest: int) -> list[Arrival]:
-    """`count` requests at a mean of `rate` requests/s, of at most `longest` tokens; raises ValueError."""
+    """Make `count` requests at a mean of `rate` requests/s, `longest` tokens at most; raises ValueError."""
     base, _, gaps = name.partition("-")
     if name not in names():
         raise ValueError(f"there is no workload {name!r}, only {', '.join(names())}")
@@ -97,7 +97,7 @@ def make(name: str, count: int, rate: float, seed: int, longest: int) -> list[Ar
 
 
 def _mixed(count: int, seed: int, longest: int) -> list[Arrival]:
-    """`count` requests of the mix, in no order."""
+    """Make `count` requests of the mix, in no order."""
     chance = random.Random(f"mixed {seed}")
     usable = {each.client: shape.keep_fitting(LENGTHS[each.lengths](), longest) for each in MIX}
     made = []

@@ -43,16 +43,16 @@ class Setting:
     seeds: Sequence[int] = ONE
 
     def cases(self) -> list[FleetCase]:
-        """All of them."""
+        """List all cases of the setting."""
         ours = [self.of("sal", seed) for seed in self.seeds]
         return ours + [self.of(other, seed) for other in self.others for seed in self.seeds_of(other)]
 
     def of(self, balancer: str, seed: int) -> FleetCase:
-        """One of them."""
+        """Return the case with this balancer and seed."""
         return replace(self.case, balancer=balancer, seed=seed)
 
     def seeds_of(self, other: str) -> Sequence[int]:
-        """Those that the other balancer is run with."""
+        """Return those that the other balancer is run with."""
         return self.seeds[:1] if other in ALONE else self.seeds
 
     def ratio(self, found: Found, other: str, figure: str = "ttft_mean") -> Estimate:
@@ -68,13 +68,13 @@ class Setting:
 
 
 def base(workload: str, load: float, **changes: object) -> FleetCase:
-    """SAL on a fleet of 16, several times as long as a request takes."""
+    """Make SAL on a fleet of 16, several times as long as a request takes."""
     case = FleetCase(workload, "sal", load, requests=300 if workload == "conversation" else 150)
     return replace(case, **changes)  # type: ignore[arg-type]
 
 
 def settings(*, quick: bool) -> dict[str, list[Setting]]:
-    """What is simulated, by section."""
+    """Return what is simulated, by section."""
     if quick:
         small = [
             Setting(base("conversation", 0.9, engines=2, requests=40, slow=slow), OTHERS) for slow in (0, 1)
@@ -118,12 +118,12 @@ def variants(*, quick: bool) -> dict[str, Setting]:
 
 
 def unchanged(variant: Setting) -> Setting:
-    """SAL as it is on the same requests."""
+    """Return SAL as it is on the same requests."""
     return replace(variant, case=replace(variant.case, bookkeeping=True, release="Net"))
 
 
 def grid(*, quick: bool) -> list[Setting]:
-    """SAL and its nearest rivals at the nine points of the cost model's doubt; all but the first shorter."""
+    """List SAL and its nearest rivals at nine points of the cost model's doubt; all but the first shorter."""
     if quick:
         return []
     shorter = {"conversation": 150, "code-poisson": 100}

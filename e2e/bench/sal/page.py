@@ -50,7 +50,7 @@ def draw(sections: Mapping[str, Sequence[Setting]], found: Found, chosen: Option
 
 
 def label(setting: Setting) -> str:
-    """What is special about a setting."""
+    """Say what is special about a setting."""
     case = setting.case
     parts = [case.workload, f"load {case.load:g}"]
     if case.engines != 16:
@@ -113,7 +113,7 @@ def write(
 
 
 def table(rows: Iterable[Setting], found: Found, figure: str) -> str:
-    """SAL's own value in milliseconds, and its ratio to each other balancer."""
+    """Tabulate SAL's own value in milliseconds, and its ratio to each other balancer."""
     settings_ = list(rows)
     others = list(dict.fromkeys(other for row in settings_ for other in row.others))
     body: list[list[markdown.Cell]] = [
@@ -128,7 +128,7 @@ def table(rows: Iterable[Setting], found: Found, figure: str) -> str:
 
 
 def losses(rows: Iterable[Setting], found: Found) -> str:
-    """Requests lost with the engine."""
+    """Tabulate the requests lost with the engine."""
     shown = list(rows)
     lost = markdown.table(
         [
@@ -141,7 +141,7 @@ def losses(rows: Iterable[Setting], found: Found) -> str:
 
 
 def worst(sections: Mapping[str, Sequence[Setting]], found: Found) -> str:
-    """Where SAL does not win, in words: behind, or not to be told from the other."""
+    """Say where SAL does not win: behind, or not to be told from the other."""
     doubtful = [
         f"- {label(row)}: {NAMES[other]}, {named(figure)} {estimate}: {said}"
         for rows in sections.values()
@@ -156,7 +156,7 @@ def worst(sections: Mapping[str, Sequence[Setting]], found: Found) -> str:
 
 
 def doubt(estimate: Estimate) -> str:
-    """Why a ratio shows no win: `SAL is behind`, `not distinguishable`, or nothing if it does."""
+    """Say why a ratio shows no win: `SAL is behind`, `not distinguishable`, or nothing if it does."""
     if estimate.seeds == 1:
         return "not distinguishable" if estimate.value >= 1 else ""
     if estimate.high < 1:
@@ -170,7 +170,7 @@ def named(figure: str) -> str:
 
 
 def gridded(points: Sequence[Setting], found: Found) -> str:
-    """Which findings were tried on the nine points, and how many of these bear them out."""
+    """Say which findings were tried on the nine points, and how many of these bear them out."""
     if not points:
         return ""
     said = []
@@ -189,7 +189,7 @@ def gridded(points: Sequence[Setting], found: Found) -> str:
 
 
 def variant_table(changed: Mapping[str, Setting], found: Found) -> str:
-    """Each change against SAL as it is, on the same requests."""
+    """Tabulate each change against SAL as it is, on the same requests."""
     body: list[list[markdown.Cell]] = []
     for name, setting in changed.items():
         plain = unchanged(setting)

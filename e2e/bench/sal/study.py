@@ -33,7 +33,7 @@ def run(chosen: Options) -> None:
 
 
 def headline(sections: Mapping[str, Sequence[Setting]], found: Found) -> dict[str, float]:
-    """The figures by name: conversation without a suffix, the others with theirs."""
+    """Return the figures by name: conversation without a suffix, the others with theirs."""
     figures: dict[str, float] = {}
     for section, suffix in (("even", ""), ("slow", "_slow")):
         for setting in sections[section]:
@@ -47,13 +47,13 @@ def headline(sections: Mapping[str, Sequence[Setting]], found: Found) -> dict[st
 
 
 def suffix_of(setting: Setting) -> str:
-    """The workload in a figure's name; conversation goes without."""
+    """Name the workload in a figure's name; conversation goes without."""
     name = setting.case.workload.partition("-")[0]
     return "" if name == "conversation" else f"_{name}"
 
 
 def worst_points(points: Sequence[Setting], found: Found) -> dict[str, float]:
-    """The highest ratio on the grid, by workload, rival and latency."""
+    """Return the highest ratio on the grid, by workload, rival and latency."""
     figures: dict[str, float] = {}
     for point in points:
         for other in point.others:

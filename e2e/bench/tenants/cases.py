@@ -61,7 +61,7 @@ def _apply(who: str, name: str, root: str, plural: str, body: Body) -> Request:
 
 
 def route(namespace: str, name: str, models: list[str]) -> Body:
-    """A route with these names."""
+    """Return a route with these names."""
     spec = {"models": models, "servedName": name, "balancer": "SAL", "port": 8000, "sidecarPort": 9400}
     return {
         "apiVersion": "headrace.dev/v1alpha1",
@@ -72,7 +72,7 @@ def route(namespace: str, name: str, models: list[str]) -> Body:
 
 
 def endpoint_slice(address: str) -> Body:
-    """Addresses of a service of the tenant's, said to be one of another."""
+    """Make addresses of a service of the tenant's, said to be one of another."""
     labels = {**MINE, "kubernetes.io/service-name": "mine"}
     return {
         "apiVersion": "discovery.k8s.io/v1",
@@ -173,7 +173,7 @@ def _editor() -> Iterator[Request]:
 
 
 def _too_wide() -> Iterator[Request]:
-    """A role that allows everything in a namespace still does not lead requests elsewhere."""
+    """Try a role that allows everything in a namespace: it still does not lead requests elsewhere."""
     routes = path(HEADRACE, TENANT, "llmroutes")
     taken = {"spec": {"models": ["chat"]}}
     accepted: Body = {"status": {"conditions": []}}
@@ -188,7 +188,7 @@ def _too_wide() -> Iterator[Request]:
 
 
 def deployment(known: Known, change: Callable[[Body, Body], object] = lambda _all, _pod: None) -> Body:
-    """A Deployment as Headrace's operator would write it, changed."""
+    """Make a Deployment as Headrace's operator would write it, changed."""
     container = {
         "name": "engine",
         "image": "x",
@@ -203,7 +203,7 @@ def deployment(known: Known, change: Callable[[Body, Body], object] = lambda _al
 
 
 def owned(known: Known, version: str, kind: str, name: str) -> Body:
-    """An object with labels and owner as Headrace writes them, still without content."""
+    """Make an object with labels and owner as Headrace writes them, still without content."""
     owner = {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "LLMService",

@@ -43,7 +43,7 @@ class Pod:
             server.close()
 
     def served(self) -> int:
-        """Requests of clients that came here."""
+        """Count the requests of clients that came here."""
         return sum(path.startswith("/v1/") for path in self.asked)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -92,13 +92,13 @@ def endless(start: bytes, more: bytes, pause: float = 0.0) -> Answer:
 
 
 def redirect(elsewhere: str) -> Answer:
-    """A 302 to the same path there."""
+    """Return a 302 to the same path there."""
     head = f"HTTP/1.1 302 {SECRET}\r\nlocation: http://{elsewhere}:{SIDECAR_PORT}/{SECRET}\r\n".encode()
     return plain(SECRET.encode(), head)
 
 
 def hostile(elsewhere: str) -> dict[str, Answer]:
-    """Answers that no sidecar gives."""
+    """Make answers that no sidecar gives."""
     many = SECRET.encode() * 4096
     packed = gzip.compress(b"0" * (64 << 20))
     report = json.loads(dumps(_IDLE))

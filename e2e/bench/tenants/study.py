@@ -62,7 +62,7 @@ class Setup:
     known: Known
 
     async def truth(self) -> str:
-        """What is wrong with the owner's service, or nothing."""
+        """Say what is wrong with the owner's service; empty if nothing is."""
         before = self.honest.served(), self.mine.served(), self.stranger.served()
         status = await self.post("chat")
         if status != 200:
@@ -101,7 +101,7 @@ def service(namespace: str, name: str, served: str) -> Body:
 
 @asynccontextmanager
 async def set_up(folder: Path) -> AsyncIterator[Setup]:
-    """Two services, each with an engine."""
+    """Set up two services, each with an engine."""
     async with start_testbed(folder) as it:
         pods = [await Pod(address).start() for address in (HONEST, MINE, STRANGER, AWAY)]
         found = {}
@@ -147,7 +147,7 @@ _ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}  # without it su
 
 
 async def policy(it: Testbed, namespace: str, name: str) -> str:
-    """Hash of the policy document that is in force."""
+    """Return the hash of the policy document that is in force."""
     found = await it.admin("GET", path(CORE, namespace, "configmaps", f"{name}-policy"))
     return str(json.loads(found["data"]["policy.json"])["hash"])
 
@@ -184,7 +184,7 @@ async def _forbidden(it: Setup, request: Request) -> str:
 
 
 async def _may(it: Setup, method: str, where: str, body: Body, kind: str = cases.JSON) -> Body:
-    """What the editor does by right, and what it makes."""
+    """Do what the editor may, and return what it makes."""
     status, answer = await it.testbed.send(Request("", "editor", method, where, body, kind))
     if status >= 300:
         raise RuntimeError(f"the editor may not {method} {where}: {answer.get('message')}")
@@ -192,7 +192,7 @@ async def _may(it: Setup, method: str, where: str, body: Body, kind: str = cases
 
 
 async def config_map(it: Setup) -> str:
-    """What an earlier release's picker took for a route."""
+    """Try what an earlier release's picker took for a route."""
     config = {
         "namespace": TENANT,
         "name": "a",
@@ -208,7 +208,7 @@ async def config_map(it: Setup) -> str:
 
 
 async def policy_config_map(it: Setup) -> str:
-    """The operator puts back what it says."""
+    """Try to change a policy: the operator puts back what it says."""
     where = path(CORE, TENANT, "configmaps", "mine-policy")
     before = (await it.testbed.admin("GET", where))["data"]
     await _may(it, "PATCH", where, {"data": {"policy.json": "{}"}}, MERGE)
@@ -235,7 +235,7 @@ async def newcomer(it: Setup) -> str:
 
 
 async def renamed(it: Setup) -> str:
-    """Made with another, and then patched."""
+    """Try to take a name by a service made with another, and then patched."""
     services = path(HEADRACE, TENANT, "llmservices")
     await _may(it, "POST", services, service(TENANT, "other", "other"))
     await _may(it, "PATCH", f"{services}/other", {"spec": {"model": {"servedName": "chat"}}}, MERGE)
@@ -243,7 +243,7 @@ async def renamed(it: Setup) -> str:
 
 
 async def long_name(it: Setup) -> str:
-    """NAMESPACE/NAME is always its service's own."""
+    """Try to take NAMESPACE/NAME, which is always its service's own."""
     body = service(TENANT, "long", f"{OWNER}/chat")
     status, _ = await it.testbed.send(
         Request("", "editor", "POST", path(HEADRACE, TENANT, "llmservices"), body)
@@ -270,14 +270,14 @@ async def labelled(it: Setup) -> str:
 
 
 async def made_by_another(it: Setup) -> str:
-    """The uid of another namespace's ReplicaSet."""
+    """Try the uid of another namespace's ReplicaSet."""
     [found] = (await it.testbed.admin("GET", path(APPS, OWNER, "replicasets")))["items"]
     metadata = found["metadata"]
     return await _pod(it, "made", [_owner("ReplicaSet", metadata["name"], metadata["uid"])])
 
 
 async def made_by_forged(it: Setup) -> str:
-    """A ReplicaSet that somebody made, and that names another namespace's Deployment."""
+    """Try a ReplicaSet that somebody made, and that names another namespace's Deployment."""
     deployment = await it.testbed.admin("GET", path(APPS, OWNER, "deployments", "chat"))
     labels = {"forged": "true"}
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}
@@ -289,7 +289,7 @@ async def made_by_forged(it: Setup) -> str:
 
 
 async def badly_answered(it: Setup, answer: Any) -> str:
-    """A pod of the tenant's own service, which operator and picker ask as they ask all."""
+    """Try a pod of the tenant's own service, which operator and picker ask as they ask all."""
     processes = {name: it.testbed.gateway.processes[name] for name in ("operator", "picker")}
     before = {name: resident_bytes(process.pid) for name, process in processes.items()}
     it.mine.answers = dict.fromkeys(("/status", "/load/stream", "/health"), answer)
@@ -315,7 +315,7 @@ async def badly_answered(it: Setup, answer: Any) -> str:
 
 
 def forged_metrics(it: Setup, folder: Path) -> Outcomes:
-    """What Prometheus makes of a pod that speaks for others, by the chart's pod monitor."""
+    """Try what Prometheus makes of a pod that speaks for others, by the chart's pod monitor."""
     manifests = helm.render({"monitoring": {"podMonitors": {"enabled": True}}})
     [monitor] = (
         m for m in manifests if m["kind"] == "PodMonitor" and m["metadata"]["name"].endswith("engines")

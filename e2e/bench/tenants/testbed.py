@@ -70,7 +70,7 @@ class Testbed:
     tokens: dict[str, str]  # of accounts
 
     async def send(self, request: Request) -> tuple[int, Body]:
-        """The API server's answer to a tenant's or a thief's request."""
+        """Send a tenant's or a thief's request; returns the API server's answer."""
         if request.who in USERS:
             headers = {"Authorization": f"Bearer {self.plane.token}", "Impersonate-User": USERS[request.who]}
         else:
@@ -78,7 +78,7 @@ class Testbed:
         return await self._call(request.method, request.path, request.body, request.kind, headers)
 
     async def admin(self, method: str, where: str, body: Body | None = None, kind: str = JSON) -> Body:
-        """The answer to the cluster's administrator; raises NeverError if it is an error."""
+        """Send the administrator's request; returns the answer, raises NeverError if it is an error."""
         headers = {"Authorization": f"Bearer {self.plane.token}"}
         status, answer = await self._call(method, where, body, kind, headers)
         if status >= 300 and status != 404:
@@ -120,14 +120,14 @@ class Testbed:
         await self.admin("PATCH", path(CORE, namespace, "pods", name) + "/status", body, MERGE)
 
     async def condition(self, namespace: str, service: str, kind: str) -> dict[str, str]:
-        """A condition of a service; empty before there is one."""
+        """Return a condition of a service; empty before there is one."""
         body = await self.admin("GET", path(HEADRACE, namespace, "llmservices", service))
         told = body.get("status", {}).get("conditions", [])
         return next((each for each in told if each["type"] == kind), {})
 
 
 async def until(check: Callable[[], Awaitable[T]], what: str, seconds: float = _TIMEOUT) -> T:
-    """The first true value of `check`; raises NeverError."""
+    """Wait for the first true value of `check`; raises NeverError."""
     try:
         async with asyncio.timeout(seconds):
             while not (value := await check()):  # noqa: ASYNC110 what is waited for has no event
@@ -139,7 +139,7 @@ async def until(check: Callable[[], Awaitable[T]], what: str, seconds: float = _
 
 @asynccontextmanager
 async def start_testbed(folder: Path) -> AsyncIterator[Testbed]:
-    """Everything but pods and LLMServices."""
+    """Start everything but pods and LLMServices."""
     with ControlPlane(CONTROLLERS) as plane, start_gateway(folder) as made:
         flags = ("--namespace", helm.NAMESPACE, "--create-namespace")
         await asyncio.to_thread(
@@ -158,7 +158,7 @@ async def start_testbed(folder: Path) -> AsyncIterator[Testbed]:
 
 
 async def _people(it: Testbed) -> None:
-    """A node, the namespaces, and who may do what in them."""
+    """Make a node, the namespaces, and who may do what in them."""
     await it.admin("POST", f"{CORE}/nodes", {"metadata": {"name": NODE}})
     for namespace in (OWNER, TENANT):
         await it.admin("POST", f"{CORE}/namespaces", {"metadata": {"name": namespace}})
@@ -182,7 +182,7 @@ async def _people(it: Testbed) -> None:
 
 
 def _start(it: Testbed, folder: Path) -> None:
-    """Operator, picker and Envoy."""
+    """Start operator, picker and Envoy."""
     operator = {
         "HEADRACE_SIDECAR_IMAGE": "sidecar",
         "HEADRACE_METRICS_PORT": str(it.gateway.ports["plain"]),

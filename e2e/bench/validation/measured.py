@@ -75,19 +75,19 @@ class Shared:
     latency: float  # seconds of one message
 
     def step_seconds(self, batch: Batch) -> float:
-        """Seconds of one step; a ring sends everything 2 (n-1)/n times, in 2 (n-1) messages."""
+        """Return the seconds of one step; a ring sends everything 2 (n-1)/n times, in 2 (n-1) messages."""
         rounds = 2 * (self.gpus - 1)
         tokens = batch.prefill_tokens + batch.decodes
         exchange = rounds * (self.latency + tokens * self.token_seconds / self.gpus)
         return self.cost.step_seconds(batch) / self.gpus + self.exchanges * exchange
 
     def attention_seconds(self, batch: Batch) -> float:
-        """The share that grows with W and S."""
+        """Return the share of the seconds that grows with W and S."""
         return self.cost.attention_seconds(batch) / self.gpus
 
 
 def cost_of(machine: Machine) -> CostModel:
-    """The composed cost model of a recorded run's GPUs."""
+    """Compose the cost model of a recorded run's GPUs."""
     folder, meta = DATA / machine.folder, _meta(machine)
     source = "operator tables of LLMServingSim at 5daddb21 (MIT)"
     profile = Profile(meta["model"], machine.title, machine.gpus, f"vLLM {meta['vllm_version']}", source)
@@ -100,7 +100,7 @@ def cost_of(machine: Machine) -> CostModel:
 
 
 def settings_of(machine: Machine) -> EngineSettings:
-    """The engine's settings, as recorded."""
+    """Return the engine's settings, as recorded."""
     meta = _meta(machine)
     asked = meta["engine_kwargs"]
     return EngineSettings(
@@ -114,14 +114,14 @@ def settings_of(machine: Machine) -> EngineSettings:
 
 
 def arrivals(machine: Machine) -> list[Arrival]:
-    """The recorded requests; the first arrives at 0."""
+    """Return the recorded requests; the first arrives at 0."""
     rows = _requests(machine)
     first = rows[0]["arrival_time"]
     return [Arrival(row["arrival_time"] - first, row["input_toks"], row["output_toks"]) for row in rows]
 
 
 def recorded(machine: Machine) -> Times:
-    """What was measured; KeyError for a run whose times were not published."""
+    """Return what was measured; KeyError for a run whose times were not published."""
     rows = _requests(machine)
     join = min(row["queued_ts"] - row["arrival_time"] for row in rows)
     return Times(
@@ -132,12 +132,12 @@ def recorded(machine: Machine) -> Times:
 
 
 def simulated(machine: Machine) -> Run:
-    """The same requests on stock vLLM's scheduler."""
+    """Serve the same requests with stock vLLM's scheduler."""
     return simulate(arrivals(machine), settings_of(machine), cost_of(machine))
 
 
 def times(run: Run) -> Times:
-    """The times of a simulated run; all its requests have finished."""
+    """Return the times of a simulated run; all its requests have finished."""
     return Times(
         [outcome.ttft or 0.0 for outcome in run.outcomes],
         [outcome.tpot or 0.0 for outcome in run.outcomes],

@@ -35,7 +35,7 @@ def mape_percent(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def figures_of(ours: Times, theirs: Times) -> dict[str, float]:
-    """Error of each mean and of single requests."""
+    """Return error of each mean and of single requests."""
     pairs = {key: (getattr(ours, key), getattr(theirs, key)) for key in WHAT}
     figures = {f"{key}_error_percent": round(error_percent(*pair), 2) for key, pair in pairs.items()}
     return figures | {f"{key}_mape_percent": round(mape_percent(*pair), 2) for key, pair in pairs.items()}
@@ -66,7 +66,7 @@ all-reduces is an assumption."""
 
 
 def known_error(figures: dict[str, float]) -> dict[str, object]:
-    """What `headrace simulate` prints beside its predictions; percent."""
+    """Return the known error that `headrace simulate` prints beside its predictions; percent."""
     keys = {"ttft": "ttft_error", "tpot": "tpot_error", "e2e": "e2e_error", "e2e_mape": "e2e_mape"}
     runs = {run: {short: figures[f"{run}_{long}_percent"] for short, long in keys.items()} for run in RUNS}
     source = "measured vLLM 0.19 runs of 300 requests (LLMServingSim), operator tables of the same GPU"
@@ -99,7 +99,7 @@ def draw(compared: dict[str, tuple[Times, Times]], folder: Path = results.RESULT
 
 
 def _spread(values: np.ndarray) -> list[float]:
-    """The mean, and each of `QUANTILES`."""
+    """Return the mean, and each of `QUANTILES`."""
     return [float(np.mean(values)), *(float(np.percentile(values, q)) for q in QUANTILES)]
 
 

@@ -22,7 +22,7 @@ def register() -> None:
 
 
 def keeping_unused(sample: Callable[..., Any]) -> Callable[..., Any]:
-    """The sampler; random numbers of requests whose tokens are thrown away are as before afterwards."""
+    """Wrap the sampler, so that requests whose tokens are thrown away get back their random numbers."""
 
     def run(runner: Any, *arguments: Any, **named: Any) -> Any:
         batch = runner.input_batch
@@ -38,7 +38,7 @@ def keeping_unused(sample: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_offsets(bookkeeping: Callable[..., Any]) -> Callable[..., Any]:
-    """What follows sampling, which finds no generators to set back."""
+    """Wrap what follows sampling, which then finds no generators to set back."""
 
     def run(runner: Any, *arguments: Any, **named: Any) -> Any:
         batch = runner.input_batch

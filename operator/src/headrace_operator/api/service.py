@@ -114,7 +114,7 @@ class LLMService:
 
     @property
     def replicas(self) -> int:
-        """Engine pods asked for."""
+        """How many engine pods there shall be."""
         return self.spec.replicas
 
     @property

@@ -30,7 +30,7 @@ class LastReady:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """Which template it is."""
+        """What tells this template from others."""
         return self.inputs, self.rendering, self.runtime
 
 

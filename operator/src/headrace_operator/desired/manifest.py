@@ -19,11 +19,11 @@ class Owner(Protocol):
 
     @property
     def key(self) -> Key:
-        """Its namespace and name."""
+        """The service's namespace and name."""
 
     @property
     def uid(self) -> str:
-        """Its uid."""
+        """The uid of the service's object."""
 
 
 def manifest(

@@ -19,7 +19,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As in manifests."""
+        """Group and version, as manifests write them."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str | None = None) -> str:
