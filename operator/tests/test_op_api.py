@@ -28,7 +28,7 @@ def test_a_minimal_service_has_the_defaults():
     assert service.served_name == "chat"
     assert service.replicas == 1
     assert service.on_gpu
-    assert not service.claims_devices
+    assert not service.uses_dra
     assert policy_document(service).policy == "FCFS"
 
 

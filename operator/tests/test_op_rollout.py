@@ -216,7 +216,7 @@ def test_devices_go_back_with_the_template():
     carried, progress = assess_rollout(
         parse_service(after), live, observe([live], [crashing("new", live)], {})
     )
-    assert carried.claims_devices
+    assert carried.uses_dra
     assert carried.spec.engine.tensor_parallel_size == 2
     assert progress.rolled_back is not None
 

@@ -58,7 +58,7 @@ class Campaign:
 
     def kill_parts(self, steps: Sequence[Step]) -> None:
         """Kill the parts whose death no engine may notice."""
-        self._look()
+        self._take_stock()
         for number, step in enumerate(steps, 1):
             killed = {kill.part: kill.at for kill in self.kills}
             time.sleep(cases.pause(step, killed, time.monotonic()))
@@ -99,7 +99,7 @@ class Campaign:
         returned = time.monotonic()
         healed = max(until(back), until(testbed.settled)) - returned
         self.outage = Outage(returned - began, healed, asked)
-        self._look()
+        self._take_stock()
         self.steps.say(
             f"  API server away for {seconds:.0f} s: {asked:.0f} requests, healed in {healed:.1f} s"
         )
@@ -115,7 +115,7 @@ class Campaign:
 
     def _note(self, kill: Kill, told: str, killed: int = 0) -> None:
         self.kills.append(kill)
-        self._look(killed)
+        self._take_stock(killed)
         gone = "" if kill.noticed is None else f", endpoint gone in {kill.noticed - kill.at:.2f} s"
         back, healed = kill.back - kill.at, kill.healed - kill.at
         self.steps.say(f"  {told}: back in {back:.1f} s, healed in {healed:.1f} s{gone}")
@@ -133,7 +133,7 @@ class Campaign:
             ).splitlines():
                 self.steps.say(f"    {line}")
 
-    def _look(self, killed: int = 0) -> None:
+    def _take_stock(self, killed: int = 0) -> None:
         """Compare what there is with what was there before; `killed` engines were to restart."""
         after = self.testbed.inventory()
         if self._seen is not None:

@@ -17,7 +17,7 @@ from headrace_gateway.catalog import Catalog, Publish, Service
 from headrace_gateway.server import Source, serve
 from headrace_gateway.settings import Settings
 
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def file_source(path: Path) -> Source:
             if written := changed_since(seen):
                 seen = written
                 publish(read_catalog(path))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     return run
 

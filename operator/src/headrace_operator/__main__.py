@@ -35,7 +35,7 @@ from headrace_operator.settings import Settings, read_settings
 # Named, because kopf's default asks for the user's name and a pod's user has none.
 _IDENTITY: Any = FIELD_MANAGER
 _PASSING = {0, 429}  # codes of an outage, besides 5xx
-_LOOK_AGAIN = 5.0  # seconds
+_RETRY_SECONDS = 5.0  # seconds
 _ENDING = 20.0  # seconds; the kubelet waits for 30
 _CANCEL_AGAIN = 0.3  # seconds; less than kopf waits between two watches
 
@@ -134,7 +134,7 @@ async def _fill(cache: Cache, cluster: ApiCluster, settings: Settings) -> None:
             if error.code not in _PASSING and error.code < 500:
                 raise
             logger.warning("waiting for the API server: %s", error)
-            await asyncio.sleep(max(_LOOK_AGAIN, error.retry_after))
+            await asyncio.sleep(max(_RETRY_SECONDS, error.retry_after))
         else:
             return
 

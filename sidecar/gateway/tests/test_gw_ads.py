@@ -131,7 +131,7 @@ async def test_only_types_that_there_are_are_kept_and_counted_and_a_refusals_wor
 
 @pytest.mark.parametrize("discovery", [-1.0], indirect=True)
 async def test_an_outdated_picker_gives_a_new_envoy_what_it_has_and_sends_it_on(discovery, monkeypatch):
-    monkeypatch.setattr(ads, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ads, "POLL_SECONDS", 0.05)
     snapshots, envoy = discovery
     snapshots.publish(snapshot(("a", ("10.0.0.1",))))
     await envoy.ask(CLUSTERS)
@@ -142,7 +142,7 @@ async def test_an_outdated_picker_gives_a_new_envoy_what_it_has_and_sends_it_on(
 
 @pytest.mark.parametrize("discovery", [-1.0], indirect=True)
 async def test_an_outdated_picker_says_nothing_to_an_envoy_that_has_a_configuration(discovery, monkeypatch):
-    monkeypatch.setattr(ads, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(ads, "POLL_SECONDS", 0.05)
     snapshots, envoy = discovery
     snapshots.publish(snapshot(("a", ("10.0.0.1",))))
     await envoy.ask(CLUSTERS, version="newer")

@@ -78,7 +78,7 @@ class World:
 async def world(monkeypatch):
     for name in ("SETTLE_SECONDS", "GATHER_SECONDS", "APART_SECONDS", "LONGEST_PAUSE"):
         monkeypatch.setattr(module, name, 0.0)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(module, "PASSING_SECONDS", 3600.0)
     world = World()
     task = asyncio.create_task(world.reporter.run(lambda key: world.progress))

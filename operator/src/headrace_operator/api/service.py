@@ -123,7 +123,7 @@ class LLMService:
         return self.spec.accelerator.type == "GPU"
 
     @property
-    def claims_devices(self) -> bool:
+    def uses_dra(self) -> bool:
         """Whether accelerators are asked for by ResourceClaims."""
         return self.spec.accelerator.dra is not None
 

@@ -154,7 +154,7 @@ def _resources(service: LLMService) -> JsonObject:
     resources: JsonObject = service.spec.pod_template.resources.model_dump(
         by_alias=True, exclude_defaults=True
     )
-    if service.claims_devices:
+    if service.uses_dra:
         return {**resources, "claims": [{"name": REQUEST}]}
     extended = service.spec.accelerator.extended_resource
     if extended is None:

@@ -62,7 +62,7 @@ def _placement(service: LLMService) -> JsonObject:
         "runtimeClassName": asked.runtime_class_name,
         "imagePullSecrets": [secret.as_body() for secret in asked.image_pull_secrets],
         "resourceClaims": [{"name": REQUEST, "resourceClaimTemplateName": names.claim_template(service.key)}]
-        if service.claims_devices
+        if service.uses_dra
         else None,
     }
     return {name: value for name, value in placement.items() if value}

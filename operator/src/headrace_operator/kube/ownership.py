@@ -21,7 +21,7 @@ from headrace_operator.kube.kinds import REPLICA_SET
 
 _AT_ONCE = 8  # ReplicaSets that are looked up in one pass; forged names must not keep others waiting
 _NEXT_PASS = 1.0  # seconds until more are
-_LOOK_AGAIN = 60.0  # seconds; the garbage collector or a Deployment may adopt one that was nobody's
+_RECHECK_SECONDS = 60.0  # seconds; the garbage collector or a Deployment may adopt one that was nobody's
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Ownership:
                 known.strange.pop(uid, None)
             else:
                 known.strange[uid] = now
-        return _NEXT_PASS if len(unknown) > _AT_ONCE else _LOOK_AGAIN if known.strange else None
+        return _NEXT_PASS if len(unknown) > _AT_ONCE else _RECHECK_SECONDS if known.strange else None
 
     def own_pods(self, key: Key, pods: Iterable[Body]) -> Iterator[Body]:
         """Yield those of the pods that the service's Deployment made, as far as is known."""
@@ -75,7 +75,7 @@ class Ownership:
     @staticmethod
     def _is_unknown(known: _Known, uid: str, now: float) -> bool:
         looked = known.strange.get(uid)
-        return uid not in known.own and (looked is None or now - looked >= _LOOK_AGAIN)
+        return uid not in known.own and (looked is None or now - looked >= _RECHECK_SECONDS)
 
 
 def _maker(pod: Body) -> Body | None:

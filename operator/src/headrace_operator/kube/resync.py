@@ -51,14 +51,16 @@ async def resync(
             uid = body["metadata"]["uid"]
             seen = listed.pop(uid, None)
             if seen is None or not before.get(uid, 0) <= version(seen) <= version(body):
-                await _look(body, cache, cluster, enqueue)
+                await _reload(body, cache, cluster, enqueue)
         for body in listed.values():
-            await _look(body, cache, cluster, enqueue)
+            await _reload(body, cache, cluster, enqueue)
     for body in list(cache.services()) if all_services else ():
         enqueue(key_of(body))
 
 
-async def _look(body: JsonObject, cache: Cache, cluster: ApiCluster, enqueue: Callable[[Key], None]) -> None:
+async def _reload(
+    body: JsonObject, cache: Cache, cluster: ApiCluster, enqueue: Callable[[Key], None]
+) -> None:
     """Remember the object as it is now, or forget it; have looked at whom that concerns."""
     metadata = body["metadata"]
     live = await cluster.read(body["kind"], metadata["namespace"], metadata["name"])

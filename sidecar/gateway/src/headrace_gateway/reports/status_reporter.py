@@ -25,7 +25,7 @@ from headrace_gateway.xds.acknowledged import Progress
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0  # after it began to lead: until then Envoys come over from the picker before
-LOOK_SECONDS = 5.0  # between looks when nothing seems to have changed
+POLL_SECONDS = 5.0  # between looks when nothing seems to have changed
 GATHER_SECONDS = 0.1
 PASSING_SECONDS = 2.0
 APART_SECONDS = 1.0
@@ -88,7 +88,7 @@ class Reporter:
         pause = 0.0
         while self._leads:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(GATHER_SECONDS + pause)

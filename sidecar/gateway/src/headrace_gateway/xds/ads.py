@@ -23,7 +23,7 @@ from headrace_gateway.xds.snapshot import CLUSTERS, ENDPOINTS, TYPES, Snapshot
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 3.0  # between looks at whether Envoys should ask another picker
+POLL_SECONDS = 3.0  # between looks at whether Envoys should ask another picker
 
 
 class Snapshots:
@@ -101,13 +101,13 @@ class DiscoveryServer(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):
                     for response in self._due(subscriptions):
                         yield response
                     try:
-                        async with asyncio.timeout(LOOK_SECONDS):
+                        async with asyncio.timeout(POLL_SECONDS):
                             await wake.wait()
                     except TimeoutError:
                         if self._is_outdated(subscriptions):
                             log.warning("envoy %s is sent to another picker: this one is out of date", peer)
                             break
-                    if self._stands_aside() and time.monotonic() - began > LOOK_SECONDS:
+                    if self._stands_aside() and time.monotonic() - began > POLL_SECONDS:
                         log.info("envoy %s is sent to the picker that leads", peer)
                         break
         finally:

@@ -17,7 +17,7 @@ from headrace_gateway.xds.credentials import api_keys_document
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # the kubelet itself takes up to a minute
+POLL_SECONDS = 1.0  # the kubelet itself takes up to a minute
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     written = ""
     while True:
         written = update_file(chosen.secret, chosen.file, written)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def update_file(secret: Path, file: Path, written: str) -> str:
