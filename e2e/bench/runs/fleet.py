@@ -43,7 +43,7 @@ MIXED = "mixed"  # conversation and code, as many of each, at random times
 CHATS_RATE = 1.0  # requests/s of users for each engine; then all times shrink to the load
 PIECE = 16  # engines
 SLOW = 0.5  # speed of a slow engine
-# Share of the requests left out, beyond the edges that metrics.summarise leaves out: engines start empty, and
+# Share of requests left out, beyond the edges that metrics.summarise_run leaves out: engines start empty, and
 # are full only after about as long as a request takes (5 s of 15 s with conversation at 0.9).
 WARM_UP = 0.4
 

@@ -8,11 +8,11 @@ from headrace_gateway.kube import watch
 
 
 class Ended(BaseException):
-    """Ends `follow`, which has no end of its own."""
+    """Ends `follow_objects`, which has no end of its own."""
 
 
 async def pauses_after(monkeypatch, *watches):
-    """The pauses that `follow` makes when its watches go as given: an exception, or a list of events."""
+    """The pauses of `follow_objects` when its watches go as given: an exception, or a list of events."""
     pauses, remaining = [], iter(watches)
 
     async def listed(*_given):

@@ -37,7 +37,7 @@ log = logging.getLogger("vllm.headrace")
 
 
 class PolicyScheduler:
-    """Mixed in before one of vLLM's schedulers; `link` is set by `scheduler_class`."""
+    """Mixed in before one of vLLM's schedulers; `link` is set by `derive_scheduler`."""
 
     link: ClassVar[ControlLink]
     requests: dict[str, VllmRequest]  # vLLM's

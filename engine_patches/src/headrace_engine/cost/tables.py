@@ -45,7 +45,7 @@ Place = tuple[int, float]  # index of the lower neighbour on an axis, weight of 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A cost model: see `load`. All times seconds per step."""
+    """A cost model: see `load_tables`. All times seconds per step."""
 
     profile: Profile
     dense: Sequence[float]  # by tokens of the step

@@ -1,7 +1,7 @@
 """`Quantile`: as long as the requests that were like it.
 
 Finished lengths are kept in cells: of all requests, and of those that agree in the prompt's length, its
-first block or `max_tokens`, see `kinds`. A prediction is a quantile of one cell. Which kind of cell to
+first block or `max_tokens`, see `cells_of`. A prediction is a quantile of one cell. Which kind of cell to
 believe is itself learned: the loss of each kind is held against that of the cell of all, on the requests
 where the kind could have spoken, and the kind that lost least by comparison is asked first. A cell speaks
 once it has `FEWEST` lengths; else the next best kind is asked.

@@ -118,7 +118,7 @@ class SpecApplier:
     ) -> tuple[float | None, Objections]:
         """Make the owned objects as `service` says; seconds until a write or a refresh is due.
 
-        `asked`: the same as its spec has it. `live`: the Deployment. The rest is as of `execute`.
+        `asked`: the same as its spec has it. `live`: the Deployment. The rest is as of `execute_actions`.
         """
         observed, now = self.observer.observe(service.key), self.clock()
         carried, progress = assess_rollout(service, live, observed)

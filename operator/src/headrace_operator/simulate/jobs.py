@@ -26,7 +26,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One simulation; the last two are doubts about the cost model, see `cost.model.sensitivity`."""
+    """One simulation; the last two are doubts about the cost model, see `cost.model.vary_cost`."""
 
     policy: PolicyDocument
     replicas: int

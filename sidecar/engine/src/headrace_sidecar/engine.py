@@ -1,7 +1,7 @@
 """The commands of the sidecar's image: `python3 -m headrace_sidecar.engine install|serve`.
 
-Settings come from the environment (`settings`). Pod templates name this module, and pods of earlier releases
-go on running with theirs, so it keeps its name.
+Settings come from the environment (`read_settings`). Pod templates name this module, and pods of earlier
+releases go on running with theirs, so it keeps its name.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Handover:
         self._watch = PolicyFile(source)
         self._names: dict[str, str] = {}
         self.given = ""  # hash of the document that the engine was given
-        self.given_at = float("-inf")  # when, on the clock of `look`
+        self.given_at = float("-inf")  # when, on the clock of `hand_over_new`
         self.refusal: Refusal | None = None
         self._adopt_earlier()
 

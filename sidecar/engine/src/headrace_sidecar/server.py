@@ -95,7 +95,7 @@ def make_application(sidecar: Sidecar) -> web.Application:
 
 
 def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
-    """Make the status that the operator gets; `now` on the clock of `Monitor.look`."""
+    """Make the status that the operator gets; `now` on the clock of `Monitor.observe`."""
     monitor, handover = sidecar.monitor, sidecar.handover
     decided = handover.given if now - handover.given_at >= DECIDED_AFTER else ""
     name = handover.policy_name(applied_hash(monitor.record))

@@ -1,7 +1,7 @@
 """What state an engine is in, from what its files say and for how long they have said it.
 
 Everything here is pure. `now` is our own monotonic clock: the engine's clock only tells records apart, so a
-jump of the wall clock changes no state. `remember` folds each observation into the history, `classify`
+jump of the wall clock changes no state. `extend_history` folds each observation into the history, `classify`
 names the state.
 
 The engine's board beats once a second even when there is nothing to schedule; a board that stands still means
