@@ -6,7 +6,14 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes says something of the machine, nothing of what is tested.
+hypothesis.settings.register_profile(
+    "headrace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("headrace")
 
 
 def pytest_collection_finish(session):  # noqa: ARG001  (pytest asks for the name)

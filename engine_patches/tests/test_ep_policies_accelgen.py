@@ -230,7 +230,7 @@ methods = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.lists(requests, min_size=1, max_size=25),
     st.tuples(parameters, methods),

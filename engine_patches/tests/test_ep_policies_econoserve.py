@@ -95,7 +95,7 @@ def all_returned(policy, limits):
     return not ledger.tasks and ledger.free + ledger.reserve == limits.total_blocks and ledger.free >= 0
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(workloads(), parameters, st.none() | methods, st.sampled_from([None, 0.5, 5.0]))
 def test_every_step_gets_somebody_on_and_nothing_is_lost_or_leaks(workload, parameters, methods, e2e):
     document = PolicyDocument("EconoServe", parameters)

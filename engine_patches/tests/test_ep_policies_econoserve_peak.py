@@ -32,7 +32,7 @@ def counted(running, candidate, limits):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(sizes, max_size=8), sizes, st.sampled_from([0, 10]), st.sampled_from([SMALL, WINDOWED]))
 def test_fits_is_use_counted_out(running, candidate, reserved, limits):
     peak = FuturePeak(limits, reserved, PaddedLengths(0, 0))
@@ -41,7 +41,7 @@ def test_fits_is_use_counted_out(running, candidate, reserved, limits):
     assert peak.fits(*candidate) == (counted(running, candidate, limits) <= capacity)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(sizes, min_size=1, max_size=8), sizes, st.integers(1, 40), st.data())
 def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, data):
     """Following from the start and beginning afresh give the same answers, also after misses and ends."""

@@ -40,7 +40,7 @@ def deadline(view, request):
     return view.targets(request).e2e
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(waiting, st.lists(st.integers(0, 20), max_size=4))
 def test_footprint_orders_by_kv_and_time_and_what_is_late_counts_for_more(requests, looks):
     queue, view = lined_up(by_footprint(LENGTHS), requests)
@@ -54,7 +54,7 @@ def test_footprint_orders_by_kv_and_time_and_what_is_late_counts_for_more(reques
         assert list(queue.ranked(view)) == sorted(view.waiting, key=key)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(waiting, st.lists(st.integers(0, 20), max_size=4))
 def test_three_keys_order_by_range_then_length_and_what_is_late_is_last(requests, looks):
     queue, view = lined_up(by_three_keys(), requests, kind=SearchedQueue)

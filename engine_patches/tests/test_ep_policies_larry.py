@@ -17,7 +17,7 @@ def blocks(request):
     return LIMITS.blocks(request.num_tokens)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(steps, patiences)
 def test_overdue_go_first_and_the_others_follow_by_score(steps, patience):
     aged, paper = LoadAdaptiveOrder(10, patience, LIMITS), LoadAdaptiveOrder(10, 0, LIMITS)
@@ -44,7 +44,7 @@ def test_overdue_go_first_and_the_others_follow_by_score(steps, patience):
             deepest = 0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(prompts, min_size=1, max_size=12), patiences)
 def test_nobody_is_passed_over_for_longer_than_patience_allows(joining, patience):
     """One long prompt among many short ones, of which one joins whenever one starts."""

@@ -140,7 +140,7 @@ def counted(running, candidate, beginning):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(sizes, min_size=2, max_size=8), sizes, st.integers(0, 40))
 def test_a_beginning_that_all_share_is_in_the_peak_once(running, candidate, blocks):
     limits = dataclasses.replace(LIMITS, total_blocks=100)

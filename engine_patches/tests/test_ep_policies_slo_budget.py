@@ -150,7 +150,7 @@ def test_what_encoders_take_is_left_of_the_time_of_prompts():
     assert slo_budget()(with_pictures(0.0, 500)) == plain  # before any was timed
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.floats(0, 100), st.integers(0, 1_000_000), st.integers(0, 40))
 def test_encoders_press_no_step_below_its_floor(encoder_token, encoded, waiting):
     plain, pictured = (slo_budget()(with_pictures(each, encoded, waiting)) for each in (0.0, encoder_token))
@@ -248,7 +248,7 @@ def test_who_cannot_be_in_time_any_more_presses_nobody():
     assert slo_budget()(view) == find_pivot(COST, LIMITS.max_step_tokens, SATURATED) + 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(2, 4000), st.booleans(), st.booleans()), max_size=40),
     st.floats(0.0001, 1.0),

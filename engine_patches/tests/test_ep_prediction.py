@@ -22,7 +22,7 @@ FEATURES = st.builds(
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(history=st.lists(st.tuples(FEATURES, LENGTHS), max_size=30), features=FEATURES, so_far=LENGTHS)
 def test_predictions_are_possible_lengths_and_the_same_each_time(make, history, features, so_far):
     first, second = make(), make()

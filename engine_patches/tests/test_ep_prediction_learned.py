@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from ep_prediction import asked, told
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.contracts import Prediction
@@ -20,7 +20,6 @@ Learned = learned.Learned
 SHORT, LONG = 7, 11  # token ids that tell
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**40), st.integers(1, 5))
 def test_a_step_begins_with_its_first_length(tokens, fineness):
     step = length_step(tokens, fineness)

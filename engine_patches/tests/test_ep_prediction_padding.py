@@ -16,7 +16,7 @@ def outgrown(pairs, percent):
 PAIRS = st.lists(st.tuples(st.integers(1, 500).map(float), st.integers(0, 900)), min_size=FEWEST, max_size=50)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(PAIRS, st.integers(0, 100), st.integers(FEWEST, 40))
 def test_it_is_the_least_that_meets_the_target(pairs, target, window):
     padding = Padding(target, most=10**6, window=window)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from ep_prediction import asked, told
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.prediction import quantile
@@ -12,7 +12,6 @@ from headrace_engine.prediction.quantile import FEWEST, WINDOW, Quantile, cells_
 from headrace_engine.prediction.window import Window
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 50) | st.integers(0, 10**6)),
     st.integers(1, 9),
@@ -39,7 +38,6 @@ def test_a_window_clips_what_it_cannot_hold():
     assert (window.quantile(0), window.quantile(1)) == (0, 2**32 - 1)
 
 
-@settings(deadline=None)
 @given(st.integers(-3, 10**9), st.integers(1, 10**6), st.integers(1, 5))
 def test_lengths_fall_into_steps_in_their_order(tokens, more, fineness):
     assert length_step(tokens, fineness) <= length_step(tokens + more, fineness)
@@ -91,7 +89,6 @@ def test_few_samples_back_off_to_more_general_cells():
 TOLD = {share: told(Quantile(share), range(1, 201)) for share in (0.1, 0.5, 0.9)}
 
 
-@settings(deadline=None)
 @given(st.integers(0, 400), st.sampled_from(sorted(TOLD)))
 def test_a_request_under_way_is_predicted_by_those_that_were_longer(so_far, share):
     again = TOLD[share].repredict(asked(), so_far)

@@ -2,17 +2,12 @@
 
 import uuid
 
-import hypothesis
 import op_release
 import pytest
 from op_kube import install_crd, new_namespace
 from op_process import Operator
 
 from headrace_operator.kube.client import connect
-
-# Examples are cheap; how long one takes on a busy machine says nothing.
-hypothesis.settings.register_profile("headrace-operator", deadline=None)
-hypothesis.settings.load_profile("headrace-operator")
 
 
 @pytest.fixture(scope="session")
