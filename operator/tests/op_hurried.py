@@ -11,7 +11,7 @@ FACTOR = float(os.environ["HEADRACE_HURRY"])
 
 workers._RESYNC /= FACTOR
 workers._RESYNC_AGAIN /= FACTOR
-__main__._LOOK_AGAIN /= FACTOR
+__main__._RETRY_SECONDS /= FACTOR
 cluster._TIMEOUT /= FACTOR
 handlers._LONGEST_PAUSE /= FACTOR
 upgrade._OVERLAP = 0.0  # whatever the factor: what waits ten minutes would end no test
