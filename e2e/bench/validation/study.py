@@ -5,23 +5,27 @@ fitted.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-import headrace_engine.cost
 from e2e.bench.report import markdown, plots, results
 from e2e.bench.runs.command_line import describe
 from e2e.bench.validation.measured import PRO6000_8B, QWEN3_32B, Machine, Times, recorded, simulated, times
+from headrace_engine.cost import known_error
+from headrace_engine.cost.known_error import FIGURES, Comparison
 
 COMMAND = "python -m e2e.bench.validation"
 RUNS = {"pro6000_8b": PRO6000_8B, "qwen3_32b": QWEN3_32B}
+MODELS = {"pro6000_8b": "llama-3-8b", "qwen3_32b": "qwen3-32b"}  # by the cost models' names
 WHAT = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "end to end"}
 QUANTILES = (10, 50, 90, 95, 99)
-KNOWN_ERROR = Path(headrace_engine.cost.__file__).parent / "known_error.json"
+SOURCE = (
+    "300 requests at 10 per second, published by LLMServingSim; operator tables of the GPU, nothing fitted"
+)
 
 
 def error_percent(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -49,7 +53,7 @@ def main() -> None:
         f"{key}_{name}": value for key, pair in compared.items() for name, value in figures_of(*pair).items()
     }
     results.write("validation", COMMAND, figures, simulated=True)
-    KNOWN_ERROR.write_text(json.dumps(known_error(figures), indent=1) + "\n")
+    known_error.save_comparisons(comparisons(figures))
     path = draw(compared)
     tables = [part for key, pair in compared.items() for part in _section(RUNS[key], *pair)]
     picture = markdown.picture(path, "Each dot is a request: simulated over measured. The line is no error.")
@@ -65,12 +69,19 @@ added. `e2e/bench/validation/measured.py` says where each setting is known from.
 all-reduces is an assumption."""
 
 
-def known_error(figures: dict[str, float]) -> dict[str, object]:
-    """Return the known error that `headrace simulate` prints beside its predictions; percent."""
-    keys = {"ttft": "ttft_error", "tpot": "tpot_error", "e2e": "e2e_error", "e2e_mape": "e2e_mape"}
-    runs = {run: {short: figures[f"{run}_{long}_percent"] for short, long in keys.items()} for run in RUNS}
-    source = "measured vLLM 0.19 runs of 300 requests (LLMServingSim), operator tables of the same GPU"
-    return {"source": source, "runs": runs}
+def comparisons(figures: Mapping[str, float]) -> list[Comparison]:
+    """Make what `headrace simulate` is told of these runs."""
+    return [
+        Comparison(
+            model=MODELS[run],
+            gpu="RTX PRO 6000",
+            tensor_parallel=machine.gpus,
+            engine="vLLM 0.19",
+            source=SOURCE,
+            runs={run: {figure: figures[f"{run}_{figure}_error_percent"] for figure in FIGURES}},
+        )
+        for run, machine in RUNS.items()
+    ]
 
 
 def draw(compared: dict[str, tuple[Times, Times]], folder: Path = results.RESULTS) -> Path:

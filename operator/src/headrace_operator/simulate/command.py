@@ -17,6 +17,7 @@ from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.llm_route import gateway_config
 from headrace_operator.simulate import candidates, document, models, targets, trace
 from headrace_operator.simulate.jobs import World
+from headrace_operator.simulate.known_error import find_known_error
 from headrace_operator.simulate.pool import open_pool
 from headrace_operator.simulate.report import Report, as_json
 from headrace_operator.simulate.simulated_engine import make_engine
@@ -77,6 +78,7 @@ def simulate(options: argparse.Namespace) -> Report:
         slo_assumed=assumed,
         replicas=replicas,
         most=most,
+        known_error=find_known_error(profile),
         study=result,
     )
 

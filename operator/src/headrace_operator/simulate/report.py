@@ -12,6 +12,7 @@ from headrace_operator.api import LLMService
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.simulate import candidates, known_error, targets
 from headrace_operator.simulate.figures import ENOUGH, Figures
+from headrace_operator.simulate.known_error import KnownError
 from headrace_operator.simulate.simulated_engine import Engine
 from headrace_operator.simulate.study import Study
 from headrace_operator.simulate.trace import Stretch
@@ -30,6 +31,7 @@ class Report:
     slo_assumed: bool
     replicas: int  # that the policies were compared on
     most: int  # replicas tried at most
+    known_error: KnownError
     study: Study
 
     @property
@@ -87,7 +89,7 @@ def as_json(report: Report) -> JsonObject:
             "replicas_tried_up_to": report.most,
             "doubtful": None if study.doubtful is None else study.candidates[study.doubtful].name,
         },
-        "known_error": known_error.known_error(),
+        "known_error": known_error.known_error_json(report.known_error),
     }
 
 
@@ -185,7 +187,7 @@ def about(report: Report) -> list[str]:
         f"Targets: {targets.format_targets(report.slo)}"
         + (" (assumed: spec.slo sets none)." if report.slo_assumed else " (spec.slo)."),
         *(f"Note: {note}." for note in notes(report)),
-        f"Known error of the simulator: {known_error.describe_known_error(known_error.known_error())}.",
+        f"Known error of the simulator: {known_error.describe_known_error(report.known_error)}.",
     ]
 
 
