@@ -4,7 +4,8 @@ The loop is that of vLLM's EngineCore. Requests that came meanwhile join before 
 takes as long as the cost model says, and yields one token for each request that is not in the middle of its
 prefill. With asynchronous scheduling two steps are in flight: the next one is planned before the last one's
 tokens are known, and the GPU goes over to it without a pause, so a request that arrives waits for the step
-under way and for the one planned behind it. Planning takes no time; an overhead per step is the cost model's.
+under way and for the one planned behind it. What the CPU does meanwhile takes the seconds of a `HostTime`,
+none by default.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from headrace_engine.adapter.step_features import step_features
 from headrace_engine.contracts import PolicyDocument, Slo
+from headrace_engine.cost.host import NO_HOST_TIME, HostTime
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_engine.sim.clock import Compose, MemoryLink, VirtualClock
 from headrace_engine.sim.decisions import Decisions
@@ -56,7 +58,7 @@ class SimulatedEngine:
     Whoever drives it adds all arrivals of a moment before advancing to it. `policy`: None is vLLM without our
     adapter. `listening`: keep boards, step samples and finished requests on `link`, as a sidecar sees them.
     `quick`: with the shortcuts that change no decision; without, only to prove that. `foresight`: what the
-    policy knows of the future.
+    policy knows of the future. `host`: seconds that the CPU takes.
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class SimulatedEngine:
         listening: bool = False,
         quick: bool = True,
         foresight: Foresight = NO_FORESIGHT,
+        host: HostTime = NO_HOST_TIME,
     ) -> None:
         self.settings = settings
         self.cost = cost
+        self.host = host
         self.number = number
         self.clock = VirtualClock(0.0)
         self.link: MemoryLink | None = None
@@ -92,9 +96,9 @@ class SimulatedEngine:
         self._pool = self.scheduler.kv_cache_manager.block_pool
         self._hashes = PrefixHashes(settings.block_size) if settings.prefix_caching else None
         self._live: dict[str, Outcome] = {}
-        self._arrived: list[Any] = []  # requests that the loop has not looked at yet
+        self._arrived: deque[tuple[float, Any]] = deque()  # with when the loop can first see them
         self._in_flight: deque[tuple[Any, ModelRunnerOutput, float]] = deque()  # with the end of the step
-        self._gpu_free_at = 0.0
+        self._gpu_free_at = self._host_free_at = self._front_end_free_at = 0.0
         self._planned_any = False  # tokens in the step planned last
         self._blocked = False  # the loop waits for the oldest step in flight
         self._slowness = 1.0
@@ -113,9 +117,9 @@ class SimulatedEngine:
         request = text_request(name, arrival, now, hasher)
         outcome = self._live[name] = Outcome(arrival, self.number)
         self.outcomes.append(outcome)
-        self._arrived.append(request)
+        self._arrived.append((now + self.host.intake, request))
         if self.next_event_at == inf:
-            self.next_event_at = now
+            self.next_event_at = now + self.host.intake
         return outcome
 
     def advance(self) -> list[Outcome]:
@@ -150,10 +154,10 @@ class SimulatedEngine:
     def _turn(self) -> None:
         """Make one pass of vLLM's `step` or `step_with_batch_queue`, up to where they block."""
         scheduler, in_flight, depth = self.scheduler, self._in_flight, self.settings.depth
+        arrived, now = self._arrived, self.clock.now
         while True:
-            for request in self._arrived:
-                scheduler.add_request(request)
-            self._arrived.clear()
+            while arrived and arrived[0][0] <= now:
+                scheduler.add_request(arrived.popleft()[1])
             self._planned_any = False
             if scheduler.has_requests():
                 self._plan()
@@ -164,10 +168,10 @@ class SimulatedEngine:
                         self._take_nap()
                         return
             elif not in_flight:
-                self.next_event_at = inf
+                self.next_event_at = arrived[0][0] if arrived else inf
                 return
             self._blocked = True
-            self.next_event_at = max(self.clock.now, in_flight[0][2])  # it may have ended in a nap
+            self.next_event_at = max(now, in_flight[0][2], self._host_free_at)  # it may have ended in a nap
             return
 
     def _take_nap(self) -> None:
@@ -191,7 +195,7 @@ class SimulatedEngine:
             if outcome.started_at is None:
                 outcome.started_at = now
                 outcome.cached_tokens = new.num_computed_tokens
-        seconds = 0.0
+        seconds, starts_at = 0.0, max(now, self._gpu_free_at)
         if tokens:
             self._planned_any = True
             self._naps = 0
@@ -199,7 +203,10 @@ class SimulatedEngine:
             seconds = round(self.cost.step_seconds(Batch(*step_features(output))) * self._slowness, 9)
             self.busy_seconds += seconds
             self.kv_seconds += seconds * self._pool.get_usage()
-        self._gpu_free_at = max(now, self._gpu_free_at) + seconds
+            work = self.host.step_seconds(len(tokens), len(output.scheduled_new_reqs))
+            self._host_free_at = max(now, self._host_free_at) + work
+            starts_at = max(self._host_free_at, self._gpu_free_at + work * self.host.exposed)
+        self._gpu_free_at = starts_at + seconds
         sampled = [SAMPLED] * len(tokens)
         if self.scheduler._inflight_prefills:  # noqa: SLF001
             requests = self.scheduler.requests
@@ -209,11 +216,13 @@ class SimulatedEngine:
         self._in_flight.append((output, result, self._gpu_free_at))
 
     def _deliver(self) -> list[Outcome]:
-        output, result, now = self._in_flight.popleft()
-        live = self._live
+        output, result, at = self._in_flight.popleft()
+        live, per_output = self._live, self.host.per_output
+        now = max(at, self._front_end_free_at) if per_output else at
         finished = []
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
+                now += per_output
                 outcome = live[item.request_id]
                 last = outcome.last_token_at
                 if last is None:
@@ -224,4 +233,5 @@ class SimulatedEngine:
                 if item.finish_reason is not None:
                     outcome.finished_at = now
                     finished.append(live.pop(item.request_id))
+        self._front_end_free_at = now
         return finished

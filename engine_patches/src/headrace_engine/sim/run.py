@@ -8,6 +8,7 @@ from math import inf
 from typing import Protocol
 
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.cost.host import NO_HOST_TIME, HostTime
 from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.clock import Compose
 from headrace_engine.sim.engine import NO_FORESIGHT, Foresight, SimulatedEngine
@@ -60,14 +61,16 @@ def simulate(
     settings: EngineSettings,
     cost: CostModel,
     policy: PolicyDocument | Form | Compose | None = None,
+    *,
     foresight: Foresight = NO_FORESIGHT,
+    host: HostTime = NO_HOST_TIME,
 ) -> Run:
     """Serve `arrivals`, sorted by time, to the end; `policy` None is vLLM without our adapter,
-    `foresight` what the policy knows of the future.
+    `foresight` what the policy knows of the future, `host` the seconds that the CPU takes.
 
     Raises ValueError for a request that the engine could never serve, ContractError for a bad document.
     """
-    engine = SimulatedEngine(settings, cost, policy, foresight=foresight)
+    engine = SimulatedEngine(settings, cost, policy, foresight=foresight, host=host)
     with no_collector():
         serve(engine, arrivals)
     return Run(
