@@ -7,7 +7,7 @@ gaps beyond it are counted besides. Targets are the request's own, see `targets`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace_engine.adapter.control_link import ControlLink
 from headrace_engine.adapter.plan_queue import PlanQueue
@@ -20,6 +20,7 @@ from headrace_engine.adapter.request_tracker import (
 )
 from headrace_engine.adapter.scheduler_view import SchedulerView
 from headrace_engine.adapter.targets import KINDS, flag_targets
+from headrace_engine.adapter.token_gaps import TokenGaps, TokenTimes
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, SchedulerOutput, VllmRequest, VllmScheduler
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample, Target
@@ -27,15 +28,12 @@ from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSa
 
 @dataclass(slots=True)
 class Progress:
-    """One request on its way; times are the clock's, `first_token` 0 if it has none yet."""
+    """One request on its way; times are the clock's."""
 
     request: VllmRequest
     tracked: TrackedRequest
     scheduled: float | None = None
-    first_token: float = 0.0
-    last_token: float = 0.0
-    max_itl: float = 0.0
-    itl_violations: int = 0
+    tokens: TokenTimes = field(default_factory=TokenTimes)
 
 
 class Telemetry:
@@ -58,12 +56,16 @@ class Telemetry:
         self._link = link
         self._applied_hash = 0
         self._progress: dict[str, Progress] = {}
+        self._gaps = TokenGaps()
+        self._ended = False  # whether a request ran to its end in the step that is being taken in
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
 
     def record_document(self, document: PolicyDocument) -> None:
         """Take `document` for what is in force from this step on."""
         self._applied_hash = int(document.hash, 16)
+        for name, progress in self._progress.items():
+            self._gaps.change_target(name, progress.tracked.targets.tpot)
 
     def record_arrival(self, request: VllmRequest) -> None:
         """Count a request that was handed to the scheduler."""
@@ -76,8 +78,11 @@ class Telemetry:
         self._finishes += 1
         if name_finish(request) in ("ABORT", "ERROR"):
             progress = self._progress.pop(request.request_id, None)
-            if progress is not None and progress.first_token and ran_to_its_end(request):
-                self._publish_finished(progress, progress.last_token)
+            self._gaps.settle(request.request_id)
+            if progress is not None and progress.tokens.first and ran_to_its_end(request):
+                self._publish_finished(progress, progress.tokens.last)
+        else:
+            self._ended = True
 
     def record_schedule(self, output: SchedulerOutput) -> None:
         """Count a step that has been planned: its `SchedulerOutput`."""
@@ -96,26 +101,28 @@ class Telemetry:
         """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
         if sample is not None:
             self._link.publish_step(sample)
-        progress_of = self._progress
-        for result in results.values():
-            for item in result.outputs:
-                progress = progress_of.get(item.request_id)
-                if progress is None:
-                    continue
-                if item.new_token_ids:
-                    if progress.first_token:
-                        gap = now - progress.last_token
-                        if gap > progress.max_itl:  # noqa: PLR1730 max() takes longer, for each token
-                            progress.max_itl = gap
-                        target = progress.tracked.targets.tpot
-                        if target is not None and gap > target:
-                            progress.itl_violations += 1
-                    else:
-                        progress.first_token = now
-                    progress.last_token = now
-                if item.finish_reason is not None and progress.request.is_finished():
-                    del progress_of[item.request_id]
-                    self._publish_finished(progress, now)
+        names = [
+            item.request_id for result in results.values() for item in result.outputs if item.new_token_ids
+        ]
+        if names:
+            for name in self._gaps.note_step(names, now):
+                progress = self._progress.get(name)
+                if progress is not None:
+                    self._gaps.begin(name, progress.tokens, progress.tracked.targets.tpot)
+        if self._ended:
+            self._ended = False
+            for result in results.values():
+                for item in result.outputs:
+                    if item.finish_reason is not None:
+                        self._end(item.request_id, now)
+
+    def _end(self, name: str, now: float) -> None:
+        """Publish a request that ran to its end; the part of a streamed input may have ended alone."""
+        progress = self._progress.get(name)
+        if progress is not None and progress.request.is_finished():
+            del self._progress[name]
+            self._gaps.settle(name)
+            self._publish_finished(progress, now)
 
     def _publish_finished(self, progress: Progress, now: float) -> None:
         self._link.publish_finished(finished_request(progress, now, self._tracker))
@@ -173,11 +180,11 @@ class Telemetry:
 def finished_request(progress: Progress, now: float, tracker: RequestTracker) -> FinishedRequest:
     """Make the record of a request that finished at `now`, held against its targets."""
     request, tracked = progress.request, progress.tracked
-    first = progress.first_token or now
+    first = progress.tokens.first or now
     ttft = first - request.arrival_time
     e2e = now - request.arrival_time
     gaps = request.num_output_tokens - 1
-    tpot = max((progress.last_token - first) / gaps, 0.0) if gaps > 0 else 0.0  # clocks may step back
+    tpot = max((progress.tokens.last - first) / gaps, 0.0) if gaps > 0 else 0.0  # clocks may step back
     targets, impossible = tracker.assess_request(tracked, request.num_output_tokens)
     met = Target(0)
     for kind, value in zip(KINDS, (ttft, tpot, e2e), strict=True):
@@ -189,9 +196,9 @@ def finished_request(progress: Progress, now: float, tracker: RequestTracker) ->
         prompt_tokens=request.num_prompt_tokens,
         output_tokens=request.num_output_tokens,
         ttft=max(ttft, 0.0),
-        max_itl=progress.max_itl,
+        max_itl=progress.tokens.most,
         tpot=tpot,
-        itl_violations=progress.itl_violations,
+        itl_violations=progress.tokens.violations,
         e2e=max(e2e, 0.0),
         queue_time=max(
             (now if progress.scheduled is None else progress.scheduled) - request.arrival_time, 0.0

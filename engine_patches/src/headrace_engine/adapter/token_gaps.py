@@ -1,0 +1,118 @@
+"""The times between tokens of every running request, from the times of the steps that brought them.
+
+All tokens of a step come at one time. So the gaps of a request are those of the steps in a row that each
+brought it some: what happened in a row of steps is kept once for all, and a request only where its own row
+began. Only who gets tokens after a step without, or none after a step with, is looked at by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+
+class TokenTimes:
+    """One request's tokens; times are the clock's, `first` and `last` are 0 while there are none.
+
+    What lies in a row of steps that goes on is not in it yet, see `TokenGaps.settle`.
+    """
+
+    __slots__ = ("first", "last", "most", "row_began", "target", "violations", "violations_before")
+
+    def __init__(self) -> None:
+        self.first = 0.0
+        self.last = 0.0
+        self.most = 0.0  # seconds of the longest gap
+        self.violations = 0  # gaps beyond the target
+        self.target: float | None = None  # of the row that goes on
+        self.row_began = 0  # with this step
+        self.violations_before = 0  # of all steps since someone has this target
+
+
+class TokenGaps:
+    """The rows of steps that go on, by the ids of the requests that they bring tokens."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, TokenTimes] = {}
+        self._names: list[str] = []  # whom the last step brought tokens, unless a row was ended since
+        self._step = 0  # number of the last one that brought tokens
+        self._time = 0.0  # of it
+        # Steps each of which took longer than all after it, and how long each took: what was most since a step
+        # is the first entry after it.
+        self._peaks: list[int] = []
+        self._peak_gaps: list[float] = []
+        self._beyond: dict[float, int] = {}  # target → steps that took longer, since someone has it
+        self._holders: dict[float, int] = {}  # target → rows with it
+
+    def note_step(self, names: list[str], now: float) -> list[str]:
+        """Take in that a step brought tokens to `names`; gives those of them whose row `begin` shall begin."""
+        joined: Iterable[str] = ()
+        if names != self._names:
+            current, rows = set(names), self._rows
+            joined = current.difference(rows)
+            if len(current) - len(joined) < len(rows):
+                for name in rows.keys() - current:
+                    self.settle(name)
+            self._names = names
+        if self._rows:
+            self._note_gap(now - self._time)
+        else:
+            self._peaks.clear()
+            self._peak_gaps.clear()
+        self._step += 1
+        self._time = now
+        return list(joined)
+
+    def begin(self, name: str, times: TokenTimes, target: float | None) -> None:
+        """Begin a row of the request `name` with the last step; gaps beyond `target` will be counted."""
+        now = self._time
+        if times.first:
+            gap = now - times.last
+            times.most = max(times.most, gap)
+            if target is not None and gap > target:
+                times.violations += 1
+        else:
+            times.first = now
+        self._enter(name, times, target)
+
+    def settle(self, name: str) -> None:
+        """End the row of `name`, if it has one, and take what lies in it into its times."""
+        times = self._rows.pop(name, None)
+        if times is None:
+            return
+        self._names = []
+        times.last = self._time
+        place = bisect_right(self._peaks, times.row_began)
+        if place < len(self._peaks):
+            times.most = max(times.most, self._peak_gaps[place])
+        target = times.target
+        if target is not None:
+            times.violations += self._beyond[target] - times.violations_before
+            self._holders[target] -= 1
+            if not self._holders[target]:
+                del self._holders[target], self._beyond[target]
+
+    def change_target(self, name: str, target: float | None) -> None:
+        """Count the gaps of `name` beyond `target` from the last step on, if it has a row."""
+        times = self._rows.get(name)
+        if times is not None and times.target != target:
+            self.settle(name)
+            self._enter(name, times, target)
+
+    def _enter(self, name: str, times: TokenTimes, target: float | None) -> None:
+        times.last = self._time
+        times.row_began, times.target = self._step, target
+        self._rows[name] = times
+        if target is not None:
+            self._holders[target] = self._holders.get(target, 0) + 1
+            times.violations_before = self._beyond.setdefault(target, 0)
+
+    def _note_gap(self, gap: float) -> None:
+        peaks, gaps = self._peaks, self._peak_gaps
+        while gaps and gaps[-1] <= gap:
+            del peaks[-1], gaps[-1]
+        peaks.append(self._step + 1)
+        gaps.append(gap)
+        for target in self._beyond:
+            if gap > target:
+                self._beyond[target] += 1
