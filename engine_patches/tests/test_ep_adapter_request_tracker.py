@@ -69,6 +69,7 @@ def request(prompt=100, output=0, most=1000, **overrides):
         request_id="r",
         num_prompt_tokens=prompt,
         num_output_tokens=output,
+        num_computed_tokens=output,
         max_tokens=most,
         prompt_token_ids=[1] * prompt,
         block_hashes=[],

@@ -129,6 +129,7 @@ class PolicyScheduler:
         return now
 
     def _record_plan(self, output: SchedulerOutput, now: float) -> None:
+        self._tracker.note_started([new.req_id for new in output.scheduled_new_reqs])
         self._step_timer.record_plan(output, now, count_encoded(output, self.requests))
 
     def _put_in_force(self, staged: Staged) -> None:

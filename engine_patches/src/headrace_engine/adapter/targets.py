@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace_engine.contracts import Slo, request_overrides
 from headrace_engine.control.records import Target
-from headrace_engine.cost.model import Batch, CostModel, unloaded_seconds
+from headrace_engine.cost.model import Batch, CostModel, decode_seconds, prefill_seconds
 from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 
 KINDS = ("ttft", "tpot", "e2e")
@@ -101,15 +101,19 @@ def find_impossible(  # noqa: PLR0917
 ) -> Target:
     """Return the targets that such a request would miss even alone on the engine."""
     found = Target(0)
-    if targets.ttft is not None and unloaded_seconds(cost, prompt_tokens, 1, step_tokens) > targets.ttft:
+    prefill = prefill_seconds(cost, prompt_tokens, step_tokens)
+    if targets.ttft is not None and prefill > targets.ttft:
         found |= Target.TTFT
     if targets.tpot is not None and output_tokens > 1:
         mean_context = prompt_tokens + output_tokens // 2
         if cost.step_seconds(Batch(decodes=1, decode_context=mean_context)) > targets.tpot * tokens_per_step:
             found |= Target.TPOT
-    alone = unloaded_seconds(cost, prompt_tokens, output_tokens, step_tokens, tokens_per_step)
-    if targets.e2e is not None and alone > targets.e2e:
-        found |= Target.E2E
+    if targets.e2e is not None:
+        alone = prefill
+        if output_tokens > 1:
+            alone += decode_seconds(cost, prompt_tokens, output_tokens) / tokens_per_step
+        if alone > targets.e2e:
+            found |= Target.E2E
     return found
 
 

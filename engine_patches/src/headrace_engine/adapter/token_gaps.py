@@ -37,15 +37,15 @@ class TokenGaps:
         self._names: list[str] = []  # whom the last step brought tokens, unless a row was ended since
         self._step = 0  # number of the last one that brought tokens
         self._time = 0.0  # of it
-        # Steps each of which took longer than all after it, and how long each took: what was most since a step
-        # is the first entry after it.
+        # Steps each of which took longer than all after it, and how long each took: the first entry after a
+        # step is the longest since.
         self._peaks: list[int] = []
         self._peak_gaps: list[float] = []
         self._beyond: dict[float, int] = {}  # target → steps that took longer, since someone has it
         self._holders: dict[float, int] = {}  # target → rows with it
 
     def note_step(self, names: list[str], now: float) -> list[str]:
-        """Take in that a step brought tokens to `names`; gives those of them whose row `begin` shall begin."""
+        """Take in that a step brought tokens to `names`; gives those whose row `begin` shall begin."""
         joined: Iterable[str] = ()
         if names != self._names:
             current, rows = set(names), self._rows

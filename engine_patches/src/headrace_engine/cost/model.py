@@ -105,12 +105,23 @@ def unloaded_seconds(
     with drafts that are accepted. Decodes are summed by trapezoids over their context, which
     is exact where the cost is straight in it.
     """
+    prefill = prefill_seconds(cost, prompt_tokens, step_tokens)
+    if output_tokens < 2:
+        return prefill
+    return prefill + decode_seconds(cost, prompt_tokens, output_tokens) / tokens_per_step
+
+
+def prefill_seconds(cost: CostModel, prompt_tokens: int, step_tokens: int) -> float:
+    """Return how long a prompt and its first token take alone, prefilled `step_tokens` at a time."""
     seconds = 0.0
     for context in range(0, prompt_tokens, step_tokens):
         chunk = min(step_tokens, prompt_tokens - context)
         seconds += cost.step_seconds(Batch(chunk, chunk_work(chunk, context), prefills=1))
-    if output_tokens < 2:
-        return seconds
+    return seconds
+
+
+def decode_seconds(cost: CostModel, prompt_tokens: int, output_tokens: int) -> float:
+    """Return how long the tokens after the first of two or more take alone, one a step."""
     last = prompt_tokens + output_tokens - 2  # context of the step that yields the last token
     contexts = [*range(prompt_tokens, last, DECODE_STRIDE), last]
     steps = [cost.step_seconds(Batch(decodes=1, decode_context=context)) for context in contexts]
@@ -118,4 +129,4 @@ def unloaded_seconds(
     for (left, before), (right, after) in pairwise(zip(contexts, steps, strict=True)):
         count = right - left  # steps after `left`, up to and with `right`
         decoding += count * (before + after) / 2 + (after - before) / 2
-    return seconds + decoding / tokens_per_step
+    return decoding
