@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace_engine.cost import catalog
 from headrace_engine.cost.forms import Knee, Linear, PhaseLine, TwoPhase
-from headrace_engine.cost.model import Batch, Profile, chunk_work, unloaded_seconds, vary_cost
+from headrace_engine.cost.model import Batch, Profile, chunk_work, scale_cost, unloaded_seconds, vary_cost
 
 ANY = Profile("a model", "a GPU", 1, "an engine", "made up for a test")
 LINEAR = Linear(ANY, fixed=0.01, per_prefill=1e-4, per_work=1e-8, per_decode=2e-4, per_context=1e-6)
@@ -101,3 +101,13 @@ def test_alone_a_request_takes_as_long_as_its_steps(prompt, output, budget):
     for written in range(output - 1):
         seconds += LINEAR.step_seconds(Batch(decodes=1, decode_context=prompt + written))
     assert unloaded_seconds(LINEAR, prompt, output, budget) == pytest.approx(seconds)
+
+
+def test_a_scaled_cost_model_takes_so_many_times_as_long():
+    batch = Batch(100, chunk_work(100, 0), decodes=3, decode_context=300, prefills=1)
+    slower = scale_cost(LINEAR, 1.25)
+    assert slower.step_seconds(batch) == pytest.approx(1.25 * LINEAR.step_seconds(batch))
+    assert slower.attention_seconds(batch) == pytest.approx(1.25 * LINEAR.attention_seconds(batch))
+    assert scale_cost(LINEAR, 1.0) is LINEAR
+    with pytest.raises(ValueError, match="above 0"):
+        scale_cost(LINEAR, 0.0)

@@ -13,10 +13,11 @@ from headrace_operator.api import parse_service
 from headrace_operator.simulate import command, models, targets, trace
 from headrace_operator.simulate.candidates import list_candidates
 from headrace_operator.simulate.figures import Figures, Spread
+from headrace_operator.simulate.intervals import DRAWS, Interval, find_intervals
 from headrace_operator.simulate.known_error import find_known_error
 from headrace_operator.simulate.report import Report, as_json
 from headrace_operator.simulate.simulated_engine import make_engine
-from headrace_operator.simulate.study import Study
+from headrace_operator.simulate.study import Rival, Study
 from headrace_operator.simulate.table import WIDTH, print_report
 from headrace_operator.simulate.trace import Stretch
 
@@ -136,11 +137,18 @@ def test_the_busiest_window_has_the_most_tokens():
     assert trace.find_busiest_start(quiet, 1000.0) == 0.0
 
 
+CHANGE = {
+    "met_all": Interval(0.25, 0.05, 0.45),
+    "ttft_mean": Interval(0.5, 0.4, 0.625),
+    "e2e_p95": Interval(0.8, 0.7, 0.95),
+}
+
+
 def profile():
     return models.find_cost_model("llama-3-8b", "h100", 1).profile
 
 
-def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
+def report(rival=4, refuted_by=None, replicas=1, sure=2, refused=0, **spec):
     service = parse_service(body(**SPEC | spec))
     served = models.find_served_model(service, None)
     derived = make_engine(service, served, profile())
@@ -155,6 +163,7 @@ def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
         preemptions=17,
         met={"ttft": 0.95, "tpot": 0.99, "e2e": 0.987, "all": 0.94},
     )
+    found = find_intervals(each, (each,) * DRAWS, find_known_error(profile()).off_by)
     slo, assumed = targets.choose_targets(service)
     arrivals = tuple(Arrival(at / 2, 9000 if at == 0 else 100, 10) for at in range(1200))
     return Report(
@@ -168,7 +177,15 @@ def report(recommended=4, replicas=1, doubtful=None, refused=0, **spec):
         replicas=2,
         most=8,
         known_error=find_known_error(profile()),
-        study=Study(tuple(compared), (each,) * len(compared), 0, recommended, doubtful, replicas),
+        study=Study(
+            tuple(compared),
+            (each,) * len(compared),
+            0,
+            found,
+            rival and Rival(rival, found, CHANGE, refuted_by),
+            replicas,
+            sure,
+        ),
     )
 
 
@@ -181,15 +198,22 @@ def printed(found):
 
 def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
     text = printed(report())
+    squeezed = " ".join(text.split())
     assert text.startswith("Simulated: llm/chat, 2 replicas of llama-3-8b on 1 x H100, SAL\n")
-    assert text.count(", simulated ") == 2
+    assert text.count(", simulated ") == 3
     assert text.count("≤") == 2
     assert "now    FCFS, 8192" in text
     assert "best   LARRY, 8192" in text
     assert "0.123 0.100  1.50  12.3" in text
     assert "kubectl patch llmservice chat -n llm --type merge -p" in text
     assert '"policy": "LARRY"' in text
-    assert "kubectl scale llmservice chat -n llm --replicas=1" in text
+    assert "now best change FCFS, 8192 LARRY, 8192" in squeezed
+    assert "targets met, all 94.0% (94.0% to 94.0%) 94.0% (94.0% to 94.0%) +25.0 (+5.0 to +45.0)" in squeezed
+    assert (
+        "TTFT, mean (s) 0.123 (0.114 to 0.132) 0.123 (0.114 to 0.132) x 0.50 (x 0.40 to x 0.62)" in squeezed
+    )
+    assert "Replicas: 1: the fewest for 90% of the requests to meet their targets; 2, as now," in text
+    assert "kubectl scale" not in text
     assert "the busiest 0:10:00 of 1:00:00, from 0:30:00 on: 1200 requests, 2.00 per second" in text
     assert "Known error of the simulator: " in text
     assert "0.1% of the requests exceed the 8192" in text
@@ -198,14 +222,58 @@ def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
 
 
 def test_nothing_to_change():
-    text = printed(report(recommended=0, replicas=None, doubtful=4, slo={}, refused=2))
+    text = printed(report(refuted_by="steps", replicas=None, sure=None, slo={}, refused=2))
     assert "Recommended: keep FCFS, 8192 tokens per step. No other setting is clearly better" in text
     assert "LARRY, 8192 tokens per step looks better above, but not if steps take longer" in text
     assert "Replicas: more than 8 are needed for 90% of the requests" in text
     assert "TTFT 1 s, TPOT 50 ms (assumed: spec.slo sets none)" in text
     assert "refused" in text
     assert "kubectl" not in text
-    assert "Replicas: 2, as now: the fewest" in printed(report(replicas=2))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "sure", "said", "scaled"),
+    [
+        (
+            2,
+            2,
+            "Replicas: 2, as now: the fewest for 90% of the requests to meet their targets, also at",
+            None,
+        ),
+        (1, 1, "Replicas: 1: the fewest for 90% of the requests to meet their targets, also at the low", 1),
+        (2, 3, "Replicas: 2, as now: the fewest for 90% of the requests to meet their targets; 3 at", 3),
+        (3, None, "Replicas: 3: the fewest for 90% of the requests to meet their targets; more than 8 at", 3),
+    ],
+)
+def test_replicas_are_told_for_both_ends(replicas, sure, said, scaled):
+    text = printed(report(replicas=replicas, sure=sure))
+    assert said in text
+    assert ("kubectl scale" in text) == (scaled is not None)
+    if scaled:
+        assert f"kubectl scale llmservice chat -n llm --replicas={scaled}\n" in text
+
+
+def test_a_gain_that_is_not_sure_is_told_as_such():
+    text = printed(report(refuted_by="interval"))
+    assert "looks better" in text
+    assert "best " not in text
+    assert "Recommended: keep FCFS, 8192 tokens per step." in text
+    assert (
+        "LARRY, 8192 tokens per step looks better above, but the interval of the change has no gain" in text
+    )
+    told = as_json(report(refuted_by="interval"))["recommended"]
+    assert told["patch"] is None
+    assert told["doubtful"] == {"name": "LARRY, 8192", "refuted_by": "interval"}
+
+
+def test_without_a_rival_today_has_its_interval():
+    text = printed(report(rival=None))
+    assert "With 95 % intervals" in text
+    assert "change" not in text.split("With 95 % intervals")[1].split("Recommended")[0]
+    found = as_json(report(rival=None))
+    assert found["recommended"]["change"] is None
+    assert found["policies"][0]["intervals"]["met_all"] == {"value": 0.94, "low": 0.94, "high": 0.94}
+    assert found["policies"][1]["intervals"] is None
 
 
 def test_json_has_everything_a_program_needs():
@@ -222,6 +290,10 @@ def test_json_has_everything_a_program_needs():
     assert found["policies"][0]["ttft"] == {"mean": 0.123, "p50": 0.1, "p95": 1.5, "p99": 12.34}
     assert found["recommended"]["patch"]["spec"]["scheduling"]["policy"] == "LARRY"
     assert found["trace"]["requests"] == 1200
+    assert [bool(each["intervals"]) for each in found["policies"]].count(True) == 2
+    assert found["policies"][4]["intervals"]["ttft_mean"]["value"] == 0.123
+    assert found["recommended"]["change"]["met_all"] == {"value": 0.25, "low": 0.05, "high": 0.45}
+    assert (found["recommended"]["replicas"], found["recommended"]["replicas_at_low_end"]) == (1, 2)
     assert set(found["known_error"]["off_by"]) == {"ttft", "tpot", "e2e"}
 
 

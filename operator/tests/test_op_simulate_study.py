@@ -13,6 +13,7 @@ from headrace_operator.api import parse_service
 from headrace_operator.simulate import document, targets
 from headrace_operator.simulate.candidates import list_candidates, make_patch, patch_command
 from headrace_operator.simulate.figures import Figures, Spread, find_best
+from headrace_operator.simulate.intervals import DRAWS, REPLICA_DRAWS
 from headrace_operator.simulate.replicas import find_fewest
 from headrace_operator.simulate.study import run_study
 
@@ -167,13 +168,19 @@ def larry_is_better(job):
     return figures(met=min(1.0, (0.9 if job.policy.policy == "LARRY" else 0.5) * job.replicas / 3))
 
 
+def study(answer, most=8, off_by=1.0):
+    simulate = Simulated(answer)
+    off = {"ttft": off_by, "tpot": off_by, "e2e": off_by}
+    return run_study(simulate, compared(policy="FCFS"), 2, most, off_by=off, seed=0), simulate
+
+
 def test_a_study_compares_confirms_and_counts():
-    simulate = Simulated(larry_is_better)
-    found = run_study(simulate, compared(policy="FCFS"), 2, 8)
+    found, simulate = study(larry_is_better)
     assert found.candidates[found.current].name == "FCFS, 8192"
     assert found.candidates[found.recommended].name == "LARRY, 8192"
-    assert found.doubtful is None
-    assert found.replicas == 3
+    assert found.rival.recommended
+    assert found.rival.change["met_all"].value == pytest.approx(0.8 * 1 / 3)
+    assert found.replicas == found.sure_replicas == 3
     first = simulate.jobs[: len(found.candidates)]
     assert [job.policy for job in first] == [each.document for each in found.candidates]
     assert {job.replicas for job in first} == {2}
@@ -186,14 +193,59 @@ def test_what_does_not_hold_with_dearer_steps_is_not_recommended():
         return larry_is_better(job) if cheap else figures(met=0.5)
 
     worse = dataclasses.replace(figures(), met={"all": 0.2})
-    found = run_study(Simulated(only_if_cheap), compared(policy="FCFS"), 2, 8)
+    found, _ = study(only_if_cheap)
     assert found.recommended != found.current  # equal is not worse
 
     def worse_if_dear(job):
         cheap = job.mixed_attention_factor == 1 or job.overhead_seconds == 0
         return worse if not cheap and job.policy.policy == "LARRY" else larry_is_better(job)
 
-    found = run_study(Simulated(worse_if_dear), compared(policy="FCFS"), 2, 4)
+    found, _ = study(worse_if_dear, most=4)
     assert found.recommended == found.current
-    assert found.candidates[found.doubtful].name == "LARRY, 8192"
-    assert found.replicas is None
+    assert found.candidates[found.rival.number].name == "LARRY, 8192"
+    assert found.rival.refuted_by == "steps"
+    assert found.replicas is found.sure_replicas is None
+
+
+def drawn(job, spread):
+    """Give every other draw so much more, every other so much less, of what the trace itself gives."""
+    return 0.0 if job.draw is None else spread if job.draw.seed % 2 else -spread
+
+
+def test_what_other_traffic_may_turn_round_is_not_recommended():
+    def uncertain(job):
+        better = 0.2 + drawn(job, 0.15) if job.policy.policy == "LARRY" else 0.0
+        return figures(met=0.5 + better)
+
+    found, _ = study(uncertain)
+    assert found.recommended == found.current
+    assert found.rival.refuted_by == "interval"
+    assert found.rival.change["met_all"].low < 0 < found.rival.change["met_all"].value
+
+
+def test_both_settings_meet_the_same_draws():
+    found, simulate = study(larry_is_better, off_by=1.3)
+    draws = {
+        policy: [job.draw for job in simulate.jobs if job.policy.policy == policy and job.replicas == 2]
+        for policy in ("FCFS", "LARRY")
+    }
+    assert [each for each in draws["FCFS"] if each] == [each for each in draws["LARRY"] if each]
+    assert len({job.draw.step_factor for job in simulate.jobs if job.draw}) > DRAWS - 2
+    assert found.now["e2e_mean"].high == pytest.approx(13.0)  # the known error alone
+
+
+def test_replicas_are_enough_at_the_low_end_too():
+    def uncertain(job):
+        return figures(met=min(1.0, 0.31 * job.replicas) + drawn(job, 0.1))
+
+    found, simulate = study(uncertain)
+    assert found.rival is None
+    assert (found.replicas, found.sure_replicas) == (3, None)
+
+    def less_with_more(job):
+        return figures(met=min(1.0, 0.31 * job.replicas) + drawn(job, 0.3 / job.replicas**2))
+
+    found, simulate = study(less_with_more)
+    assert (found.replicas, found.sure_replicas) == (3, 4)
+    tried = [job.replicas for job in simulate.jobs if job.draw and job.replicas != 2]
+    assert max(tried.count(number) for number in tried) == REPLICA_DRAWS

@@ -92,6 +92,32 @@ def vary_cost(
     return Adjusted(cost, profile, mixed_attention_factor, overhead_seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A cost model whose every step takes `factor` times as long."""
+
+    cost: CostModel
+    profile: Profile
+    factor: float
+
+    def step_seconds(self, batch: Batch) -> float:
+        """Return how many seconds one step takes."""
+        return self.factor * self.cost.step_seconds(batch)
+
+    def attention_seconds(self, batch: Batch) -> float:
+        """Return the share of the seconds that grows with W and S."""
+        return self.factor * self.cost.attention_seconds(batch)
+
+
+def scale_cost(cost: CostModel, factor: float) -> CostModel:
+    """Make every step take `factor` times as long: what is not known of a GPU's speed."""
+    if factor <= 0:
+        raise ValueError(f"a factor of {factor} is not above 0")
+    if factor == 1:
+        return cost
+    return Scaled(cost, replace(cost.profile, source=f"{cost.profile.source}; x{factor:g}"), factor)
+
+
 def unloaded_seconds(
     cost: CostModel,
     prompt_tokens: int,

@@ -18,6 +18,7 @@ from headrace_operator.desired.llm_route import gateway_config
 from headrace_operator.simulate import candidates, document, models, targets, trace
 from headrace_operator.simulate.jobs import World
 from headrace_operator.simulate.known_error import find_known_error
+from headrace_operator.simulate.listing import ListCostModels
 from headrace_operator.simulate.pool import open_pool
 from headrace_operator.simulate.report import Report, as_json
 from headrace_operator.simulate.simulated_engine import make_engine
@@ -55,6 +56,7 @@ def simulate(options: argparse.Namespace) -> Report:
     _require_vllm()
     world = World(
         arrivals=stretch.arrivals,
+        seconds=stretch.seconds,
         settings=derived.settings,
         profile=(profile.model, profile.gpu, profile.tensor_parallel),
         gateway=replace(
@@ -63,11 +65,12 @@ def simulate(options: argparse.Namespace) -> Report:
         slo=slo,
         seed=options.seed,
     )
+    known = find_known_error(profile)
     replicas = max(service.replicas, 1)
     most = max(options.replicas_up_to, replicas)
     with open_pool(world) as workers:
         compared = candidates.list_candidates(service, derived.settings.max_num_batched_tokens)
-        result = run_study(workers, compared, replicas, most)
+        result = run_study(workers, compared, replicas, most, off_by=known.off_by, seed=options.seed)
     return Report(
         service=service,
         profile=profile,
@@ -78,7 +81,7 @@ def simulate(options: argparse.Namespace) -> Report:
         slo_assumed=assumed,
         replicas=replicas,
         most=most,
-        known_error=find_known_error(profile),
+        known_error=known,
         study=result,
     )
 
@@ -114,6 +117,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="CSV or JSON lines: arrival_time (seconds or ISO dates), prompt_tokens, output_tokens; the "
         "finished-request log, Azure's and Mooncake's columns are known too",
+    )
+    command.add_argument(
+        "--list-cost-models",
+        action=ListCostModels,
+        help="print the models and GPUs that can be simulated, with how far each was off, and exit",
     )
     command.add_argument("--gpu", required=True, help=", ".join(models.list_known("gpu")))
     command.add_argument(

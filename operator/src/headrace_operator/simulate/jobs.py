@@ -10,6 +10,7 @@ from headrace_engine.contracts import GatewayConfig, PolicyDocument, Slo
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.simulate.figures import Figures
+from headrace_operator.simulate.intervals import Draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class World:
     """What all simulations of one command have in common."""
 
     arrivals: tuple[Arrival, ...]
+    seconds: float  # of the stretch that they arrive in
     settings: EngineSettings  # of each replica
     profile: tuple[str, str, int]  # model, GPU, GPUs of a replica: names a cost model
     gateway: GatewayConfig
@@ -26,12 +28,13 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One simulation; the last two are doubts about the cost model, see `cost.model.vary_cost`."""
+    """One simulation; two doubts about the cost model are those of `cost.model.vary_cost`."""
 
     policy: PolicyDocument
     replicas: int
     mixed_attention_factor: float = 1.0
     overhead_seconds: float = 0.0
+    draw: Draw | None = None  # other traffic and step times than the trace's and the cost model's own
 
 
 class Simulate(Protocol):

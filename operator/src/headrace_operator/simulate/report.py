@@ -11,7 +11,8 @@ from headrace_engine.cost.model import Profile
 from headrace_operator.api import LLMService
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.simulate import candidates, known_error, targets
-from headrace_operator.simulate.figures import ENOUGH, Figures
+from headrace_operator.simulate.figures import ENOUGH
+from headrace_operator.simulate.intervals import DRAWS
 from headrace_operator.simulate.known_error import KnownError
 from headrace_operator.simulate.simulated_engine import Engine
 from headrace_operator.simulate.study import Study
@@ -78,16 +79,21 @@ def as_json(report: Report) -> JsonObject:
                 "current": number == study.current,
                 "recommended": number == study.recommended,
                 "scheduling": candidates.make_patch(report.service, each)["spec"]["scheduling"],
-                **_rounded(figures),
+                **_rounded(dataclasses.asdict(figures)),
+                "intervals": _intervals(study, number),
             }
             for number, (each, figures) in enumerate(zip(study.candidates, study.figures, strict=True))
         ],
         "recommended": {
             "name": study.candidates[study.recommended].name,
             "patch": report.change,
+            "change": _rounded({key: dataclasses.asdict(each) for key, each in study.rival.change.items()})
+            if study.rival
+            else None,
             "replicas": study.replicas,
+            "replicas_at_low_end": study.sure_replicas,
             "replicas_tried_up_to": report.most,
-            "doubtful": None if study.doubtful is None else study.candidates[study.doubtful].name,
+            "doubtful": _doubtful(study),
         },
         "known_error": known_error.known_error_json(report.known_error),
     }
@@ -138,25 +144,32 @@ def recommendation(report: Report) -> list[str]:
         )
     else:
         lines += [f"Recommended: {chosen.in_words}.", "  " + candidates.patch_command(service, report.change)]
-    if study.doubtful is not None:
-        lines.append(
-            f"{study.candidates[study.doubtful].in_words} looks better above, but not if steps take "
-            "longer than the cost model says."
-        )
-    scale = (
-        f"kubectl scale llmservice {service.key.name} -n {service.key.namespace} --replicas={study.replicas}"
-    )
+    if study.rival and study.rival.refuted_by:
+        why = {
+            "steps": "not if steps take longer than the cost model says",
+            "interval": "the interval of the change has no gain at its other end",
+        }[study.rival.refuted_by]
+        lines.append(f"{study.candidates[study.rival.number].in_words} looks better above, but {why}.")
+    return [*lines, *_replicas(report, figures.met["all"])]
+
+
+def _replicas(report: Report, met: float) -> list[str]:
+    """Say how many replicas are enough, in the trace's own simulation and at the interval's low end."""
+    fewest, sure, now = report.study.replicas, report.study.sure_replicas, report.replicas
     goal = f"for {ENOUGH:.0%} of the requests to meet their targets"
-    if study.replicas is None:
-        lines.append(
-            f"Replicas: more than {report.most} are needed {goal}; {report.replicas} give "
-            f"{figures.met['all']:.0%}. --replicas-up-to tries more."
-        )
-    elif study.replicas == report.replicas:
-        lines.append(f"Replicas: {study.replicas}, as now: the fewest {goal}.")
+    if fewest is None:
+        line = f"Replicas: more than {report.most} are needed {goal}; {now} give {met:.0%}."
+        return [f"{line} --replicas-up-to tries more."]
+    as_now = ", as now" if fewest == now else ""
+    if fewest == sure:
+        line = f"Replicas: {fewest}{as_now}: the fewest {goal}, also at the low end of the interval."
     else:
-        lines += [f"Replicas: {study.replicas}, the fewest {goal}.", "  " + scale]
-    return lines
+        most = f"{sure}{', as now,' if sure == now else ''}" if sure else f"more than {report.most}"
+        line = f"Replicas: {fewest}{as_now}: the fewest {goal}; {most} at the low end of the interval."
+    if (wanted := sure or fewest) == now:
+        return [line]
+    key = report.service.key
+    return [line, f"  kubectl scale llmservice {key.name} -n {key.namespace} --replicas={wanted}"]
 
 
 def about(report: Report) -> list[str]:
@@ -187,6 +200,10 @@ def about(report: Report) -> list[str]:
         f"Targets: {targets.format_targets(report.slo)}"
         + (" (assumed: spec.slo sets none)." if report.slo_assumed else " (spec.slo)."),
         *(f"Note: {note}." for note in notes(report)),
+        (
+            f"Intervals: {DRAWS} draws of traffic like the trace's, each with step times up to "
+            f"{100 * (report.known_error.off_by['tpot'] - 1):.1f} % off; times at least their known error."
+        ),
         f"Known error of the simulator: {known_error.describe_known_error(report.known_error)}.",
     ]
 
@@ -198,11 +215,28 @@ def format_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def _rounded(figures: Figures) -> JsonObject:
+def _intervals(study: Study, number: int) -> JsonObject | None:
+    """Return the intervals of today's setting and of the best other one; the rest has none."""
+    found = study.now if number == study.current else None
+    if study.rival and number == study.rival.number:
+        found = study.rival.intervals
+    if found is None:
+        return None
+    return _rounded({name: dataclasses.asdict(each) for name, each in found.items()})
+
+
+def _doubtful(study: Study) -> JsonObject | None:
+    """Return which setting looked better and is not recommended, and by what it was refuted."""
+    if study.rival is None or study.rival.recommended:
+        return None
+    return {"name": study.candidates[study.rival.number].name, "refuted_by": study.rival.refuted_by}
+
+
+def _rounded(figures: JsonObject) -> JsonObject:
     def shorter(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: shorter(inner) for key, inner in value.items()}
         return round(value, 4) if isinstance(value, float) else value
 
-    found: JsonObject = shorter(dataclasses.asdict(figures))
+    found: JsonObject = shorter(figures)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, fields
+from functools import partial
 
 from rich import box
 from rich.console import Console
@@ -11,10 +13,13 @@ from rich.table import Table
 from headrace_operator.simulate import report as reports
 from headrace_operator.simulate import targets
 from headrace_operator.simulate.figures import Spread
+from headrace_operator.simulate.intervals import Interval
 from headrace_operator.simulate.report import Report
 
 WIDTH = 108  # the tables need it; narrower terminals wrap lines
 
+SHOWN = ("mean", "p95")  # of the times with intervals; JSON has all percentiles
+_UNITS = {"ttft": ("s", 1.0), "tpot": ("ms", 1000.0), "e2e": ("s", 1.0)}
 _FOUR = "   ".join(field.name for field in fields(Spread))
 
 
@@ -24,6 +29,7 @@ def print_report(report: Report, console: Console) -> None:
     console.print()
     console.print(met_table(report))
     console.print(latency_table(report))
+    console.print(interval_table(report))
     for line in reports.recommendation(report):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print()
@@ -75,6 +81,55 @@ def latency_table(report: Report) -> Table:
         cells = (_spread(figures.ttft, 1), _spread(figures.tpot, 1000), _spread(figures.e2e, 1))
         _add_row(table, report, number, *cells)
     return table
+
+
+def interval_table(report: Report) -> Table:
+    """Make the table of 95 % intervals: today's setting, the best other one, and the change."""
+    study, rival = report.study, report.study.rival
+    table = Table(
+        title="With 95 % intervals, simulated", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+    )
+    table.add_column("", no_wrap=True)
+    table.add_column(f"now\n{study.candidates[study.current].name}", justify="right", no_wrap=True)
+    if rival:
+        mark = "best" if rival.recommended else "looks better"
+        table.add_column(f"{mark}\n{study.candidates[rival.number].name}", justify="right", no_wrap=True)
+        table.add_column("change\n", justify="right", no_wrap=True)
+    for name in study.now:
+        figure, _, which = name.partition("_")
+        if figure != "met" and which not in SHOWN:
+            continue
+        row, number = (
+            (f"targets met, {which if which == 'all' else which.upper()}", _percent)
+            if figure == "met"
+            else (f"{figure.upper()}, {which} ({_UNITS[figure][0]})", partial(_scaled, _UNITS[figure][1]))
+        )
+        cells = [_interval(study.now.get(name), number)]
+        if rival:
+            change = _points if figure == "met" else _times
+            cells += [_interval(rival.intervals.get(name), number), _interval(rival.change.get(name), change)]
+        table.add_row(row, *cells)
+    return table
+
+
+def _interval(found: Interval | None, number: Callable[[float], str]) -> str:
+    return "-" if found is None else f"{number(found.value)} ({number(found.low)} to {number(found.high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _points(difference: float) -> str:
+    return f"{100 * difference:+.1f}"
+
+
+def _times(ratio: float) -> str:
+    return f"x {ratio:.2f}"
+
+
+def _scaled(factor: float, seconds: float) -> str:
+    return _short(factor * seconds)
 
 
 def _table(title: str, *headings: str) -> Table:

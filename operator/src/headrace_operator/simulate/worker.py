@@ -5,25 +5,32 @@ The only module of the command that imports vLLM.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
-from headrace_engine.cost.model import unloaded_seconds, vary_cost
+from headrace_engine.cost.model import scale_cost, unloaded_seconds, vary_cost
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
 from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.metrics import SPREAD, Targets, summarise_run
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_engine.sim.workloads.resample import resample_arrivals
 from headrace_gateway.simulated import SimulatedGateway
 from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.jobs import Job, World
 
 
 def run_job(world: World, job: Job) -> Figures:
-    """Serve the world's trace to the end, as the job asks."""
+    """Serve the world's trace, or the traffic that was drawn, to the end, as the job asks."""
+    arrivals: Sequence[Arrival] = world.arrivals
     cost = vary_cost(
         catalog.find_cost_model(*world.profile), job.mixed_attention_factor, job.overhead_seconds
     )
+    if job.draw is not None:
+        arrivals = resample_arrivals(arrivals, world.seconds, job.draw.seed)
+        cost = scale_cost(cost, job.draw.step_factor)
     engines = [
         SimulatedEngine(world.settings, cost, job.policy, number=number, listening=True)
         for number in range(job.replicas)
@@ -31,10 +38,10 @@ def run_job(world: World, job: Job) -> Figures:
     boards = [engine.link for engine in engines if engine.link is not None]
     gateway = SimulatedGateway(world.gateway, boards, world.seed)
     with no_collector():
-        done = simulate_fleet(world.arrivals, engines, gateway, seed=world.seed)
+        done = simulate_fleet(arrivals, engines, gateway, seed=world.seed)
     served = [
         outcome or Outcome(arrival)  # refused: lost
-        for arrival, outcome in zip(world.arrivals, done.outcomes, strict=True)
+        for arrival, outcome in zip(arrivals, done.outcomes, strict=True)
     ]
 
     def alone(arrival: Arrival) -> float:
