@@ -39,7 +39,6 @@ def case(workload: str, kind: str, load: float, seed: int, *, quick: bool) -> Fl
         seed=seed,
         requests=requests,
         engine=ENGINES[workload],
-        prefix_caching=True,
         prefix_index=kind == "prefix",
     )
 

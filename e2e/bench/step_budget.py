@@ -9,19 +9,21 @@ from dataclasses import replace
 from functools import partial
 
 from e2e.bench.accelgen import cases
-from e2e.bench.accelgen.cases import FIXED, larry
 from e2e.bench.report import markdown, results
 from e2e.bench.report.markdown import Cell
-from e2e.bench.runs import comparison, search
+from e2e.bench.runs import comparison, search, tuning
 from e2e.bench.runs.command_line import Options, parse_options
-from e2e.bench.runs.comparison import Found
-from e2e.bench.runs.engine import Case, measure
-from e2e.bench.runs.search import Measure, Search
+from e2e.bench.runs.comparison import Found, Kind
+from e2e.bench.runs.engine import DEFAULT_BUDGET, Case, measure
+from e2e.bench.runs.search import Measure
 from e2e.bench.runs.setting import Setting
 from headrace_engine.sim.metrics import Goodput
 
 COMMAND = "python -m e2e.bench.step_budget"
 SLO = 0  # in place of tokens
+BUDGETED = tuple(replace(each, requests=1500) for each in cases.SETTINGS)
+FIXED = tuning.likely_first(budget for budget in tuning.BUDGETS if budget <= DEFAULT_BUDGET)
+"""Tokens. Which of them is best is seen afterwards, in the very runs that are compared."""
 Goodputs = Mapping[tuple[str, str], Goodput]
 
 
@@ -32,7 +34,7 @@ def main() -> None:
 
 def run(options: Options) -> None:
     """Simulate what is missing, then write figures and page."""
-    settings: Sequence[Setting] = cases.BUDGETED
+    settings: Sequence[Setting] = BUDGETED
     if options.quick:
         settings = (replace(cases.CODE, requests=100, loads=(0.1, 0.2)),)
     found, goodputs = collect(
@@ -46,15 +48,24 @@ def run(options: Options) -> None:
 
 def collect(measured: Measure, settings: Sequence[Setting], quick: bool = False) -> tuple[Found, Goodputs]:
     """Run the study; also returns each setting's goodput with `slo` and with the best `fixed` budget."""
-    searches: dict[tuple[str, str], tuple[str, Search[Goodput]]] = {}
+    searches = {}
     for each in settings:
         fixed = [larry(each, tokens) for tokens in FIXED]
-        target = cases.target_of(each)
-        searches[each.key, "slo"] = target, search.goodput(each, 0, larry(each))
-        searches[each.key, "fixed"] = target, search.best(each, 0, fixed[:1] if quick else fixed)
-    goodputs, found = search.run(searches, measured)
+        for name, kinds in (("slo", [larry(each)]), ("fixed", fixed[:1] if quick else fixed)):
+            at = partial(each.case, seed=0)
+            searches[each.key, name] = search.best(each.loads, at, kinds, cases.target_of(each))
+    best, found = search.run(searches, measured)
+    goodputs = {key: goodput for key, (goodput, _) in best.items()}
     beside = [case for each in settings for case in table_of(each, goodputs)]
     return {**found, **measured(beside)}, goodputs
+
+
+def larry(setting: Setting, tokens: int = SLO) -> Kind:
+    """Return LARRY with a fixed budget, or with mode SLO."""
+    mode = "" if tokens else "SLO"
+    return lambda case: replace(
+        case, policy="LARRY", slo=cases.slo_of(setting.key), step_budget=tokens, budget_mode=mode
+    )
 
 
 def load_of(setting: Setting, goodputs: Goodputs) -> float:
@@ -88,19 +99,16 @@ def page(found: Found, goodputs: Goodputs, settings: Sequence[Setting]) -> str:
     rows: list[Sequence[Cell]] = []
     for each in settings:
         shares = (f"{share:.1%}" for share in _attained(found, each, goodputs))
-        sustained = (_shown(goodputs[each.key, name]) for name in ("slo", "fixed"))
-        rows.append((each.name, *sustained, f"{load_of(each, goodputs):g}", *shares))
+        sustained = (comparison.loads_of([goodputs[each.key, name]]) for name in ("slo", "fixed"))
+        rows.append((each.name, each.requests, *sustained, f"{load_of(each, goodputs):g}", *shares))
     note = (
         "LARRY, one seed. Goodput: load up to which 90 % of the requests meet TTFT 1 s and TPOT 50 ms "
         "(ShareGPT lengths and Mooncake: 10 s and 100 ms; the mix: their own), found by bisection, of SLO "
         "and of the best fixed budget. Then who met them at the load named, with each budget."
     )
-    header = ("workload", "goodput: SLO", "best fixed", "at load", "SLO", *(f"{each:,}" for each in FIXED))
-    return f"{comparison.LOAD_ONE}\n\n{markdown.table(header, rows)}\n\n{note}"
-
-
-def _shown(goodput: Goodput) -> str:
-    return f"{goodput.bound.strip('=')}{goodput.load:.2f}"
+    budgets = (f"{each:,}" for each in FIXED)
+    header = ("workload", "requests", "goodput: SLO", "best fixed", "at load", "SLO", *budgets)
+    return f"{comparison.LOAD_ONE} {comparison.STEADY}\n\n{markdown.table(header, rows)}\n\n{note}"
 
 
 def _attained(found: Found, setting: Setting, goodputs: Goodputs) -> list[float]:

@@ -13,9 +13,11 @@ from e2e.bench.accelgen import study as accelgen_study
 from e2e.bench.econoserve import cases as econoserve_cases
 from e2e.bench.econoserve import figures as econoserve
 from e2e.bench.econoserve import page as econoserve_page
+from e2e.bench.econoserve import study as econoserve_study
 from e2e.bench.report import plots, results
-from e2e.bench.runs import comparison, search
+from e2e.bench.runs import comparison
 from e2e.bench.runs.engine import SLOS, TARGETS, policy_of
+from e2e.bench.runs.tuning import Tuning
 from e2e.bench.runs.workloads import MIX
 from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import EngineLimits
@@ -25,17 +27,18 @@ LIMITS = EngineLimits(16, 1, 1000, 2048, 256)
 LATENCIES = [f"{kind}_{end}" for kind in ("ttft", "e2e", "tpot") for end in ("mean", "p95", "p99")]
 FIGURES = [
     *LATENCIES,
-    *("normalized_mean", "wait_max", "kv_use", "tokens_per_second", "met_own"),
+    *("normalized_mean", "wait_max", "kv_use", "tokens_per_second", "met_own", "met_own_worst"),
     *(f"met_{name}" for name in TARGETS),
     *(f"met_own_{each.client}" for each in MIX),
 ]
+ASKED = {"own", "own_worst", *TARGETS}
 
 
-def found(cases):
-    """Any figures, the same for the same run, of just the runs that the study makes."""
+def any_figures(cases):
+    """Any figures, the same for the same run."""
     return {
         case: {name: random.Random(f"{case} {name}").uniform(0.1, 1.0) for name in FIGURES}
-        | {"preemptions": 3, "decisions": f"{case.load} {case.seed} {case.budget}"}
+        | {"preemptions": 3, "left_waiting": 0.0, "decisions": f"{case.load} {case.seed} {case.budget}"}
         for case in cases
     }
 
@@ -47,66 +50,96 @@ def without_pictures(monkeypatch):
 
 @pytest.mark.usefixtures("without_pictures")
 def test_the_study_of_econoserve(tmp_path):
-    runs = found(econoserve_cases.everything())
-    figures = econoserve.figures(runs)
-    assert {"norm_latency_ratio_kvbound", "of_clairvoyant_kvbound", "wait_max_ratio_kvbound"} < figures.keys()
-    assert {"light_load_worst_ratio", "findings"} < figures.keys()
+    study = econoserve_study.collect(any_figures)
+    figures = econoserve.figures(*study)
+    for end in ("", "_live", "_live_default_engine"):
+        assert {f"{name}_kvbound{end}" for name in ("norm_latency_ratio", "of_clairvoyant")} < figures.keys()
+    assert {"light_load_worst_ratio", "findings", "findings_ours"} < figures.keys()
     assert {f"{name}{end}" for name in econoserve.PAPER for end in ("", "_paper_low")} < figures[
         "findings"
     ].keys()
     assert econoserve_page.FINDINGS.keys() == econoserve.PAPER.keys()
-    page = econoserve_page.write(runs, tmp_path).read_text()
+    page = econoserve_page.write(*study, tmp_path).read_text()
     assert "Simulated: no GPU ran" in page
     assert "synthetic Alpaca" in page
+    assert page.index("| live ") < page.index("| 75 % right ")
     written = results.write("econoserve", "c", figures, simulated=True, folder=tmp_path)
     findings = json.loads(written.read_text())["figures"]["findings"]
     assert all(isinstance(value, float) for value in findings.values())
 
 
+def test_rows_that_compare_with_a_paper_have_its_own_algorithms():
+    found, tunings = econoserve_study.collect(any_figures)
+    kv = econoserve_cases.KV
+    for case in comparison.runs(kv, kv.point, econoserve_cases.PUBLISHED):
+        found[case] |= {"kv_use": 0.9}
+    for case in comparison.runs(kv, kv.point):
+        found[case] |= {"kv_use": 0.5}
+    figures = econoserve.figures(found, tunings)
+    assert figures["findings"]["kv_use_above_stock_points"] == pytest.approx(40)
+    assert figures["findings_ours"]["kv_use_above_stock_points"] != pytest.approx(40)
+    setting = accelgen_cases.PARTS_SHORT_OF_KV
+    [case] = comparison.runs(setting, setting.point, accelgen_cases.published(setting))
+    assert dict(case.methods) == {"selection": "NearestFit", "preemption": "Always", "skipping": True}
+    assert dict(case.parameters) == {"patience": 0}
+
+
 @pytest.mark.usefixtures("without_pictures")
 def test_the_study_of_accelgen(tmp_path):
-    study_of = accelgen_study.collect(lambda cases: attaining(cases, stock=1.2, ours=1.4))
-    figures = accelgen.figures(*study_of)
-    assert {"tpot_p99_ms_code", "light_load_worst_ratio", "findings"} < figures.keys()
-    page = accelgen_page.write(*study_of, tmp_path).read_text()
-    assert "The mix at load 1," in page
+    study = accelgen_study.collect(lambda cases: attaining(cases, stock=1.6, ours=1.8))
+    figures = accelgen.figures(study)
+    assert {"tpot_p99_ms_code", "light_load_worst_ratio", "findings", "findings_ours"} < figures.keys()
+    assert {"goodput_ratio_mixed", "goodput_ratio_mixed_worst_class"} < figures.keys()
+    page = accelgen_page.write(study, tmp_path).read_text()
+    assert "The mix at load 0.95 where KV binds" in page
+    assert "worst class" in page
 
 
-def attaining(cases, stock, ours):
-    """Figures in which attainment falls with load, from the highest share."""
+def attaining(cases, stock, ours, worst=0.0):
+    """Figures in which attainment falls with load, from the highest share; the worst class's further down."""
     policies = ("AccelGen", "EconoServe")
-    made = found(cases)
+    made = any_figures(cases)
     for case, figures in made.items():
         share = max((ours if case.policy in policies else stock) - case.load, 0.0)
-        figures |= {f"met_{name}": share for name in (*TARGETS, "own")}
+        figures |= {f"met_{name}": share for name in ASKED}
+        figures["met_own_worst"] = max(share - worst, 0.0)
     return made
 
 
 def test_goodput_is_of_the_loads_that_keep_nine_in_ten():
-    study_of = accelgen_study.collect(lambda cases: attaining(cases, stock=1.05, ours=1.2))
-    figures = accelgen.figures(*study_of)
-    assert figures["goodput_ratio_code"] == pytest.approx(0.3 / 0.15, rel=1e-3)
-    assert figures["goodput_ratio_code_bound"] == 0
+    study = accelgen_study.collect(lambda cases: attaining(cases, stock=1.05, ours=1.2))
+    figures = accelgen.figures(study)
+    for end in ("", "_default_engine"):
+        assert figures[f"goodput_ratio_code{end}"] == pytest.approx(0.3 / 0.15, rel=1e-3)
+        assert figures[f"goodput_ratio_code{end}_bound"] == 0
     assert "goodput_ratio_conv" not in figures  # both miss at the lowest load: no ratio
-    assert figures["attainment_mixed_load"] == 0.9
-    assert figures["attainment_mixed_where_stock_below_60"] == pytest.approx(0.3)
+    assert figures["attainment_mixed_load"] == 0.8
+    assert figures["attainment_mixed_where_stock_below_60"] == pytest.approx(0.4)
+
+
+def test_classes_are_judged_by_the_worst_beside_the_total():
+    study = accelgen_study.collect(lambda cases: attaining(cases, stock=1.8, ours=2.1, worst=0.2))
+    figures = accelgen.figures(study)
+    assert figures["goodput_ratio_mixed"] == pytest.approx(1.2 / 0.9, rel=1e-3)
+    assert figures["goodput_ratio_mixed_worst_class"] == pytest.approx(1.0 / 0.7, rel=1e-3)
 
 
 def test_a_watermark_that_changes_no_decision_is_said_to_decide_nothing():
-    setting = accelgen_cases.CONVERSATION
-    runs = found(accelgen_cases.everything())
-    assert not comparison.watermark_decides(runs, setting)
-    marked = next(case for case in runs if case.workload == setting.workload and case.watermark)
-    runs[marked]["decisions"] = "other"
-    assert comparison.watermark_decides(runs, setting)
+    study = accelgen_study.collect(any_figures)
+    setting = accelgen_cases.one_seed(accelgen_cases.CONVERSATION)
+    stock = accelgen_cases.tuned(setting, "stock", "ttft_tpot", study.tunings)
+    assert not comparison.watermark_decides(study.found, setting, stock)
+    marked = next(case for case in study.found if case.workload == setting.workload and case.watermark)
+    study.found[marked]["decisions"] = "other"
+    assert comparison.watermark_decides(study.found, setting, stock)
 
 
 def test_step_budgets_are_held_against_the_best_fixed_one():
     def measured(cases):
-        made = found(cases)
+        made = any_figures(cases)
         for case, figures in made.items():
             share = 1.9 - case.load - (0.02 if case.step_budget else 0) - (case.step_budget == 512)
-            figures |= {f"met_{name}": share for name in (*TARGETS, "own")}
+            figures |= {f"met_{name}": share for name in ASKED}
         return made
 
     settings = [accelgen_cases.CONVERSATION, accelgen_cases.POISSON]
@@ -117,38 +150,22 @@ def test_step_budgets_are_held_against_the_best_fixed_one():
     assert "512" in step_budget.page(*study_of, settings)
 
 
-def test_a_search_asks_for_few_runs_and_finds_what_a_sweep_would():
-    setting, asked = accelgen_cases.CODE, []
-
-    def measured(cases):
-        asked.extend(cases)
-        return {case: {"met_ttft_tpot": 1.07 - case.load} for case in cases}
-
-    searches = {seed: ("ttft_tpot", search.goodput(setting, seed, comparison.stock)) for seed in (0, 1)}
-    goodputs, made = search.run(searches, measured)
-    assert [goodputs[seed].load for seed in (0, 1)] == pytest.approx([0.17, 0.17])
-    assert len(asked) == len(made) <= 2 * 5
-
-
-def test_the_best_of_several_kinds_is_found_whichever_comes_first():
-    setting = accelgen_cases.CODE
-
-    def measured(cases):
-        return {case: {"met_ttft_tpot": 1 - case.load * 8192 / case.budget / 2} for case in cases}
-
-    for kinds in (comparison.choices(setting), comparison.choices(setting)[::-1]):
-        searches = {0: ("ttft_tpot", search.best(setting, 0, kinds))}
-        goodputs, _ = search.run(searches, measured)
-        assert goodputs[0].load == pytest.approx(0.2)
-
-
 def test_every_target_of_a_service_is_measured():
     assert set(SLOS) - {""} <= set(TARGETS)
-    assert {accelgen_cases.target_of(each) for each in accelgen_cases.SETTINGS} <= {*TARGETS, "own"}
+    targets = {target for each in accelgen_cases.SETTINGS for target in accelgen_cases.targets_of(each)}
+    assert targets <= ASKED
+
+
+def tuned_alike(wanted):
+    return dict.fromkeys(wanted, Tuning(1456))
 
 
 def test_every_run_chooses_what_there_is_to_choose():
-    every = dict.fromkeys([*econoserve_cases.everything(), *accelgen_cases.everything()])
+    every = dict.fromkeys(
+        case
+        for study in (econoserve_cases, accelgen_cases)
+        for case in study.everything(tuned_alike(study.wanted()))
+    )
     chosen = {(each.policy, each.parameters, each.methods): each for each in every}
     made = [policy_of(each) for each in chosen.values() if each.policy in registry.policy_names()]
     forms = [each for each in made if isinstance(each, Form)]
@@ -157,9 +174,11 @@ def test_every_run_chooses_what_there_is_to_choose():
     for document in (each.document if isinstance(each, Form) else each for each in made):
         registry.validate_document(document)
         assert registry.used_parameters(document.policy, document.parameters) == document.parameters
-    assert len(forms) == 4 + 2 + 6  # as published, parts of it, and ablations
+    assert len(forms) == 4 + 2 + 7 + 5  # as published, parts of it, ablations of ours and of the paper's
 
 
 def test_studies_are_in_budget():
-    assert len(econoserve_cases.everything()) < 700
-    assert len(accelgen_cases.everything()) + 6 * len(accelgen_cases.searches()) < 600
+    larry_like = econoserve_cases.everything(tuned_alike(econoserve_cases.wanted()))
+    assert len(larry_like) < 900
+    tunings = tuned_alike(accelgen_cases.wanted())
+    assert len(accelgen_cases.everything(tunings)) + 5 * len(accelgen_cases.searches(tunings)) < 1000

@@ -2,12 +2,9 @@
 
 import json
 
-import pytest
-
 from e2e.bench import prefix_policies
 from e2e.bench.prefix_policies import POLICIES
 from e2e.bench.report import plots
-from e2e.bench.runs import engine as cases
 from e2e.bench.runs import workloads
 from e2e.bench.runs.command_line import Options
 
@@ -53,8 +50,3 @@ def test_all_prompts_begin_alike_and_go_on_as_recorded():
     assert {each.prefix for each in long} == {tuple(range(256))}
     assert {each.prefix_block for each in long} == {16}
     assert not any(each.prefix for each in plain)
-
-
-@pytest.mark.parametrize(("workload", "alike"), [("beginning-1024", True), ("chats", True), ("code", False)])
-def test_the_cache_is_on_where_prompts_are_known_to_begin_alike(workload, alike):
-    assert cases.told_alike(workloads.make(workload, 20, 5.0, 0, 8192)) == alike

@@ -8,7 +8,10 @@ from e2e.bench.runs import engine as cases
 from e2e.bench.runs import workloads
 from e2e.bench.runs.engine import Case
 from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 from headrace_engine.sim.form import Form
+from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.workloads.arrival import Arrival
 
 CASE = Case("code", "llama-3-8b-h100", 0.5, seed=1, requests=50)
 
@@ -58,6 +61,31 @@ def test_methods_that_no_service_can_choose_make_a_form_of_the_document():
     assert cases.policy_of(replace(general, methods=(("variant", "Full"),))) == Form(
         document, {"variant": "Full"}
     )
+
+
+def test_engines_cache_prefixes_as_vllm_does_by_default():
+    assert all(engine.settings.prefix_caching for engine in cases.ENGINES.values())
+
+
+ONE_SECOND = Targets(ttft=1.0)
+
+
+def outcomes(clients, ttfts, targets=ONE_SECOND):
+    return [
+        Outcome(
+            Arrival(float(at), 10, 2, client=client, targets=targets),
+            first_token_at=at + ttft,
+            finished_at=at + ttft + 0.01,
+        )
+        for at, (client, ttft) in enumerate(zip(clients, ttfts, strict=True))
+    ]
+
+
+def test_the_class_with_the_lowest_attainment_is_named_beside_the_total():
+    met = cases.own_attainment(outcomes(["chat", "code"] * 50, [0.5] * 50 + [0.5, 2.0] * 25))
+    assert met["met_own"] == pytest.approx(60 / 80)
+    assert met["met_own_worst"] == met["met_own_code"] == pytest.approx(20 / 40)
+    assert cases.own_attainment(outcomes([""] * 20, [0.5] * 20, NO_TARGETS)) == {}
 
 
 def test_every_engine_has_a_cost_model():

@@ -45,6 +45,22 @@ def test_a_lost_request_meets_nothing():
     assert metrics.attainment([], Targets()) == 0
 
 
+def test_a_queue_that_empties_late_in_a_run_leaves_nobody_waiting():
+    calm = [outcome(at=float(i), started=0.5) for i in range(100)]
+    assert metrics.left_waiting(calm) == 0
+    burst = [outcome(at=float(i), started=30.0 if i < 60 else 0.5) for i in range(100)]
+    assert metrics.left_waiting(reversed(burst)) == 0
+
+
+def test_a_queue_that_only_grows_leaves_what_it_had_when_the_last_quarter_began():
+    growing = [outcome(at=float(i), started=i * 0.49) for i in range(100)]
+    assert metrics.left_waiting(growing) == pytest.approx(0.24)
+    starved = [outcome(at=float(i), started=0.5, lost=i % 10 == 0) for i in range(100)]
+    assert metrics.left_waiting(starved) == pytest.approx(0.08)
+    assert metrics.summarise_run(starved)["left_waiting"] == metrics.left_waiting(starved)
+    assert metrics.left_waiting([]) == 0
+
+
 def test_a_scale_needs_the_unloaded_time():
     with pytest.raises(ValueError, match="unloaded"):
         metrics.met_targets(outcome(), Targets(e2e_scale=5))

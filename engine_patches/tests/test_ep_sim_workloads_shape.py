@@ -52,14 +52,17 @@ def test_scale_refuses_zero():
         Scale(0, 1, 1, 1)
 
 
-def test_segments_of_the_first_seeds_share_nothing():
-    parts = [shape.take_segment(TRACE, 30, seed) for seed in range(3)]
-    lengths = [each.prompt_tokens for part in parts for each in part]
-    assert lengths == list(range(10, 100))
+@pytest.mark.parametrize(("seeds", "shared"), [((0, 1, 2), range(10, 100)), ((-3, -2, -1), range(20, 110))])
+def test_segments_share_nothing_from_either_end(seeds, shared):
+    parts = [shape.take_segment(TRACE, 30, seed) for seed in seeds]
+    assert [each.prompt_tokens for part in parts for each in part] == list(shared)
     assert all(part[0].at == 0 for part in parts)
-    assert len(shape.take_segment(TRACE, 30, seed=12_345)) == 30
-    with pytest.raises(ValueError, match="the trace has 100"):
-        shape.take_segment(TRACE, 101, 0)
+
+
+@pytest.mark.parametrize(("count", "seed"), [(30, 3), (30, -4), (101, 0), (0, 0)])
+def test_a_segment_that_would_repeat_requests_is_refused(count, seed):
+    with pytest.raises(ValueError, match=rf"segment {seed} of {count} requests: the trace has 100"):
+        shape.take_segment(TRACE, count, seed)
 
 
 @given(st.floats(0.01, 1000))

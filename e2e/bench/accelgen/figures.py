@@ -1,20 +1,20 @@
 """AccelGen against tuned stock vLLM on one simulated engine: targets kept under load, what each part gives.
 
-Targets are TTFT 1 s with a mean TPOT of 50 ms, or, on the mix, what each request asks for (`workloads.MIX`).
-Loads are of what default stock sustains.
+Targets are TTFT 1 s with a mean TPOT of 50 ms, or, on the mix, what each request asks for (`workloads.MIX`);
+there the worst class is judged beside the total. Loads are of what default stock sustains.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 
 from e2e.bench.accelgen import cases
-from e2e.bench.accelgen.cases import CODE, MIXED, PARTS, accelgen
-from e2e.bench.runs import comparison, search
+from e2e.bench.accelgen.cases import CODE, MIXED, WORST, accelgen
+from e2e.bench.runs import comparison, tuning
 from e2e.bench.runs.comparison import Found, Kind
 from e2e.bench.runs.setting import Setting
+from e2e.bench.runs.tuning import Tunings
 from headrace_engine.sim.metrics import Goodput
 
-Goodputs = Mapping[tuple[str, str, int], Goodput]
 STRUGGLING = 0.6  # attainment below which tuned stock is of no use
 PAPER: dict[str, tuple[float, float]] = {
     "throughput_of_others": (1.42, 11.21),
@@ -28,84 +28,113 @@ PAPER: dict[str, tuple[float, float]] = {
 ABLATED = {"order": "/Order", "chunk": "/Chunk", "batch": "/Batch"}
 
 
-def goodputs_of(goodputs: Goodputs, setting: Setting, name: str) -> list[Goodput]:
-    """Return the goodputs of `tuned` stock or `ours`, for each seed."""
-    return [goodputs[setting.key, name, seed] for seed in setting.seeds]
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What the study measured. `goodputs` by setting, target, kind and seed."""
+
+    found: Found
+    goodputs: Mapping[tuple[str, str, str, int], Goodput]
+    tunings: Tunings
+
+    def of(self, setting: Setting, target: str, kind: str) -> list[Goodput]:
+        """Return the goodputs of one of `cases.kinds`, of each seed."""
+        return [self.goodputs[setting.key, target, kind, seed] for seed in setting.seeds]
 
 
-def figures(found: Found, goodputs: Goodputs) -> dict[str, float | dict[str, float]]:
+def figures(study: Study) -> dict[str, float | dict[str, float]]:
     """Collect the figures that `accelgen.json` holds."""
+    found = study.found
     made: dict[str, float] = {}
     for setting in cases.SWEPT:
-        ours, tuned = (goodputs_of(goodputs, setting, name) for name in ("ours", "tuned"))
-        made |= comparison.keyed(f"goodput_ratio_{setting.key}", comparison.ratio_of(ours, tuned))
-    struggle = struggling(found)
+        for target in cases.targets_of(setting):
+            worst = "_worst_class" if target == WORST else ""
+            stock = study.of(setting, target, "stock")
+            for kind, end in (("accelgen", ""), ("default", "_default_engine")):
+                compared = comparison.ratio_of(study.of(setting, target, kind), stock)
+                made |= comparison.keyed(f"goodput_ratio_{setting.key}{worst}{end}", compared)
+    struggle = struggling(study)
     if struggle is not None:
-        load, stock, attainment = struggle
+        load, stocks, attainment = struggle
         made |= {
             "attainment_mixed_where_stock_below_60": attainment,
-            "attainment_mixed_of_stock_there": stock,
+            "attainment_mixed_of_stock_there": stocks,
+            "attainment_mixed_load": load,
         }
-        made["attainment_mixed_load"] = load
-    made["tpot_p99_ms_code"] = 1000 * max(tpot for _, tpot in code_tpot(found))
+    made["tpot_p99_ms_code"] = 1000 * max((tpot for _, tpot in code_tpot(study)), default=0.0)
     for figure in ("e2e", "ttft", "tpot"):
         name = "light_load_worst_ratio" + ("" if figure == "e2e" else f"_{figure}")
         made[name] = max(
             comparison.light(found, [each], accelgen(each), f"{figure}_mean")[0] for each in cases.BESIDE
         )
-    for name, ratios in doubts(found):
+    for name, ratios in doubts(study):
         made[f"grid_worst_missed_{name}"] = max(ratios)
-    return comparison.rounded({**made, "findings": reproduce_findings(found)})  # type: ignore[return-value]
+    made |= tuning.figures(study.tunings)
+    findings = reproduce_findings(found)
+    return comparison.rounded(  # type: ignore[return-value]
+        {**made, "findings": findings["as published"], "findings_ours": findings["ours"]}
+    )
 
 
-def attained(found: Found, setting: Setting, load: float, kind: Kind) -> list[float]:
-    """Return the share of requests that met the setting's targets, of each seed that was run there."""
-    made = [case for case in comparison.runs(setting, load, kind) if case in found]
-    return comparison.values(found, made, f"met_{cases.target_of(setting)}")
+def met(found: Found, setting: Setting, load: float, kind: Kind, target: str) -> float:
+    """Return the attainment of the first seed there, whether or not the queue only grew."""
+    return float(found[comparison.runs(setting, load, kind, 1)[0]][f"met_{target}"])
 
 
-def struggling(found: Found) -> tuple[float, float, float] | None:
+def struggling(study: Study) -> tuple[float, float, float] | None:
     """Find the lowest load of the mix at which tuned stock is below 60 %: load, its attainment, ours."""
+    stock = cases.tuned(MIXED, "stock", "own", study.tunings)
     for load in cases.STEPPED:
-        stock = max(attained(found, MIXED, load, kind)[0] for kind in comparison.choices(MIXED))
-        if stock < STRUGGLING:
-            return load, stock, attained(found, MIXED, load, accelgen(MIXED))[0]
+        share = met(study.found, MIXED, load, stock, "own")
+        if share < STRUGGLING:
+            return load, share, met(study.found, MIXED, load, accelgen(MIXED), "own")
     return None
 
 
-def code_tpot(found: Found) -> list[tuple[float, float]]:
-    """Loads of code at which ours was run and met its targets with every seed, and the worst p99 of TPOT."""
-    kind, made = accelgen(CODE), []
+def code_tpot(study: Study) -> list[tuple[float, float]]:
+    """Loads of code at which tuned AccelGen met its targets with every seed, and the worst p99 of TPOT."""
+    target, made = cases.target_of(CODE), []
+    kind = cases.tuned(CODE, "accelgen", target, study.tunings)
     for load in CODE.loads:
-        shares = attained(found, CODE, load, kind)
-        if shares and min(shares) >= search.MET:
-            there = [case for case in comparison.runs(CODE, load, kind) if case in found]
-            made.append((load, max(comparison.values(found, there, "tpot_p99"))))
+        there = [case for case in comparison.runs(CODE, load, kind) if case in study.found]
+        if there and min(comparison.attained(study.found[case], target) for case in there) >= comparison.MET:
+            made.append((load, max(comparison.values(study.found, there, "tpot_p99"))))
     return made
 
 
-def doubts(found: Found) -> Iterator[tuple[str, list[float]]]:
-    """Yield targets missed, ours / the best stock, at the corners of the cost model's doubt."""
-    for setting, load in cases.DOUBTED:
-        figure = f"met_{cases.target_of(setting)}"
-        ratios = []
-        for mixed, overhead in cases.CORNERS:
-            case = replace(setting.case(load, 0), mixed=mixed, overhead_ms=overhead)
-            stock = max(float(found[kind(case)][figure]) for kind in comparison.choices(setting))
-            ours = float(found[accelgen(setting)(case)][figure])
-            ratios.append(max(1 - ours, comparison.LEAST) / max(1 - stock, comparison.LEAST))
-        yield setting.at(load), ratios
+def doubts(study: Study) -> Iterator[tuple[str, list[float]]]:
+    """Yield targets missed, AccelGen / tuned stock, at the corners of the cost model's doubt."""
+    targets = [f"met_{cases.target_of(setting)}" for setting, _ in cases.DOUBTED]
+    for figure, (name, pairs) in zip(targets, cases.doubted(study.tunings), strict=True):
+        missed = [
+            [max(1 - float(study.found[case][figure]), comparison.LEAST) for case in pair] for pair in pairs
+        ]
+        yield name, [ours / stock for stock, ours in missed]
 
 
-def reproduce_findings(found: Found) -> dict[str, float]:
-    """Return what we get for the paper's findings on the mix, over stock, Orca, FastServe and Sarathi.
+def reproduce_findings(found: Found) -> dict[str, dict[str, float]]:
+    """Return what we get for the paper's findings on the mix where KV binds, `as published` and by `ours`.
 
-    `_least` and `_most` are over those systems, `_paper_low` and `_paper_high` are the paper's.
+    `_least` and `_most` are over stock, Orca, FastServe and Sarathi; `_paper_low` and `_paper_high` are the
+    paper's.
     """
-    case = PARTS.case(PARTS.point, 0)
-    ours = found[accelgen(PARTS)(case)]
-    others = [found[kind(case)] for kind in (comparison.stock, *map(cases.other, cases.RIVALS))]
+    setting = cases.PARTS_SHORT_OF_KV
+    case, kinds = setting.case(setting.point, 0), cases.ablations(setting)
+    made = {}
+    for name, whole, prefix in (
+        ("as published", kinds["as published"], "as published, "),
+        ("ours", accelgen(setting), ""),
+    ):
+        without = {part: found[kinds[f"{prefix}{ablation}"](case)] for part, ablation in ABLATED.items()}
+        others = [found[kind(case)] for kind in (comparison.stock, *map(cases.other, cases.RIVALS))]
+        made[name] = _findings(found[whole(case)], others, without)
+    return made
 
+
+def _findings(
+    ours: Mapping[str, float | str],
+    others: list[Mapping[str, float | str]],
+    without: Mapping[str, Mapping[str, float | str]],
+) -> dict[str, float]:
     def times(figure: str) -> list[float]:
         return [float(ours[figure]) / max(float(each[figure]), comparison.LEAST) for each in others]
 
@@ -120,10 +149,10 @@ def reproduce_findings(found: Found) -> dict[str, float]:
     made: dict[str, float] = {}
     for name, numbers in got.items():
         made |= {f"{name}_least": min(numbers), f"{name}_most": max(numbers)}
-    for name, ablation in ABLATED.items():
-        without = found[cases.ablations()[ablation](case)]
-        lost = 1 - float(without["met_own"]) / float(ours["met_own"])
-        made[f"goodput_lost_without_{name}_percent"] = 100 * lost
+    for name, each in without.items():
+        made[f"goodput_lost_without_{name}_percent"] = 100 * (
+            1 - float(each["met_own"]) / float(ours["met_own"])
+        )
     for name, (low, high) in PAPER.items():
         made |= {f"{name}_paper_low": low, f"{name}_paper_high": high}
     return made

@@ -5,11 +5,10 @@ from functools import partial
 
 from e2e.bench.accelgen import cases, figures, page
 from e2e.bench.accelgen.cases import MIXED, accelgen
-from e2e.bench.accelgen.figures import Goodputs
+from e2e.bench.accelgen.figures import Study
 from e2e.bench.report import results
-from e2e.bench.runs import search
+from e2e.bench.runs import search, tuning
 from e2e.bench.runs.command_line import Options, parse_options
-from e2e.bench.runs.comparison import Found
 from e2e.bench.runs.engine import measure
 from e2e.bench.runs.search import Measure
 
@@ -24,20 +23,17 @@ def main() -> None:
 def run(chosen: Options) -> None:
     """Simulate what is missing, then write figures, page and picture."""
     if chosen.quick:
-        tiny = replace(MIXED, loads=(0.5, 1.0), seeds=(0,), requests=100)
+        tiny = replace(MIXED, loads=(0.5, 1.0), seeds=(0,), requests=100, tuned_on=60)
         measured = partial(measure, title="accelgen, quick", workers=chosen.workers)
-        looked_for = {("mixed", "ours", 0): ("own", search.goodput(tiny, 0, accelgen(tiny)))}
-        _, found = search.run(looked_for, measured)
-        page.attainment(found, chosen.folder, (tiny,))
+        search.run({"AccelGen": tuning.tune(tiny, accelgen(tiny), f"{tuning.MET}own")}, measured)
         return
-    collected = collect(partial(measure, title="accelgen", workers=chosen.workers))
-    print(
-        results.write("accelgen", COMMAND, figures.figures(*collected), simulated=True, folder=chosen.folder)
-    )
-    print(page.write(*collected, chosen.folder))
+    study = collect(partial(measure, title="accelgen", workers=chosen.workers))
+    print(results.write("accelgen", COMMAND, figures.figures(study), simulated=True, folder=chosen.folder))
+    print(page.write(study, chosen.folder))
 
 
-def collect(measured: Measure) -> tuple[Found, Goodputs]:
-    """Run all of the study; returns the runs and the goodputs."""
-    goodputs, found = search.run(cases.searches(), measured)
-    return {**found, **measured(cases.everything())}, goodputs
+def collect(measured: Measure) -> Study:
+    """Tune both, look for goodputs, and run the rest of the study."""
+    tunings, _ = tuning.run(cases.wanted(), measured)
+    goodputs, found = search.run(cases.searches(tunings), measured)
+    return Study({**found, **measured(cases.everything(tunings))}, goodputs, tunings)

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from e2e.bench.runs import comparison
+from e2e.bench.runs import comparison, tuning
 from e2e.bench.runs.comparison import Kind
 from e2e.bench.runs.engine import DISTSERVE, E2E_SCALES, Case
 from e2e.bench.runs.setting import Setting
+from e2e.bench.runs.tuning import Tunings, Wanted
 
 ACCURATE = 75  # percent of the lengths told truly; EconoServe reports 70 to 78
 CLAIRVOYANT = 100
@@ -18,11 +19,11 @@ KV = Setting(
     "ShareGPT lengths, OPT-13B on A100 with 12 GB of KV",
     "sharegpt-poisson",
     OPT,
-    (0.7, 0.8, 0.9, 1.0, 1.1),
+    (0.6, 0.7, 0.8, 0.9, 1.0, 1.1),
     (0.5,),
     1.0,
-    comparison.SEEDS,
-    1000,
+    tuple(range(8)),
+    2000,
 )
 ALPACA = Setting(
     "alpaca",
@@ -44,6 +45,7 @@ BOOKCORPUS = Setting(
     (0.5,),
     1.0,
     (0,),
+    400,
     400,
 )
 MODERN = (
@@ -83,6 +85,10 @@ MODERN = (
     ),
 )
 SETTINGS = (KV, ALPACA, BOOKCORPUS, *MODERN)
+TUNED = (KV, ALPACA, BOOKCORPUS)  # by latency
+ONE = replace(KV, seeds=(0,))
+TARGET = "e2e_2x"
+GOODPUT, LATENCY = f"{tuning.MET}{TARGET}", "normalized_mean"  # what engine settings are tuned for
 VARIANTS = ("Full", "SDO", "SD", "D")
 ORDERED = ("Full", "SDO")  # the others go by arrival
 PADDING = 15  # percent; the paper's for ShareGPT
@@ -92,7 +98,7 @@ FEW = 250  # requests there: the engine is hardly busy, and each of its many ste
 PAIR_LOADS = (0.9, 1.0, 1.1, 1.4, 1.8)  # of two GPUs
 RESERVING = ("Orca", "SRTF", "FastServe")
 ONE_GPU = ("Sarathi", "MultiRes", "NoPreempt", "SRPT")
-CORNERS = ((1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts; the fourth is the sweep itself
+CORNERS = ((1.0, 0.0), (1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts
 
 
 def econoserve(
@@ -108,10 +114,13 @@ def econoserve(
     )
 
 
-def published(variant: str) -> Kind:
+def published(variant: str, accuracy: int = ACCURATE) -> Kind:
     """Make the paper's form: its order of queues if it has one, its padding for these lengths, no ageing."""
     order = {"order": "ThreeKeys"} if variant in ORDERED else {}
-    return econoserve(methods={"variant": variant, **order}, paddingPercent=PADDING, patience=0)
+    return econoserve(accuracy, methods={"variant": variant, **order}, paddingPercent=PADDING, patience=0)
+
+
+PUBLISHED = published("Full")
 
 
 def other(policy: str) -> Kind:
@@ -121,7 +130,7 @@ def other(policy: str) -> Kind:
     return lambda case: replace(case, policy=policy)
 
 
-OURS, LIVE = econoserve(), econoserve(None)
+LIVE, TOLD = econoserve(None), econoserve()
 CLAIRVOYANTS: dict[str, Kind] = {
     "EconoServe, all lengths known": econoserve(CLAIRVOYANT),
     "and nobody moved ahead": econoserve(CLAIRVOYANT, patience=0),
@@ -129,54 +138,89 @@ CLAIRVOYANTS: dict[str, Kind] = {
 }
 
 
-def everything() -> list[Case]:
+def wanted() -> dict[Wanted, tuple[Setting, Kind]]:
+    """List whose engine settings are tuned: stock's and EconoServe's with live lengths, for each aim."""
+    aims = [(KV, GOODPUT), *((each, LATENCY) for each in TUNED)]
+    return {
+        Wanted(each.key, who, aim): (each, kind)
+        for each, aim in aims
+        for who, kind in (("stock", comparison.stock), ("econoserve", LIVE))
+    }
+
+
+def tuned_stock(setting: Setting, aim: str, tunings: Tunings) -> Kind:
+    """Return stock with the engine settings that did best for the aim."""
+    return tuning.tuned(comparison.stock, tunings[Wanted(setting.key, "stock", aim)])
+
+
+def tuned(kind: Kind, setting: Setting, aim: str, tunings: Tunings) -> Kind:
+    """Return this kind with the engine settings that were best for EconoServe with live lengths."""
+    return tuning.tuned(kind, tunings[Wanted(setting.key, "econoserve", aim)])
+
+
+def compared(tunings: Tunings) -> dict[str, Kind]:
+    """List what goodputs are of beside tuned stock, the product first, by their names on the page."""
+    made = {"live": tuned(LIVE, KV, GOODPUT, tunings), "live, default engine": LIVE}
+    made["75 % right"] = tuned(TOLD, KV, GOODPUT, tunings)
+    return made | clairvoyants(tunings)
+
+
+def clairvoyants(tunings: Tunings) -> dict[str, Kind]:
+    """List policies that know all lengths, on engines with the tuned settings and with the default ones."""
+    made = {name: tuned(kind, KV, GOODPUT, tunings) for name, kind in CLAIRVOYANTS.items()}
+    return made | {f"{name}, default engine": kind for name, kind in CLAIRVOYANTS.items()}
+
+
+def everything(tunings: Tunings) -> list[Case]:
     """List all runs of the study, each once."""
-    made = comparison.sweep(KV, (LIVE,))
-    made += [
-        case
-        for load in KV.loads
-        for kind in (OURS, *CLAIRVOYANTS.values())
-        for case in comparison.runs(KV, load, kind)
-    ]
-    for setting in (ALPACA, BOOKCORPUS):
-        made += comparison.sweep(setting, (OURS, LIVE))
-    for setting in MODERN:
-        made += comparison.sweep(setting, (LIVE,), tuned=False)
-    made += [case for kind in at_point().values() for case in comparison.runs(KV, KV.point, kind)]
-    made += rivals() + doubted()
-    made += [
-        comparison.runs(KV, KV.point, econoserve(slo=f"e2e_{scale * 100:.0f}"), 1)[0] for scale in E2E_SCALES
-    ]
+    stock = tuned_stock(KV, GOODPUT, tunings)
+    made = comparison.sweep(KV, (stock, *compared(tunings).values()), KV.loads)
+    made += comparison.watermarks(KV, stock)
+    for each in TUNED:
+        best = [tuned_stock(each, LATENCY, tunings), tuned(LIVE, each, LATENCY, tunings), LIVE, TOLD]
+        made += comparison.sweep(each, best, each.loads)
+    for each in SETTINGS:
+        made += comparison.sweep(each, (comparison.stock, LIVE))
+    made += comparison.sweep(KV, at_point().values(), [KV.point])
+    made += rivals() + [case for pair in doubted(tunings).values() for case in pair]
+    for kind in (comparison.stock, PUBLISHED, TOLD):
+        made += comparison.sweep(ONE, [kind], KV.loads)
+    scales = (tuned(kind, KV, GOODPUT, tunings) for kind in scaled().values())
+    made += comparison.sweep(ONE, [stock, *scales], [KV.point])
     return list(dict.fromkeys(made))
 
 
 def at_point() -> dict[str, Kind]:
     """List what is compared at the point alone, by the name that it has on the page."""
     made = {f"as published, {name}": published(name) for name in VARIANTS}
+    made["as published, all lengths known"] = published("Full", CLAIRVOYANT)
     made["Full, order Footprint"] = econoserve(methods={"variant": "Full"})
     made |= {f"patience {each} %": econoserve(patience=each) for each in PATIENCES}
     made["order ThreeKeys"] = econoserve(methods={"order": "ThreeKeys"})
-    made |= {f"{each} % of the lengths right": econoserve(each) for each in (50,)}
+    made |= {f"{each} % of the lengths right": econoserve(each) for each in (50, ACCURATE, CLAIRVOYANT)}
     return made
+
+
+def scaled() -> dict[float, Kind]:
+    """List EconoServe with live lengths by the scale of its deadline; the policy is told the scale."""
+    made = {2.0: LIVE}
+    made |= {scale: econoserve(None, f"e2e_{scale * 100:.0f}") for scale in E2E_SCALES}
+    return dict(sorted(made.items()))
 
 
 def rivals() -> list[Case]:
     """List other systems, one seed: loads at which each may sustain something."""
-    made = [comparison.runs(KV, load, other(name), 1)[0] for name in RESERVING for load in LOW_LOADS]
-    made += [comparison.runs(KV, load, other(name), 1)[0] for name in ONE_GPU for load in KV.loads]
-    made += [comparison.runs(KV, load, other(DISTSERVE), 1)[0] for load in PAIR_LOADS]
-    return made
+    made = comparison.sweep(ONE, map(other, RESERVING), LOW_LOADS)
+    made += comparison.sweep(ONE, [other(name) for name in ONE_GPU], KV.loads)
+    return made + comparison.sweep(ONE, [other(DISTSERVE)], PAIR_LOADS)
 
 
-def doubted() -> list[Case]:
-    """List the finding at the corners of the cost model's doubt: both watermarks of stock, and ours."""
-    return [
-        replace(kind(KV.case(KV.point, 0)), mixed=mixed, overhead_ms=overhead)
+def doubted(tunings: Tunings) -> dict[tuple[float, float], tuple[Case, Case]]:
+    """Return tuned stock and EconoServe with live lengths at the corners of the cost model's doubt."""
+    case = KV.case(KV.point, 0)
+    stock, ours = tuned_stock(KV, LATENCY, tunings), tuned(LIVE, KV, LATENCY, tunings)
+    return {
+        (mixed, overhead): (stock(there), ours(there))
         for mixed, overhead in CORNERS
-        for kind in (*doubted_stock(), OURS)
-    ]
-
-
-def doubted_stock() -> list[Kind]:
-    """List stock with both watermarks, for the grid of doubts."""
-    return [comparison.tuned_with(8192, watermark) for watermark in (0.0, 0.05)]
+        for there in [replace(case, mixed=mixed, overhead_ms=overhead)]
+    }

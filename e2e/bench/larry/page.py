@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.bench.larry import cases, figures, limits
-from e2e.bench.larry.figures import Found
+from e2e.bench.larry.figures import Study
 from e2e.bench.report import intervals, markdown, plots
 from e2e.bench.report.intervals import Estimate
 from e2e.bench.report.markdown import Cell
 from e2e.bench.report.plots import Curve
-from e2e.bench.runs import comparison
+from e2e.bench.runs import comparison, tuning
+from e2e.bench.runs.comparison import Found
 from e2e.bench.runs.engine import Case
 from e2e.bench.runs.setting import Setting
 from headrace_engine.sim.metrics import Goodput
 
-LEVEL = 0.9  # attainment that goodput asks for
 ALIKE = "°"
-AGED_SEEDS = 2  # of the runs with each patience
 LATENCIES = (
     ("mean TTFT", "ttft_mean"),
     ("p95 TTFT", "ttft_p95"),
@@ -27,50 +26,52 @@ LATENCIES = (
     ("p99 TPOT", "tpot_p99"),
     ("longest wait", "wait_max"),
 )
-TARGET_NAMES = {"ttft": "TTFT within 1 s", "e2e": "E2E within 5x alone", "tpot": "mean TPOT within 50 ms"}
+SHOWN_TUNED = (LATENCIES[0], LATENCIES[3], LATENCIES[6], LATENCIES[7])
 
 
-def write(found: Found, folder: Path) -> Path:
+def write(study: Study, folder: Path) -> Path:
     """Write the whole page; returns its path."""
     return markdown.page(
         "larry",
         "LARRY on one engine",
-        _introduction(),
+        _introduction(study),
         "## Aims, reached and missed",
-        limits.aims(found),
+        limits.aims(study),
         "## Latencies against stock",
-        latencies(found),
-        "With step budget Fixed 1,024, the configuration of the goodput below:",
-        small(found),
-        "With a watermark, where KV is short:",
-        watermarked(found),
+        "On engines with default settings:",
+        latencies(study),
+        "On engines tuned for the least mean TTFT:",
+        tuned(study),
+        tuning.told(study.tunings, cases.SETTINGS),
         "## Goodput",
-        markdown.picture(*attainment(found, folder)),
-        goodputs(found),
+        markdown.picture(*attainment(study, folder)),
+        goodputs(study),
         "## Ageing: what is gained, and who waits for it",
-        markdown.picture(*curve(found, (*cases.SWEPT, cases.SHAREGPT), folder)),
-        _ageing_table(found),
+        markdown.picture(*curve(study.found, cases.COMPARED, folder)),
+        _ageing_table(study.found),
         "## Other policies",
-        rivals(found),
+        rivals(study),
         "## Weight of waiting",
-        alphas(found),
+        alphas(study.found),
         "## How sure this is",
-        limits.doubts(found),
+        limits.doubts(study),
         "## Where LARRY does not help",
-        limits.limits(found),
+        limits.limits(study),
         folder=folder,
     )
 
 
-def _introduction() -> str:
+def _introduction(study: Study) -> str:
+    decides = figures.watermark_decides(study)
+    watermark = f"decided something on: {', '.join(decides)}" if decides else "changed no decision"
     return (
         f"{comparison.told(cases.SETTINGS)} Ratios are LARRY / stock, below 1 LARRY is better "
-        "unless it says goodput. *Default* stock has no watermark; *tuned* stock is the best, for that row, "
-        "of step budgets 8,192, 2,048 and 1,024 with and without a 5 % watermark. Where KV is short (the "
-        "ShareGPT lengths) only the watermark was tuned: there it is the better of 0 and 5 % at 8,192. "
+        f"unless it says goodput. *Default* stock has no watermark. {comparison.TUNED} Where KV is not "
+        "short, a "
+        f"watermark of {comparison.WATERMARK:.0%} {watermark} of tuned stock. {comparison.STEADY} "
         f"Brackets: 95 % interval over seeds; `{ALIKE}` after a value: its interval spans 1, so it is not "
         "distinguishable from stock's; one seed has no interval. `†`: a finding whose sign is the same at "
-        "all nine points of the cost model's doubt; `‡`: one whose sign is not. Nothing else was put to that "
+        "all points of the cost model's doubt; `‡`: one whose sign is not. Nothing else was put to that "
         "test: those figures hold for the cost model as fitted."
     )
 
@@ -82,94 +83,65 @@ def short(found: Estimate) -> str:
     )
 
 
-def latencies(found: Found) -> str:
-    """Tabulate ratios of latencies, against both kinds of stock."""
+def latencies(study: Study) -> str:
+    """Tabulate ratios of latencies on engines with default settings."""
     rows: list[Sequence[Cell]] = []
-    holds = figures.holds_everywhere(found)
     for setting in cases.SETTINGS:
         for load in _shown(setting):
-            mark = {True: " †", False: " ‡", None: ""}[holds.get(f"ttft_mean_{setting.at(load)}")]
-            tuned = figures.has_tuned(setting, load)
-            rows.append(
-                (
-                    f"{setting.name}: {load:g}",
-                    f"{figures.ratio(found, setting, load)}{mark}",
-                    *(short(figures.ratio(found, setting, load, figure)) for _, figure in LATENCIES[1:]),
-                    short(figures.ratio(found, setting, load, against="tuned")) if tuned else None,
-                )
-            )
-    header = ("workload: load", *(name for name, _ in LATENCIES), "mean TTFT / tuned")
-    return markdown.table(header, rows)
+            ratios = (short(study.ratio(setting, load, figure)) for _, figure in LATENCIES[1:])
+            grows = "yes" if study.grows(setting, load, ("stock", "LARRY")) else "no"
+            rows.append((f"{setting.name}: {load:g}", str(study.ratio(setting, load)), *ratios, grows))
+    header = ("workload: load", *(name for name, _ in LATENCIES), "queue only grows")
+    note = "Where a queue only grows, ratios are of that length of run, which the first lines name."
+    return f"{markdown.table(header, rows)}\n\n{note}"
 
 
 def _shown(setting: Setting) -> list[float]:
     return [load for load in setting.all_loads() if load >= 0.1]
 
 
-def small(found: Found) -> str:
-    """Tabulate LARRY with the small budget against default stock and stock with the same budget."""
+def tuned(study: Study) -> str:
+    """Tabulate LARRY and stock, both tuned, and LARRY with default settings against tuned stock."""
     rows: list[Sequence[Cell]] = []
-    shown = (LATENCIES[0], LATENCIES[3], LATENCIES[6], LATENCIES[7])
-    for setting in cases.SWEPT:
+    holds = figures.holds_everywhere(study)
+    for setting in cases.SETTINGS:
         for load in _shown(setting):
-            row: list[Cell] = [f"{setting.name}: {load:g}"]
-            for against in ("stock", "stock, 1,024"):
-                for _, figure in shown:
-                    row.append(
-                        short(
-                            figures.ratio(found, setting, load, figure, kind="LARRY, 1,024", against=against)
-                        )
-                    )
-            rows.append(row)
-    header = [f"{name} / {end}" for end in ("default", "stock 1,024") for name, _ in shown]
-    return markdown.table(["workload: load", *header], rows)
-
-
-def watermarked(found: Found) -> str:
-    """Tabulate what the watermark does where KV is short: for stock, and LARRY with and without it."""
-    rows: list[Sequence[Cell]] = []
-    pairs = (
-        ("stock, 5 % watermark", "stock"),
-        ("LARRY", "tuned"),
-        ("LARRY, 5 % watermark", "stock, 5 % watermark"),
-    )
-    for setting in cases.SHORT_OF_KV:
-        for load in setting.all_loads():
-            cells = (
-                figures.ratio(found, setting, load, figure, kind=kind, against=against)
-                for kind, against in pairs
-                for figure in ("ttft_mean", "wait_max")
+            mark = {True: " †", False: " ‡", None: ""}[holds.get(f"ttft_mean_{setting.at(load)}")]
+            first, *others = (
+                study.ratio(setting, load, figure, kind="tuned LARRY", against="tuned stock")
+                for _, figure in SHOWN_TUNED
             )
-            rows.append((f"{setting.name}: {load:g} ({comparison.seeds(setting)})", *map(short, cells)))
-    names = ("stock 5 % / stock 0", "LARRY 0 / better stock", "LARRY 5 % / stock 5 %")
-    header = [f"{figure}: {name}" for name in names for figure in ("mean TTFT", "longest wait")]
-    return markdown.table(["workload: load", *header], rows)
+            default = study.ratio(setting, load, against="tuned stock")
+            grows = "yes" if study.grows(setting, load, ("tuned stock", "tuned LARRY")) else "no"
+            cells = (f"{first}{mark}", *map(short, others), short(default), grows)
+            rows.append((f"{setting.name}: {load:g}", *cells))
+    header = ("workload: load", *(name for name, _ in SHOWN_TUNED), "default LARRY / tuned stock, mean TTFT")
+    return markdown.table((*header, "queue only grows"), rows)
 
 
-def goodputs(found: Found) -> str:
+def goodputs(study: Study) -> str:
     """Loads that each sustains at 90 % attainment, and the ratios."""
     rows: list[Sequence[Cell]] = []
     for setting in cases.SWEPT:
-        for target in figures.TARGETS:
-            stock = figures.goodput_of(found, setting, target, "stock")
-            best = figures.tuned_goodput(found, setting, target)
-            row: list[Cell] = [f"{setting.name}: {TARGET_NAMES[target]}", _loads(stock), _loads(best)]
-            for kind in ("LARRY", "LARRY, 1,024"):
-                row.append(_loads(figures.goodput_of(found, setting, target, kind)))
-                for against in ("stock", "tuned"):
-                    estimate, bound = figures.goodput_ratio(found, setting, target, kind, against)
-                    row.append("~" if bound == "~" else f"{bound} {estimate}".strip())
-            rows.append(row)
-    header = ["workload: target", "stock", "tuned stock"]
-    for kind in ("LARRY", "LARRY, 1,024"):
-        header += [kind, "/ stock", "/ tuned"]
+        kinds = cases.carrying(setting, study.tunings)
+        loads = (_loads(study.goodputs(setting, kind)) for kind in kinds)
+        ratios = (
+            comparison.shown(study.goodput_ratio(setting, kind, against))
+            for kind, against, _ in figures.BESIDE
+        )
+        rows.append((setting.name, setting.requests, *loads, *ratios))
+    names = cases.carrying(cases.CODE, study.tunings)
+    header = ("workload: E2E within 5x alone", "requests", *names)
     note = (
-        "Loads at which 90 % of the requests meet the target, means over seeds. `<` and `>`: beyond the "
-        "ends of the sweep in some seed, so the ratio is a bound and its brackets hold for the bound; `~`: "
-        "the ratio could be either side of what the sweep shows. `1,024`: with step budget Fixed 1,024. No "
-        "ratio of goodput was put to the grid of doubts; what was is one load of code's sweep (below)."
+        "Loads at which 90 % of the requests meet the target, means over seeds, tuned for just that. `<` and "
+        "`>`: beyond the ends of the sweep in some seed, so the ratio is a bound and its brackets hold "
+        "for the "
+        "bound; `~`: the ratio could be either side of what the sweep shows. No ratio of goodput was put "
+        "to the "
+        "grid of doubts; what was is one load of code's sweep (below)."
     )
-    return f"{markdown.table(header, rows)}\n\n{note}"
+    ratios = (f"{kind} / {against}" for kind, against, _ in figures.BESIDE)
+    return f"{markdown.table((*header, *ratios), rows)}\n\n{note}"
 
 
 def _loads(points: Sequence[Goodput]) -> str:
@@ -178,30 +150,32 @@ def _loads(points: Sequence[Goodput]) -> str:
     return f"{mark}{intervals.mean([point.load for point in points]).value:.3g}"
 
 
-def attainment(found: Found, folder: Path) -> tuple[Path, str]:
+def attainment(study: Study, folder: Path) -> tuple[Path, str]:
     """Draw the share of requests within E2E 5x over load."""
-    kinds = ("stock", "stock, 1,024", "LARRY", "LARRY, 1,024")
-    panels = {
-        setting.name.partition(",")[0]: {
-            kind: Curve(
+    panels = {}
+    for setting in cases.SWEPT:
+        panels[setting.name.partition(",")[0]] = {
+            name: Curve(
                 setting.loads,
                 [
                     intervals.mean(
-                        figures.values(found, figures.runs_of(setting, load, kind), "met_e2e")
+                        [
+                            comparison.attained(study.found[case], cases.TARGET)
+                            for case in comparison.runs(setting, load, kind)
+                        ]
                     ).value
                     for load in setting.loads
                 ],
             )
-            for kind in kinds
+            for name, kind in cases.carrying(setting, study.tunings).items()
         }
-        for setting in cases.SWEPT
-    }
-    title = _carries(found)
+    title = _carries(study)
     over = "; ".join(
         f"{setting.name.partition(',')[0]}: {comparison.seeds(setting)}" for setting in cases.SWEPT
     )
     caption = (
-        f"Simulated. Share of requests whose E2E is within 5x of their time alone; means over seeds ({over})."
+        "Simulated. Share of requests whose E2E is within 5x of their time alone, none where the queue only "
+        f"grew; means over seeds ({over})."
     )
     path = plots.curves(
         folder / "larry_goodput.svg",
@@ -210,20 +184,20 @@ def attainment(found: Found, folder: Path) -> tuple[Path, str]:
         panels,
         x_label="load, of what stock sustains",
         y_label="requests within target",
-        level=(LEVEL, "90 %"),
+        level=(comparison.MET, "90 %"),
         percent=True,
     )
     return path, f"{title}. {caption}"
 
 
-def _carries(found: Found) -> str:
+def _carries(study: Study) -> str:
     """Say what the picture's first panel shows, if it shows anything."""
-    estimate, bound = figures.goodput_ratio(found, cases.CODE, "e2e", "LARRY, 1,024")
+    estimate, bound = study.goodput_ratio(cases.CODE, "tuned LARRY", "tuned stock")
     known = intervals.compare_with_one(estimate, lower_is_better=False) in ("better", "worse")
     if not known or bound == "~":
-        return "Requests within their E2E target: stock and LARRY, with 8,192 and with 1,024 tokens a step"
+        return "Requests within their E2E target: stock and LARRY, on default and on tuned engines"
     times = {">": "at least ", "<": "at most "}.get(bound, "") + f"{estimate.value:.1f}x"
-    return f"With 1,024 tokens a step LARRY carries {times} default stock's load of bursty code"
+    return f"Tuned for it, LARRY carries {times} tuned stock's load of bursty code"
 
 
 def curve(found: Found, settings: Sequence[Setting], folder: Path) -> tuple[Path, str]:
@@ -270,21 +244,16 @@ def curve(found: Found, settings: Sequence[Setting], folder: Path) -> tuple[Path
 
 def aged(found: Found, setting: Setting) -> list[tuple[int, float, float, float]]:
     """Return, for each patience, longest wait / stock's, share of the paper's gain, mean TTFT / stock's."""
-    stock = [setting.case(setting.point, seed) for seed in setting.seeds[:AGED_SEEDS]]
+    stock = comparison.runs(setting, setting.point)
 
     def total(runs: Sequence[Case], figure: str) -> float:
-        return sum(max(value, 1e-3) for value in figures.values(found, runs, figure))
+        return sum(comparison.values(found, runs, figure))
 
     full = total(stock, "ttft_mean") - total([cases.larry(case, patience=0) for case in stock], "ttft_mean")
     made = []
     for patience in cases.PATIENCES:
         ours = [cases.larry(case, patience=patience) for case in stock]
-        waits = intervals.ratio(
-            *(
-                [max(value, 1e-3) for value in figures.values(found, each, "wait_max")]
-                for each in (ours, stock)
-            )
-        )
+        waits = comparison.ratio(found, ours, stock, "wait_max")
         gain = total(stock, "ttft_mean") - total(ours, "ttft_mean")
         mean = total(ours, "ttft_mean") / total(stock, "ttft_mean")
         made.append((patience, waits.value, gain / full if full else 0.0, mean))
@@ -299,33 +268,27 @@ def _ageing_table(found: Found) -> str:
         name = "0 (paper)" if patience == 0 else f"{patience}"
         cells = [f"{each[place][2]:.0%} / {each[place][1]:.2f}" for each in points]
         rows.append((f"{name}, default" if patience == cases.DEFAULTS.patience else name, *cells))
-    counts = [min(len(setting.seeds), AGED_SEEDS) for setting in settings]
-    header = (
-        "patience, %",
-        *(
-            f"{setting.name}: {setting.point:g} ({count} seed{'s' * (count > 1)})"
-            for setting, count in zip(settings, counts, strict=True)
-        ),
-    )
+    names = (f"{each.name}: {each.point:g} ({comparison.seeds(each)})" for each in settings)
+    header = ("patience, %", *names)
     return (
         f"{markdown.table(header, rows)}\n\nGain in mean TTFT kept / longest wait as a multiple of stock's."
     )
 
 
-def rivals(found: Found) -> str:
+def rivals(study: Study) -> str:
     """Tabulate every policy against default stock."""
     rows: list[Sequence[Cell]] = []
-    for setting in (cases.CODE, cases.POISSON, cases.CONVERSATION, cases.SHAREGPT):
-        stock = found[setting.case(setting.point, 0)]
-        for case in dict.fromkeys(cases.rivals(setting)):
-            ours = found[case]
-            small_budget = cases.SMALL in (case.step_budget, case.budget)
+    for setting in cases.COMPARED:
+        named = cases.rivals(setting, study.tunings)
+        stock = study.found[named["stock"]]
+        for name, case in named.items():
+            ours = study.found[case]
             rows.append(
                 (
                     f"{setting.name}: {setting.point:g}",
-                    f"{case.policy}{', 1,024' if small_budget else ''}",
+                    name,
                     *(
-                        float(ours[figure]) / max(float(stock[figure]), 1e-3)
+                        float(ours[figure]) / max(float(stock[figure]), comparison.LEAST)
                         for figure in ("ttft_mean", "ttft_p95", "e2e_mean", "normalized_mean", "wait_max")
                     ),
                     f"{float(ours['met_e2e']):.0%}",
@@ -337,7 +300,8 @@ def rivals(found: Found) -> str:
         *("E2E within 5x", "preemptions"),
     )
     note = (
-        "Of default stock, one seed. SPF: shortest prompt first. SRPT serves the least true work left, and "
+        "Of default stock, one seed; with the settings of tuned stock where it says so. SPF: shortest prompt "
+        "first. SRPT serves the least true work left, and "
         "whoever has more pauses for it or gives its KV away; TRAIL has a prediction of it (true length "
         "times a lognormal factor, sigma 0.5) and NoPreempt reserves the true length; only SPF could be run "
         "as it is."
@@ -348,20 +312,19 @@ def rivals(found: Found) -> str:
 def alphas(found: Found) -> str:
     """Mean TTFT and longest wait over alpha, with and without ageing."""
     rows: list[Sequence[Cell]] = []
-    settings = (cases.CODE, cases.POISSON, cases.CONVERSATION, cases.SHAREGPT)
     for alpha in cases.ALPHAS:
         row: list[Cell] = [f"{alpha:,}"]
-        for setting in settings:
+        for setting in cases.COMPARED:
             case = setting.case(setting.point, 0)
             for patience in (None, 0):
                 ours = found[cases.larry(case, alpha=alpha, patience=patience)]
                 ratios = [
-                    float(ours[figure]) / max(float(found[case][figure]), 1e-3)
+                    float(ours[figure]) / max(float(found[case][figure]), comparison.LEAST)
                     for figure in ("ttft_mean", "wait_max")
                 ]
                 row.append(f"{ratios[0]:.2f} / {ratios[1]:.2f}")
         rows.append(row)
     header = ["alpha"]
-    for setting in settings:
+    for setting in cases.COMPARED:
         header += [f"{setting.key}: {setting.point:g}", "paper's form"]
     return f"{markdown.table(header, rows)}\n\nMean TTFT / longest wait, of default stock; one seed."

@@ -43,17 +43,22 @@ def text(cell: Cell) -> str:
 def compare_findings(
     told: Mapping[str, tuple[str, str]],
     paper: Mapping[str, tuple[float, float]],
-    got: Mapping[str, float],
+    got: Mapping[str, Mapping[str, float]],
 ) -> str:
     """Tabulate a paper's findings beside what comes out here: `told` has each in words, and why it differs.
 
-    `paper` has their lowest and highest figures; `got` has NAME, or NAME_least and NAME_most.
+    `paper` has their lowest and highest figures; `got` has, by whose algorithms, NAME, or NAME_least and
+    NAME_most.
     """
     rows = []
     for name, (finding, why) in told.items():
-        ours = [got[name]] if name in got else [got[f"{name}_least"], got[f"{name}_most"]]
-        rows.append((finding, _range(paper[name], "g"), _range(ours, ".2f"), why))
-    return table(("finding", "paper", "simulated here", "why it differs"), rows)
+        cells = (_range(_ends(name, found), ".2f") for found in got.values())
+        rows.append((finding, _range(paper[name], "g"), *cells, why))
+    return table(("finding", "paper", *(f"simulated, {each}" for each in got), "why it differs"), rows)
+
+
+def _ends(name: str, found: Mapping[str, float]) -> list[float]:
+    return [found[name]] if name in found else [found[f"{name}_least"], found[f"{name}_most"]]
 
 
 def _range(ends: Sequence[float], form: str) -> str:

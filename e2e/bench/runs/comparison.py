@@ -1,8 +1,7 @@
-"""A policy against tuned stock vLLM, as the studies of deadline policies compare them.
+"""A policy against stock vLLM, as the studies compare them: runs by kind, ratios and goodputs over seeds.
 
-Tuned stock is the best, for the figure at hand, of step budgets 8,192, 2,048 and 1,024, each with a watermark
-of 0 and of 5 %. Where KV is not short the watermark is run at the highest load only, to show that it decides
-nothing there. Ratios are over seeds, paired.
+Seeds share no request of a recorded workload, so that an interval is over independent runs; ratios are
+paired by seed. *Tuned* runs have the engine settings that `tuning` found on a sample of their own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import replace
 
 from e2e.bench.report import intervals
 from e2e.bench.report.intervals import Estimate
-from e2e.bench.runs.engine import TUNED, Case
+from e2e.bench.runs.engine import Case
 from e2e.bench.runs.pool import Figures
 from e2e.bench.runs.setting import Setting
 from headrace_engine.sim import metrics
@@ -20,18 +19,26 @@ Found = Mapping[Case, Figures]
 Kind = Callable[[Case], Case]
 """Of a run of default stock, the same run with something else."""
 
-SHORT_OF_KV = ("opt-13b-a100",)  # engines
+SHORT_OF_KV = ("opt-13b-a100", "llama-2-13b-a100", "llama-3-8b-h100-8gib")  # engines
 LIGHT = 0.5  # of stock's sustained load: nothing may be worse there
 LEAST = 1e-3  # seconds; a wait can be 0, the shortest step is some milliseconds
+MET = 0.9  # of the requests within their targets: what goodput asks for
+LEFT = 0.01  # of the requests: where more wait at all times late in a run, the queue only grows
+WATERMARK = 0.05  # tried where KV is not short, to show that it decides nothing there
 LOAD_ONE = (
     "Load 1 is what default stock vLLM (8,192 tokens and 256 requests a step) sustains when all requests "
     "wait from the start."
 )
-TUNED_STOCK = (
-    "*Tuned* stock is the best, for that row, of step budgets 8,192, 2,048 and 1,024, each with and without "
-    "a 5 % watermark where KV is short."
+TUNED = (
+    "*Tuned* is with the step budget, and where KV is short the watermark, that did best on a sample "
+    "which no "
+    "other figure is of: searched for stock and for the policy with the same effort, then fixed."
 )
-SEEDS = tuple(range(8))  # of a goodput: with two its interval says nothing
+STEADY = (
+    "A load counts as sustained only if the queue empties in the last quarter of the run (less than "
+    f"{LEFT:.0%} of the requests wait at some moment of it); where it only grows, nobody counts as served in "
+    "time, since a longer run would be worse."
+)
 BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none
 
 
@@ -40,43 +47,30 @@ def stock(case: Case) -> Case:
     return case
 
 
-def tuned_with(budget: int, watermark: float) -> Kind:
-    """Return the kind of run that is stock with these settings."""
-    return lambda case: replace(case, budget=budget, watermark=watermark)
-
-
-def choices(setting: Setting) -> list[Kind]:
-    """Return what tuned stock may be; the first is the default."""
-    short = setting.engine in SHORT_OF_KV
-    return [tuned_with(budget, watermark) for budget, watermark in TUNED if short or not watermark]
-
-
 def runs(setting: Setting, load: float, kind: Kind = stock, seeds: int | None = None) -> list[Case]:
     """List one run for each seed."""
     return [kind(setting.case(load, seed)) for seed in setting.seeds[:seeds]]
 
 
-def sweep(setting: Setting, kinds: Iterable[Kind] = (), *, tuned: bool = True) -> list[Case]:
-    """List default stock and these at all loads, tuned stock at the loads of the sweep."""
-    made = [
-        case for load in setting.all_loads() for kind in (stock, *kinds) for case in runs(setting, load, kind)
-    ]
-    if tuned:
-        for load in setting.loads:
-            made += [case for kind in choices(setting) for case in runs(setting, load, kind)]
-        top = max(setting.loads)
-        made += [case for budget, mark in TUNED for case in runs(setting, top, tuned_with(budget, mark))]
-    return list(dict.fromkeys(made))
+def sweep(setting: Setting, kinds: Iterable[Kind], loads: Iterable[float] | None = None) -> list[Case]:
+    """List these at each of the loads, by default all of the setting's."""
+    chosen, listed = setting.all_loads() if loads is None else loads, list(kinds)
+    return [case for load in chosen for kind in listed for case in runs(setting, load, kind)]
 
 
-def watermark_decides(found: Found, setting: Setting) -> bool:
-    """Tell whether a watermark changed any decision of stock at the highest load, in runs that had one."""
-    top = max(setting.loads)
+def watermarks(setting: Setting, kind: Kind) -> list[Case]:
+    """List runs at the highest load with and without a watermark, which show whether it decides anything."""
+    top = runs(setting, max(setting.loads), kind)
+    return [*top, *(replace(case, watermark=WATERMARK) for case in top)]
+
+
+def watermark_decides(found: Found, setting: Setting, kind: Kind) -> bool:
+    """Tell whether a watermark changed any decision at the highest load."""
+    made = watermarks(setting, kind)
+    half = len(made) // 2
     return any(
-        found[marked]["decisions"] != found[case]["decisions"]
-        for budget in {budget for budget, _ in TUNED}
-        for case in runs(setting, top, tuned_with(budget, 0.0))
-        if (marked := replace(case, watermark=0.05)) in found
+        found[with_it]["decisions"] != found[without]["decisions"]
+        for without, with_it in zip(made[:half], made[half:], strict=True)
     )
 
 
@@ -95,42 +89,23 @@ def ratio(found: Found, ours: Sequence[Case], theirs: Sequence[Case], figure: st
     return intervals.ratio(values(found, ours, figure), values(found, theirs, figure))
 
 
-def best(found: Found, setting: Setting, load: float, figure: str) -> list[Case]:
-    """Return tuned stock with the lowest mean of this figure over seeds."""
-    each = [runs(setting, load, kind) for kind in choices(setting)]
-    return min(each, key=lambda cases: sum(values(found, cases, figure)))
+def grows(found: Found, cases: Iterable[Case]) -> bool:
+    """Tell whether the queue of any of these runs only grew: then its latencies are of that length of run."""
+    return any(float(found[case]["left_waiting"]) > LEFT for case in cases)
 
 
-def best_met(found: Found, setting: Setting, load: float, target: str) -> float:
-    """Return the highest attainment of tuned stock, mean over seeds."""
-    each = [values(found, runs(setting, load, kind), f"met_{target}") for kind in choices(setting)]
-    return max(sum(shares) / len(shares) for shares in each)
+def attained(figures: Figures, target: str) -> float:
+    """Return the share of a run's requests that met the target; 0 where the queue only grew."""
+    return float(figures[f"met_{target}"]) if float(figures["left_waiting"]) <= LEFT else 0.0
 
 
 def goodputs(
-    found: Found,
-    setting: Setting,
-    target: str,
-    kind: Kind,
-    *,
-    loads: Sequence[float] | None = None,
-    seeds: int | None = None,
+    found: Found, setting: Setting, target: str, kind: Kind, loads: Sequence[float] | None = None
 ) -> list[Goodput]:
     """Return, for each seed, the load up to which 90 % of the requests meet the target."""
     swept = setting.loads if loads is None else loads
-    shares = [values(found, runs(setting, load, kind, seeds), f"met_{target}") for load in swept]
-    return [metrics.goodput(swept, list(seed)) for seed in zip(*shares, strict=True)]
-
-
-def tuned_goodputs(found: Found, setting: Setting, target: str) -> list[Goodput]:
-    """Return `goodputs` of the tuned stock with the highest mean over seeds."""
-    each = [goodputs(found, setting, target, kind) for kind in choices(setting)]
-    return max(each, key=lambda points: sum(point.load for point in points))
-
-
-def goodput_ratio(found: Found, setting: Setting, target: str, kind: Kind) -> tuple[Estimate, str]:
-    """Return ours / tuned stock's, and how the sweep's ends bound it."""
-    return ratio_of(goodputs(found, setting, target, kind), tuned_goodputs(found, setting, target))
+    shares = [[attained(found[case], target) for case in runs(setting, load, kind)] for load in swept]
+    return [metrics.goodput(swept, list(seed), MET) for seed in zip(*shares, strict=True)]
 
 
 def ratio_of(ours: Sequence[Goodput], theirs: Sequence[Goodput]) -> tuple[Estimate, str]:
@@ -164,9 +139,25 @@ def keyed(name: str, found: tuple[Estimate, str]) -> dict[str, float]:
     return {**intervals.keyed(name, estimate), f"{name}_bound": BOUNDS[bound]} if bound in BOUNDS else {}
 
 
+def shown(found: tuple[Estimate, str]) -> str:
+    """Write a goodput ratio with its bound, `~` where the sweep's ends leave it open."""
+    estimate, bound = found
+    return "~" if bound == "~" else f"{bound} {estimate}".strip()
+
+
+def loads_of(points: Sequence[Goodput]) -> str:
+    """List the goodput of each seed."""
+    return ", ".join(f"{point.bound.strip('=')}{point.load:.2f}" for point in points)
+
+
 def told(settings: Iterable[Setting]) -> str:
-    """Write how the page of a study begins: its workloads, and what load 1 is."""
-    return f"Workloads: {'; '.join(f'{each.name} ({seeds(each)})' for each in settings)}. {LOAD_ONE}"
+    """Write how the page of a study begins: its workloads and how long runs are, and what load 1 is."""
+    return f"Workloads: {'; '.join(f'{each.name} ({size(each)})' for each in settings)}. {LOAD_ONE}"
+
+
+def size(setting: Setting) -> str:
+    """Say how many seeds it was run with, of how many requests."""
+    return f"{seeds(setting)} of {setting.requests:,} requests"
 
 
 def seeds(setting: Setting) -> str:

@@ -27,7 +27,6 @@ from headrace_engine.sim.workloads.arrival import Arrival
 
 STOCK = "stock"
 DEFAULT_BUDGET = 8192
-TUNED = tuple((budget, watermark) for budget in (8192, 2048, 1024) for watermark in (0.0, 0.05))
 E2E_SCALES = (1.25, 1.5, 3.0)  # times alone, beside 2 and 5
 GRID = tuple((mixed, overhead) for mixed in (1.0, 1.4, 1.8) for overhead in (0.0, 1.0, 3.0))
 SOURCES = (*ENGINE_SOURCES, REPOSITORY / "e2e/bench/runs/engine.py")
@@ -53,6 +52,7 @@ def _engine(model: str, gpu: str, kv: tuple[int, int], longest: int, fitted: str
         max_num_batched_tokens=DEFAULT_BUDGET,
         max_model_len=longest,
         async_scheduling=fitted is None,
+        prefix_caching=True,  # vLLM's default; it finds nothing where a workload's prompts share nothing
     )
     return Engine(model, gpu, settings, fitted)
 
@@ -60,6 +60,9 @@ def _engine(model: str, gpu: str, kv: tuple[int, int], longest: int, fitted: str
 ENGINES = {
     "llama-3-8b-h100": _engine("llama-3-8b", "H100", (27_648, 16), 8192),  # 54 GiB of KV
     "llama-3-8b-h100-long": _engine("llama-3-8b", "H100", (27_648, 16), 131_072),  # Llama 3.1's context
+    "llama-3-8b-h100-8gib": _engine(
+        "llama-3-8b", "H100", (4_096, 16), 8192
+    ),  # beside others on its GPU: KV binds
     "llama-3-8b-a100": _engine("llama-3-8b", "A100", (27_648, 16), 8192),  # 54 GiB
     "llama-2-13b-a100": _engine("llama-2-13b", "A100", (3_680, 16), 4096),  # 45 GiB
     "opt-13b-a100": _engine("opt-13b", "A100", (457, 32), 2048, "DistServe"),  # 12 GB: KV binds
@@ -163,7 +166,6 @@ def run_overload(job: Overload) -> Figures:
 
     settings = settings_of(job.engine, sync=job.sync)
     arrivals = workloads.make(job.workload, job.requests, 1.0, job.seed, settings.max_model_len)
-    settings = replace(settings, prefix_caching=told_alike(arrivals))
     waiting = [replace(arrival, at=0.0) for arrival in arrivals]
     run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
     return {"rate": metrics.sustained_rate(run.outcomes)}
@@ -181,7 +183,6 @@ def run_case(job: Timed) -> Figures:
         watermark=case.watermark,
     )
     arrivals = workloads.make(case.workload, case.requests, job.rate, case.seed, settings.max_model_len)
-    settings = replace(settings, prefix_caching=told_alike(arrivals))
     cost = cost_of(case.engine, case.mixed, case.overhead_ms)
     if case.accuracy is not None:
         arrivals = Oracle(case.accuracy / 100, case.seed)(arrivals)
@@ -204,19 +205,10 @@ def run_case(job: Timed) -> Figures:
     }
 
 
-def told_alike(arrivals: Sequence[Arrival]) -> bool:
-    """Tell whether the workload says which prompts begin alike; only then does the prefix cache matter.
-
-    Where it does not, all prompts differ: the cache serves none but the preempted, who would find what they
-    computed themselves, which these runs leave out.
-    """
-    return any(arrival.prefix for arrival in arrivals)
-
-
 def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
     """Return `met_own`, the share of requests that met their own targets, and `met_own_{client}` of each.
 
-    Nothing if none had any.
+    `met_own_worst` is the share of the client with the lowest. Nothing if no request had targets.
     """
     middle = [each for each in metrics.steady_outcomes(outcomes) if each.arrival.targets != NO_TARGETS]
     groups: dict[str, list[bool]] = {}
@@ -225,7 +217,8 @@ def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
         met = metrics.met_targets(each, Targets(ttft=wanted.ttft, tpot=wanted.tpot, e2e=wanted.e2e))
         for name in ("met_own", f"met_own_{each.arrival.client}"):
             groups.setdefault(name, []).append(met)
-    return {name: sum(each) / len(each) for name, each in groups.items()}
+    shares = {name: sum(each) / len(each) for name, each in groups.items()}
+    return {**shares, "met_own_worst": min(shares.values())} if shares else {}
 
 
 def settings_of(engine: str, *, sync: bool) -> EngineSettings:

@@ -67,7 +67,6 @@ class FleetCase:
     lost_at: float = 0.0  # seconds until engine 0 fails; 0: it does not
     mixed: float = 1.0  # mixed_attention_factor
     overhead_ms: float = 0.0
-    prefix_caching: bool = False
     prefix_index: bool = True
 
 
@@ -129,7 +128,7 @@ def run_saturation(job: Saturation) -> Figures:
     """Measure requests/s that one engine sustains, stock and without prefix caching."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
-    settings = settings_of(job.engine, sync=False)
+    settings = replace(settings_of(job.engine, sync=False), prefix_caching=False)
     waiting = [replace(arrival, at=0.0) for arrival in requests_of(job, settings.max_model_len)]
     run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
     return {"rate": metrics.sustained_rate(run.outcomes)}
@@ -153,7 +152,7 @@ def run_fleet(job: TimedFleet) -> Figures:
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415  vLLM takes ten seconds to import
 
     case, profile = job.case, ENGINES[job.case.engine]
-    settings = replace(profile.settings, prefix_caching=case.prefix_caching)
+    settings = profile.settings
     cost = cost_of(case.engine, case.mixed, case.overhead_ms)
     document = PolicyDocument(case.policy)
     engines = [

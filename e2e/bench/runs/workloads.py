@@ -1,14 +1,15 @@
 """The workloads of the benchmarks by name; docs/benchmarks.md describes them.
 
 `code`, `conversation` and `mooncake` arrive as recorded, stretched to the wanted mean rate; a seed is another
-segment of the trace. With `-poisson` the same lengths arrive at random, with `-bursty` at gaps that vary
-three times their mean; so do the lengths that have no times, `sharegpt` and `arxiv`. A seed is then another
-draw. `alpaca_synthetic` and `bookcorpus_synthetic` have lengths drawn from a paper's table. `mixed` is three
-services on one engine, each request with targets of its own, see `MIX`; it arrives at random. `chats` are
-synthetic chats of several turns with conversation's lengths; `beginning-4096` are conversation's lengths at
-random behind a beginning of so many tokens that all have in common; `servegen-m-small`, `-m-large` and
-`-deepseek-r1` are generated from descriptions of production clients, a seed being another hour. Requests that
-the model's context can't hold are left out, never cut.
+segment of the trace, negative ones are counted from its end. With `-poisson` the same lengths arrive at
+random, with `-bursty` at gaps that vary three times their mean; so do the lengths that have no times,
+`sharegpt` and `arxiv`. A seed is then another draw. `alpaca_synthetic` and `bookcorpus_synthetic` have
+lengths drawn from a paper's table. `mixed` is three services on one engine, each request with targets of its
+own, see `MIX`; it arrives at random. `chats` are synthetic chats of several turns with conversation's
+lengths; `beginning-4096` are conversation's lengths at random behind a beginning of so many tokens that all
+have in common; `servegen-m-small`, `-m-large` and `-deepseek-r1` are generated from descriptions of
+production clients, a seed being another hour. Requests that the model's context can't hold are left out,
+never cut.
 """
 
 import random
@@ -91,9 +92,15 @@ def make(name: str, count: int, rate: float, seed: int, longest: int) -> list[Ar
     usable = shape.keep_fitting(LENGTHS[base](), longest)
     if gaps:
         return shape.draw_renewal(usable, count, rate, seed, VARIATIONS[gaps])
+    segment = shape.take_segment(usable, count, seed)
     if base == "mooncake":
-        usable = shape.spread_times(usable, MOONCAKE_GRID, seed)
-    return shape.at_rate(shape.take_segment(usable, count, seed), rate)
+        segment = shape.spread_times(segment, MOONCAKE_GRID, seed)
+    return shape.at_rate(segment, rate)
+
+
+def count_recorded(name: str, longest: int) -> int | None:
+    """Count the requests that a recorded workload has; None for one that any number can be drawn of."""
+    return len(shape.keep_fitting(RECORDED[name](), longest)) if name in RECORDED else None
 
 
 def _mixed(count: int, seed: int, longest: int) -> list[Arrival]:

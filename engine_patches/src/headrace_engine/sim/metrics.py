@@ -19,6 +19,7 @@ from headrace_engine.sim.workloads.arrival import Arrival
 EDGE = 0.1  # share of the requests left out at either end
 PERCENTILES = (50, 95, 99)  # of latencies, wherever Headrace shows them
 SPREAD = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+LATE = 0.75  # from this share of the arrivals on the queue is looked at for whether it ever empties
 SUSTAINED = (0.1, 0.7)  # of the finishes of an overloaded run; later ones see the engine run empty
 
 Unloaded = Callable[[Arrival], float]
@@ -83,8 +84,9 @@ def summarise_run(
     `{ttft,tpot,gap,e2e,normalized,wait}_{mean,p50,p95,p99,max}`: `tpot` is a request's mean gap between
     tokens, `gap` its longest, `normalized` its E2E per output token, `wait` its time until first scheduled.
     `requests`, `lost`, `preemptions`, `cached_share` (of prompt tokens), `requests_per_second` and
-    `tokens_per_second` of output over the whole run, `met_{name}` and `met_{name}_per_second` of each target.
-    Latencies are over requests that came so far; where none did the figure is absent.
+    `tokens_per_second` of output over the whole run, `left_waiting` (see there), `met_{name}` and
+    `met_{name}_per_second` of each target. Latencies are over requests that came so far; where none did the
+    figure is absent.
     """
     everything = list(outcomes)
     middle = steady_outcomes(everything)
@@ -98,6 +100,7 @@ def summarise_run(
             sum(each.cached_tokens for each in middle), sum(each.arrival.prompt_tokens for each in middle)
         ),
         **_throughput(everything),
+        "left_waiting": left_waiting(everything),
     }
     for name, values in (
         ("ttft", [each.ttft for each in middle]),
@@ -115,6 +118,19 @@ def summarise_run(
         if span > 0:
             figures[f"met_{name}_per_second"] = share * len(middle) / span
     return figures
+
+
+def left_waiting(outcomes: Iterable[Outcome]) -> float:
+    """Return the fewest requests that waited when another came late in the run, as a share of all; 0 of none.
+
+    Late is the last quarter of the arrivals. Near 0: the queue was empty then, so whatever had piled up was
+    served, and the run would go on alike. More: the queue only grew, and so would latencies in a longer run.
+    """
+    ordered = sorted(outcomes, key=lambda outcome: outcome.arrival.at)
+    starts = np.sort([np.inf if each.started_at is None else each.started_at for each in ordered])
+    late = np.arange(int(LATE * len(ordered)), len(ordered))
+    started = np.searchsorted(starts, [ordered[place].arrival.at for place in late], side="right")
+    return float(np.min(late - started)) / len(ordered) if len(late) else 0.0
 
 
 def sustained_rate(outcomes: Iterable[Outcome]) -> float:

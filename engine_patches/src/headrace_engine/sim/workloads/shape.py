@@ -54,10 +54,17 @@ def keep_fitting(arrivals: Iterable[Arrival], longest: int) -> list[Arrival]:
 
 
 def take_segment(arrivals: Sequence[Arrival], count: int, seed: int) -> list[Arrival]:
-    """Take `count` requests in a row; seeds 0, 1, 2, ... share none while there are enough."""
-    if not 0 < count <= len(arrivals):
-        raise ValueError(f"a segment of {count} requests: the trace has {len(arrivals)}")
-    start = seed * count % (len(arrivals) - count + 1)
+    """Take `count` requests in a row: seeds 0, 1, 2, ... from the start on, -1, -2, ... from the end back.
+
+    Seeds of one sign share no request. ValueError for a seed beyond what the trace has: it would repeat
+    others.
+    """
+    segments = len(arrivals) // count if count > 0 else 0
+    if not -segments <= seed < segments:
+        raise ValueError(
+            f"segment {seed} of {count} requests: the trace has {len(arrivals)}, {segments} such segments"
+        )
+    start = seed * count + (0 if seed >= 0 else len(arrivals))
     first = arrivals[start].at
     return [dataclasses.replace(each, at=each.at - first) for each in arrivals[start : start + count]]
 
