@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import ME, MIN_PREFILLS, REFIT, DecayedMean, StepFit, is_plausible
+from headrace_engine.cost.fit import (
+    ME,
+    MIN_PREFILLS,
+    REFIT,
+    DecayedMean,
+    StepFit,
+    cost_numbers,
+    is_plausible,
+    read_cost,
+)
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Batch
 
@@ -227,3 +236,8 @@ def test_a_value_counts_half_after_its_half_life():
     for _ in range(100):
         mean.add(20)
     assert mean.value == pytest.approx(15, rel=1e-3)
+
+
+def test_a_fit_written_as_numbers_is_read_as_the_same():
+    cost = Linear(ME, 0.01, 1e-4, 1e-8, 1e-3, 1e-6)
+    assert read_cost(cost_numbers(cost)) == cost

@@ -16,7 +16,7 @@ from sc_fake_engine import FakeEngine, finished
 
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode, dumps, loads
 from headrace_engine.control.policy_file import write_policy
-from headrace_engine.control.records import ErrorCode
+from headrace_engine.control.records import ErrorCode, StepSample
 from headrace_engine.policies import registry
 from headrace_sidecar.request_log import RequestLog
 from headrace_sidecar.serve import run_sidecar
@@ -343,3 +343,17 @@ async def test_files_that_cannot_be_read_do_not_end_it(sidecar):
 async def test_nothing_else_is_served(sidecar, method, path, status):
     async with sidecar.session.request(method, path) as response:
         assert response.status == status
+
+
+async def test_how_long_steps_take_is_told_once_it_is_known(sidecar, engine):
+    assert (await sidecar.get("/cost"))[0] == 503
+    for tokens in range(10, 50):
+        engine.steps.append(StepSample(tokens, 0, 0, 0, 0.01 + tokens * 1e-4))
+
+    async def known():
+        return (await sidecar.get("/cost"))[0] == 200
+
+    await sidecar.until(known)
+    found = json.loads((await sidecar.get("/cost"))[1])
+    assert found["fixed"] == pytest.approx(0.01)
+    assert found["per_prefill"] == pytest.approx(1e-4)

@@ -6,6 +6,8 @@ it knew, a busy one follows a change of load within its half-life.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace_engine.control.records import StepSample
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Batch, Profile
@@ -19,6 +21,17 @@ OUTLIER = 4.0  # times the expected duration; what took longer counts less
 FEATURES = 4  # prefill tokens, decodes, their context, prefill work
 REFIT = 64  # samples after which expectations are renewed, if not before
 ME = Profile("", "", 1, "this engine", "live fit of its own steps")
+_TERMS = ("fixed", "per_prefill", "per_work", "per_decode", "per_context")
+
+
+def cost_numbers(cost: Linear) -> dict[str, float]:
+    """Write a live fit as the seconds of each term; `read_cost` reads them."""
+    return {name: getattr(cost, name) for name in _TERMS}
+
+
+def read_cost(numbers: Mapping[str, float]) -> Linear:
+    """Read a live fit from the seconds of each of its terms."""
+    return Linear(ME, **{name: numbers[name] for name in _TERMS})
 
 
 def is_plausible(sample: StepSample) -> bool:

@@ -58,7 +58,7 @@ def simulate(options: argparse.Namespace) -> Report:
         arrivals=stretch.arrivals,
         seconds=stretch.seconds,
         settings=derived.settings,
-        profile=(profile.model, profile.gpu, profile.tensor_parallel),
+        cost=cost,
         gateway=replace(
             gateway_config(service, (service.served_name,)), prefix_caching=derived.settings.prefix_caching
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace_engine.contracts import GatewayConfig, PolicyDocument, Slo
+from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.simulate.figures import Figures
@@ -20,7 +21,7 @@ class World:
     arrivals: tuple[Arrival, ...]
     seconds: float  # of the stretch that they arrive in
     settings: EngineSettings  # of each replica
-    profile: tuple[str, str, int]  # model, GPU, GPUs of a replica: names a cost model
+    cost: CostModel  # of a replica
     gateway: GatewayConfig
     slo: Slo  # what each request shall meet
     seed: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace_engine.contracts import Slo
-from headrace_engine.cost import catalog
 from headrace_engine.cost.model import scale_cost, unloaded_seconds, vary_cost
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
@@ -25,9 +24,7 @@ from headrace_operator.simulate.jobs import Job, World
 def run_job(world: World, job: Job) -> Figures:
     """Serve the world's trace, or the traffic that was drawn, to the end, as the job asks."""
     arrivals: Sequence[Arrival] = world.arrivals
-    cost = vary_cost(
-        catalog.find_cost_model(*world.profile), job.mixed_attention_factor, job.overhead_seconds
-    )
+    cost = vary_cost(world.cost, job.mixed_attention_factor, job.overhead_seconds)
     if job.draw is not None:
         arrivals = resample_arrivals(arrivals, world.seconds, job.draw.seed)
         cost = scale_cost(cost, job.draw.step_factor)

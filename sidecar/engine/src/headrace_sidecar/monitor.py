@@ -17,6 +17,7 @@ from headrace_engine.control.paths import StatsPaths
 from headrace_engine.control.phase import read_phase
 from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest
 from headrace_engine.control.ring import RingReader
+from headrace_engine.cost.forms import Linear
 from headrace_sidecar.estimates import Estimates, Rates
 from headrace_sidecar.reports import NOTHING, load_report
 from headrace_sidecar.state import History, Observation, classify, extend_history
@@ -62,6 +63,11 @@ class Monitor:
     def lost(self) -> Lost:
         """What the rings overwrote before it was read."""
         return Lost(self._steps.lost, self._requests.lost)
+
+    @property
+    def cost(self) -> Linear | None:
+        """How long this engine's steps take, by its own; None until enough prefills were seen."""
+        return self._estimates.cost()
 
     def observe(self, now: float) -> None:
         """Read what is new; `now` is a monotonic clock in seconds."""

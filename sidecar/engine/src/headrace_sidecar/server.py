@@ -1,4 +1,4 @@
-"""The sidecar's HTTP side: load for the picker, status for the operator, metrics, finished requests, probes.
+"""The sidecar's HTTP side: load for the picker, status for the operator, metrics, speed, requests, probes.
 
 Only GET, no parameters, nothing that changes anything. Every answer comes from memory. Finished requests are
 for readers inside the pod alone.
@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from headrace_engine.contracts import EngineStatus, PolicyDocument, dumps
+from headrace_engine.cost.fit import cost_numbers
 from headrace_engine.policies import registry as policies
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.monitor import Monitor
@@ -84,6 +85,7 @@ def make_application(sidecar: Sidecar) -> web.Application:
     for path, handler in (
         ("/load", load),
         ("/load/stream", stream),
+        ("/cost", functools.partial(_cost, sidecar.monitor)),
         ("/requests", functools.partial(_finished_requests, sidecar.requests)),
         ("/status", status),
         ("/metrics", metrics),
@@ -107,6 +109,13 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
         policy=applied_policy(monitor.record, name, decided, handover.refusal),
         prediction=prediction_state(monitor.record),
     )
+
+
+async def _cost(monitor: Monitor, _: web.Request) -> web.Response:
+    """Tell how long this engine's steps take, by its live fit."""
+    if (found := monitor.cost) is None:
+        return web.Response(status=503, text="too few steps with prompts yet\n")
+    return web.json_response(cost_numbers(found))
 
 
 async def _finished_requests(log: RequestLog, request: web.Request) -> web.StreamResponse:
