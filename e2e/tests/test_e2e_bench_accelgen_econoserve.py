@@ -28,6 +28,7 @@ LATENCIES = [f"{kind}_{end}" for kind in ("ttft", "e2e", "tpot") for end in ("me
 FIGURES = [
     *LATENCIES,
     *("normalized_mean", "wait_max", "kv_use", "tokens_per_second", "met_own", "met_own_worst"),
+    "met_own_iterations",
     *(f"met_{name}" for name in TARGETS),
     *(f"met_own_{each.client}" for each in MIX),
 ]

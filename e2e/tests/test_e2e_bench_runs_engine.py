@@ -85,6 +85,7 @@ def test_the_class_with_the_lowest_attainment_is_named_beside_the_total():
     met = cases.own_attainment(outcomes(["chat", "code"] * 50, [0.5] * 50 + [0.5, 2.0] * 25))
     assert met["met_own"] == pytest.approx(60 / 80)
     assert met["met_own_worst"] == met["met_own_code"] == pytest.approx(20 / 40)
+    assert met["met_own_iterations"] == pytest.approx((60 * 2 + 20) / 160), "the second token is in time"
     assert cases.own_attainment(outcomes([""] * 20, [0.5] * 20, NO_TARGETS)) == {}
 
 

@@ -4,6 +4,7 @@ import pytest
 from ep_adapter_trial import MARKS
 
 from headrace_engine.cost.model import Batch
+from headrace_engine.policies.engine_view import Targets
 from headrace_engine.sim.workloads.arrival import Arrival
 
 pytestmark = MARKS
@@ -28,6 +29,12 @@ def test_one_request_is_prefilled_sent_and_decoded(serve):
     assert outcome.finished_at == pytest.approx(1.0 + 0.11 + 0.1 + 3 * 0.011)
     assert outcome.longest_gap == pytest.approx(0.1 + 0.011)
     assert (outcome.engine, outcome.wait) == (1, 0.0)
+
+
+@pytest.mark.parametrize(("allowed", "late"), [(0.1, 1), (0.01, 3), (0.2, 0)])
+def test_tokens_after_the_hand_over_are_late_too(serve, allowed, late):
+    (outcome,) = serve([Arrival(1.0, 100, 4, targets=Targets(tpot=allowed))], per_second=1e6).outcomes
+    assert outcome.late_tokens == late
 
 
 def test_a_single_token_never_leaves_the_first_engine(serve):

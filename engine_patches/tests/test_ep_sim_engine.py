@@ -10,6 +10,7 @@ from ep_chaos import chaos
 from ep_sim import BLOCK, Line, load, settings
 
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.policies.engine_view import Targets
 from headrace_engine.sim.workloads.arrival import Arrival
 
 pytestmark = MARKS
@@ -129,6 +130,14 @@ def test_an_arrival_waits_for_the_steps_that_are_planned(asynchronous):
     assert driven.next_event_at == 50
     finish(driven)
     assert third.e2e == 1
+
+
+@pytest.mark.parametrize(("allowed", "late"), [(None, 0), (1.0, 0), (0.5, 9)])
+def test_tokens_that_come_later_than_their_client_allows_are_counted(allowed, late):
+    driven = engine(Line(1.0, 0.0))
+    served = driven.add(Arrival(0.0, 100, 10, targets=Targets(tpot=allowed)), 0.0)
+    finish(driven)
+    assert served.late_tokens == late
 
 
 def test_a_long_prompt_takes_as_many_steps_as_the_budget_asks():

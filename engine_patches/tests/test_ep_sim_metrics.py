@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_engine.policies.engine_view import Targets as Asked
 from headrace_engine.sim import metrics
 from headrace_engine.sim.metrics import Goodput, Targets
 from headrace_engine.sim.outcome import Outcome
@@ -43,6 +44,20 @@ def test_a_lost_request_meets_nothing():
     assert not metrics.met_targets(outcome(lost=True), Targets())
     assert metrics.attainment([outcome(), outcome(lost=True)], Targets(ttft=1)) == 0.5
     assert metrics.attainment([], Targets()) == 0
+
+
+def tokens_in_time(targets, late=0):
+    served = Outcome(Arrival(0.0, 100, 11, targets=targets), first_token_at=0.5, finished_at=2.5)
+    served.late_tokens = late
+    return metrics.tokens_in_time(served)
+
+
+def test_iterations_count_by_the_deadline_of_each_token():
+    assert tokens_in_time(Asked(ttft=0.5, tpot=0.2), late=3) == 8
+    assert tokens_in_time(Asked(ttft=0.4, tpot=0.2), late=3) == 7
+    assert tokens_in_time(Asked(e2e=2.5)) == 11
+    assert tokens_in_time(Asked(e2e=2.4)) == 0
+    assert metrics.tokens_in_time(outcome(lost=True)) == 0
 
 
 def test_a_queue_that_empties_late_in_a_run_leaves_nobody_waiting():

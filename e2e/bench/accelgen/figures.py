@@ -20,10 +20,14 @@ PAPER: dict[str, tuple[float, float]] = {
     "throughput_of_others": (1.42, 11.21),
     "goodput_of_others": (1.43, 13.71),
     "attainment_above_others_points": (37.0, 90.0),
+    "iterations_above_others_points": (37.0, 90.0),
     "others_e2e_of_ours": (1.61, 12.22),
     "goodput_lost_without_order_percent": (52.0, 52.0),
     "goodput_lost_without_chunk_percent": (44.0, 44.0),
     "goodput_lost_without_batch_percent": (27.0, 27.0),
+    "iterations_lost_without_order_percent": (52.0, 52.0),
+    "iterations_lost_without_chunk_percent": (44.0, 44.0),
+    "iterations_lost_without_batch_percent": (27.0, 27.0),
 }
 ABLATED = {"order": "/Order", "chunk": "/Chunk", "batch": "/Batch"}
 
@@ -138,18 +142,23 @@ def _findings(
     def times(figure: str) -> list[float]:
         return [float(ours[figure]) / max(float(each[figure]), comparison.LEAST) for each in others]
 
+    def points(figure: str) -> list[float]:
+        return [100 * (float(ours[figure]) - float(each[figure])) for each in others]
+
     got = {
         "throughput_of_others": times("tokens_per_second"),
         "goodput_of_others": times("met_own"),
-        "attainment_above_others_points": [
-            100 * (float(ours["met_own"]) - float(each["met_own"])) for each in others
-        ],
+        "attainment_above_others_points": points("met_own"),
+        "iterations_above_others_points": points("met_own_iterations"),
         "others_e2e_of_ours": [1 / each for each in times("e2e_mean")],
     }
     made: dict[str, float] = {}
     for name, numbers in got.items():
         made |= {f"{name}_least": min(numbers), f"{name}_most": max(numbers)}
     for name, each in without.items():
+        whole = float(ours["met_own_iterations"])
+        lost = 100 * (1 - float(each["met_own_iterations"]) / whole)
+        made[f"iterations_lost_without_{name}_percent"] = lost
         made[f"goodput_lost_without_{name}_percent"] = 100 * (
             1 - float(each["met_own"]) / float(ours["met_own"])
         )

@@ -208,7 +208,8 @@ def run_case(job: Timed) -> Figures:
 def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
     """Return `met_own`, the share of requests that met their own targets, and `met_own_{client}` of each.
 
-    `met_own_worst` is the share of the client with the lowest. Nothing if no request had targets.
+    `met_own_worst` is the share of the client with the lowest, `met_own_iterations` that of tokens in time,
+    which is what AccelGen's paper counts. Nothing if no request had targets.
     """
     middle = [each for each in metrics.steady_outcomes(outcomes) if each.arrival.targets != NO_TARGETS]
     groups: dict[str, list[bool]] = {}
@@ -218,7 +219,10 @@ def own_attainment(outcomes: Sequence[Outcome]) -> Figures:
         for name in ("met_own", f"met_own_{each.arrival.client}"):
             groups.setdefault(name, []).append(met)
     shares = {name: sum(each) / len(each) for name, each in groups.items()}
-    return {**shares, "met_own_worst": min(shares.values())} if shares else {}
+    if not shares:
+        return {}
+    in_time = sum(map(metrics.tokens_in_time, middle)) / sum(each.arrival.output_tokens for each in middle)
+    return {**shares, "met_own_worst": min(shares.values()), "met_own_iterations": in_time}
 
 
 def settings_of(engine: str, *, sync: bool) -> EngineSettings:

@@ -139,6 +139,7 @@ def _decoded(part: Outcome, outcome: Outcome) -> None:
     gap = (part.first_token_at or 0.0) - (outcome.first_token_at or 0.0)
     outcome.engine = part.engine
     outcome.longest_gap = max(part.longest_gap, gap)
+    outcome.late_tokens = part.late_tokens + (gap > outcome.allowed_gap)
     outcome.last_token_at, outcome.finished_at = part.last_token_at, part.finished_at
     outcome.preemptions += part.preemptions
 

@@ -227,8 +227,12 @@ class SimulatedEngine:
                 last = outcome.last_token_at
                 if last is None:
                     outcome.first_token_at = now
-                elif now - last > outcome.longest_gap:
-                    outcome.longest_gap = now - last
+                else:
+                    gap = now - last
+                    if gap > outcome.longest_gap:  # noqa: PLR1730  (no call for every token)
+                        outcome.longest_gap = gap
+                    if gap > outcome.allowed_gap:
+                        outcome.late_tokens += 1
                 outcome.last_token_at = now
                 if item.finish_reason is not None:
                     outcome.finished_at = now

@@ -58,6 +58,18 @@ def met_targets(outcome: Outcome, targets: Targets, unloaded: Unloaded | None = 
     )
 
 
+def tokens_in_time(outcome: Outcome) -> int:
+    """Count the tokens that came in time by the targets that the request's client asked for; 0 if it is lost.
+
+    The first by TTFT, each other by the gap before it, which TPOT is the target of; all or none by E2E.
+    """
+    wanted, ttft, e2e = outcome.arrival.targets, outcome.ttft, outcome.e2e
+    if ttft is None or e2e is None or (wanted.e2e is not None and e2e > wanted.e2e):
+        return 0
+    late = outcome.late_tokens + (wanted.ttft is not None and ttft > wanted.ttft)
+    return outcome.arrival.output_tokens - late
+
+
 def steady_outcomes(outcomes: Iterable[Outcome], edge: float = EDGE) -> list[Outcome]:
     """Return the outcomes in the middle of the run, in order of arrival."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.arrival.at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -22,8 +23,17 @@ class Outcome:
     last_token_at: float | None = None  # so far
     finished_at: float | None = None
     longest_gap: float = 0.0  # seconds between two of its tokens
+    allowed_gap: float = field(
+        init=False
+    )  # seconds between two of its tokens, by its client's target for TPOT
+    late_tokens: int = 0  # that came longer than that after the one before
     preemptions: int = 0
     cached_tokens: int = 0  # of the prompt, found in the prefix cache when it first started
+
+    def __post_init__(self) -> None:
+        """Look up the allowed gap, which the simulator asks for with every token."""
+        target = self.arrival.targets.tpot
+        self.allowed_gap = inf if target is None else target
 
     @property
     def lost(self) -> bool:
