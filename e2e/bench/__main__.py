@@ -44,12 +44,13 @@ STUDIES = (
     "upgrade",
     "outages",
     "faults",
+    "live",
     "invariants",  # reads results of those before
 )
 BY_NAME = (
     *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
     *("operator_scale", "attacks", "mutations", "clients", "follow"),
-    *("upgrade", "outages", "faults", "invariants"),
+    *("upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour."""
 POOLED = {

@@ -8,12 +8,8 @@ Writes live_fit.json. The error is that of single steps, whose times vary with w
 
 import asyncio
 import json
-import os
 import random
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,17 +18,17 @@ from pathlib import Path
 
 import aiohttp
 
+from e2e.bench.real_engine import vllm_server
+from e2e.bench.real_engine.vllm_server import Server
 from e2e.bench.report import results
 from e2e.bench.runs.command_line import describe
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control import paths
-from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import STEPS, StepSample
 from headrace_engine.control.ring import RingReader
 from headrace_engine.cost.model import Batch, CostModel
 from headrace_sidecar.estimates import Estimates
-from headrace_sidecar.install import install_plugin
 
 COMMAND = "python -m e2e.bench.live_fit"
 WIDER = {  # than the demo's model, so that steps take milliseconds by what they compute
@@ -40,7 +36,6 @@ WIDER = {  # than the demo's model, so that steps take milliseconds by what they
     "intermediate_size": 1408,
     "num_hidden_layers": 8,
 }
-START_WITHIN = 600.0  # a busy machine takes minutes to import vLLM
 ANSWER_WITHIN = 300.0
 POLL = 0.1  # seconds between two readings of the ring
 
@@ -72,11 +67,10 @@ def main() -> None:
 
 async def measure() -> None:
     """Run the engine, learn from one load, predict the other, and write the figures."""
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, engine(Path(folder)) as (url, root):
-        ring = RingReader(paths.stats_paths(root).steps, STEPS)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, engine(Path(folder)) as served:
+        ring = RingReader(paths.stats_paths(served.shared).steps, STEPS)
         timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
-        async with aiohttp.ClientSession(url, timeout=timeout) as session:
-            await ready(session, Path(folder) / "vllm.log")
+        async with aiohttp.ClientSession(served.url, timeout=timeout) as session:
             await steps_of(session, ring, WARM_UP)
             learned = await steps_of(session, ring, LEARNED)
             unseen = await steps_of(session, ring, HELD_OUT)
@@ -151,53 +145,29 @@ async def client(session: aiohttp.ClientSession, load: Load, source: random.Rand
             await response.read()
 
 
-async def ready(session: aiohttp.ClientSession, log: Path) -> None:
-    """Wait until the engine answers."""
-    until = asyncio.get_running_loop().time() + START_WITHIN
-    while asyncio.get_running_loop().time() < until:
-        try:
-            async with session.get("/health") as response:
-                if response.status == 200:
-                    return
-        except aiohttp.ClientConnectionError:
-            pass
-        await asyncio.sleep(0.5)
-    told = await asyncio.to_thread(log.read_text)
-    raise SystemExit(f"vLLM did not start within {START_WITHIN:.0f} s:\n{told[-2000:]}")
-
-
 @contextmanager
-def engine(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Run vLLM with the plugin on a free port, as a pod does; its URL and the shared folder."""
-    root, weights = folder / "headrace", folder / "model"
-    root.mkdir()
-    install_plugin(root)
-    write_policy(paths.policy_path(root), PolicyDocument(policy="FCFS").sealed())
+def engine(folder: Path) -> Iterator[Server]:
+    """Run vLLM with the plugin, as a pod does."""
+    weights = folder / "model"
     model.write(weights)
     config = weights / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | WIDER))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     arguments = [
-        *("-m", "vllm.entrypoints.openai.api_server", "--model", str(weights), "--served-model-name", "wide"),
-        *("--host", "127.0.0.1", "--port", str(port), "--load-format", "dummy", "--dtype", "float32"),
-        *("--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "32"),
-        *("--max-num-batched-tokens", "512", "--no-enable-prefix-caching"),
+        *("--dtype=float32", "--enforce-eager", "--max-model-len=2048", "--max-num-seqs=32"),
+        *("--max-num-batched-tokens=512", "--no-enable-prefix-caching"),
     ]
-    environment = os.environ | {
-        "HEADRACE_DIR": str(root),
-        "PYTHONPATH": str(root / "plugin"),
+    environment = {
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",  # several would wait for each other whenever clients need a core
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
-    with (folder / "vllm.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, *arguments], env=environment, stdout=log, stderr=log)
-        try:
-            yield f"http://127.0.0.1:{port}", root
-        finally:
-            process.terminate()
-            process.wait(60)
+    policy = PolicyDocument(policy="FCFS")
+    made = vllm_server.start(folder / "engine", weights, "wide", arguments, environment, policy=policy)
+    try:
+        made.wait_ready()
+        yield made
+    finally:
+        made.stop()
 
 
 if __name__ == "__main__":

@@ -16,17 +16,9 @@ def write(folder: Path) -> None:
     """Write configuration, weights and tokenizer into the folder."""
     # Torch takes seconds to import: only here, so that others can import this module for its constants.
     import torch  # noqa: PLC0415
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
-    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    start, end = len(vocabulary), len(vocabulary) + 1
-    tokenizer = Tokenizer(models.BPE(vocab={**vocabulary, "<s>": start, "</s>": end}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=_CHAT_TEMPLATE
-    ).save_pretrained(folder)
+    start, end = write_tokenizer(folder)
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=320,
@@ -42,6 +34,22 @@ def write(folder: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
     for file in folder.iterdir():
         file.chmod(0o644)  # engines run as any user, and weights are written for their owner alone
+
+
+def write_tokenizer(folder: Path) -> tuple[int, int]:
+    """Write a tokenizer that takes each byte for a token; returns the tokens that start and end a text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    start, end = len(vocabulary), len(vocabulary) + 1
+    tokenizer = Tokenizer(models.BPE(vocab={**vocabulary, "<s>": start, "</s>": end}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=_CHAT_TEMPLATE
+    ).save_pretrained(folder)
+    return start, end
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ import random
 import string
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
@@ -34,6 +35,15 @@ class Call:
     text_seed: str
 
 
+Length = Callable[[Call], Mapping[str, Any]]
+"""Fields of a request that make its answer as long as the call says."""
+
+
+def exactly(call: Call) -> dict[str, Any]:
+    """Ask for so many tokens, which tells the engine how long the answer will be."""
+    return {"max_tokens": call.output_tokens, "ignore_eos": True}
+
+
 @dataclass(slots=True)
 class Progress:
     """What has happened so far; the live table reads it while the replay writes it."""
@@ -43,12 +53,16 @@ class Progress:
     in_flight: Counter[str] = field(default_factory=Counter)
 
 
-async def replay(url: str, calls: Iterable[Call], progress: Progress) -> list[Sample]:
-    """Send all calls to the gateway at `url`; returns when the last answer is there, one sample per call."""
+async def replay(
+    url: str, calls: Iterable[Call], progress: Progress, length: Length = exactly
+) -> list[Sample]:
+    """Send all calls to the gateway at `url`; returns when the last answer is there.
+
+    One sample per call, in the order of their times; `length` says how many tokens to generate.
+    """
     plan = sorted(calls, key=lambda call: call.at)
     progress.total += len(plan)
     start = time.monotonic()
-    first = len(progress.samples)
     async with (
         aiohttp.ClientSession(
             url,
@@ -57,36 +71,41 @@ async def replay(url: str, calls: Iterable[Call], progress: Progress) -> list[Sa
         ) as session,
         asyncio.TaskGroup() as tasks,
     ):
+        sent = []
         for call in plan:
             await asyncio.sleep(start + call.at - time.monotonic())
-            tasks.create_task(_record(session, call, start, progress))
-    return progress.samples[first:]
+            tokens = _tokens(session, call, length(call))
+            sent.append(tasks.create_task(_record(call, tokens, start, progress)))
+    return [task.result() for task in sent]
 
 
-async def _record(session: aiohttp.ClientSession, call: Call, start: float, progress: Progress) -> None:
+async def _record(call: Call, tokens: AsyncIterator[float], start: float, progress: Progress) -> Sample:
     progress.in_flight[call.service] += 1
     sent = time.monotonic()
     try:
-        times = [at async for at in _tokens(session, call)]
+        times = [at async for at in tokens]
         result = sample(call.service, sent - start, [at - start for at in times])
     except (aiohttp.ClientError, TimeoutError, ReplyError) as error:
         result = Sample(call.service, sent - start, error=f"{type(error).__name__}: {error}".rstrip(": "))
     finally:
         progress.in_flight[call.service] -= 1
-    progress.samples.append(dataclasses.replace(result, sent=call.at))
+    result = dataclasses.replace(result, sent=call.at)
+    progress.samples.append(result)
+    return result
 
 
 class ReplyError(Exception):
     """The gateway refused the request, or its answer ended early."""
 
 
-async def _tokens(session: aiohttp.ClientSession, call: Call) -> AsyncIterator[float]:
+async def _tokens(
+    session: aiohttp.ClientSession, call: Call, length: Mapping[str, Any]
+) -> AsyncIterator[float]:
     """Yield the time of each token as it comes; raises ReplyError unless exactly those asked for come."""
     body = {
         "model": call.service,
         "prompt": prompt(call.text_seed, call.prompt_tokens),
-        "max_tokens": call.output_tokens,
-        "ignore_eos": True,
+        **length,
         "temperature": 0,
         "stream": True,
         "return_token_ids": True,

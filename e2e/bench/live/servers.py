@@ -1,0 +1,114 @@
+"""The engines that take turns: each a vLLM server with random weights, on one core of its own or on the GPU.
+
+On a CPU the engine core and its one worker thread run on the first core that we may use, this process and
+the API servers on the last. Servers that no request goes to cost next to nothing.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from e2e.bench.live.cases import Device
+from e2e.bench.real_engine import vllm_server
+from e2e.bench.real_engine.vllm_server import Server
+from e2e.cluster import model
+from headrace_engine.contracts import PolicyDocument, Prediction
+
+NAME = "live"  # of the model, as clients call it
+FRESH = Prediction("None")  # put in force between two runs, so that each begins with nothing learned
+ALONE = {"VLLM_PLUGINS": ""}  # of a stock server: it loads no plugin, wherever ours may be installed
+
+
+@dataclass(slots=True)
+class Engines:
+    """The servers that run, by name; the plugin's has the name of no contestant."""
+
+    device: Device
+    folder: Path
+    servers: dict[str, Server] = field(default_factory=dict)
+    end_token: int = 0
+
+    def write_model(self) -> None:
+        """Write configuration and tokenizer; weights are made up when an engine starts."""
+        folder = self.folder / "model"
+        start, self.end_token = model.write_tokenizer(folder)
+        made = {**self.device.model, "bos_token_id": start, "eos_token_id": self.end_token}
+        (folder / "config.json").write_text(json.dumps(made))
+
+    def start(
+        self, name: str, blocks: int, budget: int | None = None, policy: PolicyDocument | None = None
+    ) -> None:
+        """Start a server with so many KV blocks, and wait until it serves.
+
+        `budget`: --max-num-batched-tokens, None for vLLM's own. `policy`: None for stock vLLM.
+        Raises ServerError.
+        """
+        settings = self.device.settings
+        arguments = [
+            f"--max-model-len={settings.max_model_len}",
+            f"--block-size={settings.block_size}",
+            f"--num-gpu-blocks-override={blocks}",
+            *self.device.arguments,
+        ]
+        if budget is not None:
+            arguments.append(f"--max-num-batched-tokens={budget}")
+            if budget < settings.max_num_seqs:  # which vLLM would refuse
+                arguments.append(f"--max-num-seqs={budget}")
+        environment = {**self.device.environment, **({} if policy else ALONE)}
+        weights = self.folder / "model"
+        made = vllm_server.start(
+            self.folder / f"{len(list(self.folder.iterdir()))}-{name}",
+            weights,
+            NAME,
+            arguments,
+            environment,
+            policy=policy,
+        )
+        self.servers[name] = made
+        made.wait_ready()
+        if self.device.pinned:
+            pin(made.engine_processes(), cores()[0])
+
+    def apply(self, name: str, policy: PolicyDocument) -> None:
+        """Have the plugin's server begin anew with a policy: nothing learned of output lengths."""
+        self.servers[name].apply(replace(policy, prediction=FRESH))
+        self.servers[name].apply(policy)
+
+    def stop(self, *names: str) -> None:
+        """End these servers, or all."""
+        for name in names or tuple(self.servers):
+            self.servers.pop(name).stop()
+
+
+@contextlib.contextmanager
+def open_engines(device: Device, folder: Path) -> Iterator[Engines]:
+    """Prepare to start servers, which end with the context; this process stays on its core meanwhile."""
+    made = Engines(device, folder)
+    made.write_model()
+    before = os.sched_getaffinity(0)
+    if device.pinned:
+        os.sched_setaffinity(0, {cores()[-1]})  # what we start inherits it
+    try:
+        yield made
+    finally:
+        made.stop()
+        os.sched_setaffinity(0, before)
+
+
+def cores() -> Sequence[int]:
+    """List the cores that this process may use when it starts."""
+    return _CORES
+
+
+_CORES = sorted(os.sched_getaffinity(0))
+
+
+def pin(processes: Iterator[int], core: int) -> None:
+    """Move all threads of these processes to a core."""
+    for process in processes:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), {core})

@@ -1,0 +1,189 @@
+"""Measure what policies gain on real vLLM engines, beside what was simulated: `python -m e2e.bench.live`.
+
+Each workload has three servers that take turns: stock vLLM, stock vLLM with a tuned step budget, and one with
+our plugin, whose policy changes from run to run. First a cost model is fitted to the steps of a server with
+the plugin; with it the step budgets are searched, for stock and policies alike. Then the capacity of the
+tuned server is measured. Before each run it is simulated, and the prediction written down. All is kept as it
+comes: the same command goes on where it was stopped. An hour and a half on two cores that do nothing else;
+`--device cuda` takes a GPU.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from e2e.bench.live import cases, figures, forecast, journal, measure, page
+from e2e.bench.live.cases import DEFAULT, DEVICES, FIXED_BUDGETS, TUNED, Contestant, Device, Run, Workload
+from e2e.bench.live.figures import Found
+from e2e.bench.live.journal import Journal
+from e2e.bench.live.measure import PLUGIN
+from e2e.bench.live.servers import Engines, open_engines
+from e2e.bench.report import results
+from e2e.bench.report.results import RESULTS
+from e2e.bench.runs.command_line import describe
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.cost.forms import Linear
+
+COMMAND = "python -m e2e.bench.live"
+
+
+def main() -> int:
+    """Measure, and write figures and page; with `--quick` neither."""
+    device, quick = read(describe(__doc__))
+    logging.getLogger("vllm").setLevel(logging.ERROR)  # what it warns of does not matter to simulations
+    with tempfile.TemporaryDirectory(prefix="headrace-live-") as scratch:
+        kept = journal.place(device, Path(scratch)) if quick else journal.place(device)
+        print(f"kept in {kept}", file=sys.stderr)
+        study = Study(device, Journal(kept), Console(stderr=True))
+        try:
+            with open_engines(device, Path(scratch)) as engines:
+                study.measure(engines)
+        except KeyboardInterrupt:
+            print("\nstopped; the same command goes on from here", file=sys.stderr)
+            return 130
+        report(study, Path(scratch) / "results" if quick else RESULTS)
+    return 0
+
+
+def read(parser: argparse.ArgumentParser) -> tuple[Device, bool]:
+    """Read the command line: the device, and whether it is the tiny version."""
+    parser.add_argument("--device", choices=sorted(DEVICES), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="a tiny version; stores no result")
+    chosen = parser.parse_args()
+    device = DEVICES[chosen.device]
+    return (tiny(device) if chosen.quick else device), chosen.quick
+
+
+def tiny(device: Device) -> Device:
+    """Return the device with one workload, one load and two short repetitions."""
+    return replace(
+        device,
+        workloads=(replace(device.workloads[0], seconds=4.0),),
+        loads=(0.9,),
+        repetitions=2,
+        calibration=1.0,
+        capacity=4.0,
+    )
+
+
+def report(study: "Study", folder: Path) -> None:
+    """Write figures and page."""
+    found = study.found()
+    name = "live" if study.device.name == "cpu" else f"live_{study.device.name}"
+    command = COMMAND if study.device.name == "cpu" else f"{COMMAND} --device {study.device.name}"
+    settled = {**study.settled(), **figures.all_figures(found)}
+    path = results.write(name, command, settled, folder=folder)
+    print(page.write(name, found, settled, folder).read_text())
+    print(path)
+
+
+@dataclass(slots=True)
+class Study:
+    """One device's study, as far as its journal has it."""
+
+    device: Device
+    journal: Journal
+    console: Console
+
+    def measure(self, engines: Engines) -> None:
+        """Do what is not done yet."""
+        with self._progress() as progress:
+            every = [run for each in self.device.workloads for run in cases.plan(self.device, each.name)]
+            done = len(every) - len(figures.left(self.device, self.journal.read("run")))
+            task = progress.add_task("runs", total=len(every), completed=done)
+            for workload in self.device.workloads:
+                left = figures.left(self.device, self.journal.read("run"))
+                runs = [run for run in left if run.workload == workload.name]
+                if runs:
+                    cost = self._start(engines, workload)
+                    for run in runs:
+                        progress.update(task, description=journal.key(run))
+                        self._run(engines, cost, workload, run)
+                        progress.advance(task)
+                    engines.stop()
+
+    def found(self) -> Found:
+        """Return the figures of all finished runs."""
+        return Found(self.device, self.journal.read("run"), self.journal.read("prediction"))
+
+    def settled(self) -> dict[str, float]:
+        """Return what was found before the runs: cost model, budgets, capacities."""
+        made = {f"cost_{key}": value for key, value in self.journal.read("cost").get("", {}).items()}
+        for name, budgets in self.journal.read("budgets").items():
+            made |= {f"step_budget_{contestant}_{name}": value for contestant, value in budgets.items()}
+        for name, entry in self.journal.read("capacity").items():
+            made[f"capacity_{name}_per_second"] = round(entry["rate"], 3)
+        return made
+
+    def _start(self, engines: Engines, workload: Workload) -> Linear:
+        """Start the servers of a workload; the cost model of all of them."""
+        self.console.print(f"{workload.name}: starting {PLUGIN}")
+        engines.start(PLUGIN, workload.blocks, policy=PolicyDocument("FCFS"))
+        asyncio.run(measure.warm_up(engines, PLUGIN))
+        cost = self._cost(engines)
+        for name, budget in ((DEFAULT, None), (TUNED, self._budgets(cost, workload)[TUNED])):
+            self.console.print(f"{workload.name}: starting {name}")
+            engines.start(name, workload.blocks, budget)
+            asyncio.run(measure.warm_up(engines, name))
+        return cost
+
+    def _cost(self, engines: Engines) -> Linear:
+        """Fit the cost model, unless it is known; it is never fitted anew once runs were made with it."""
+        if not self.journal.read("cost"):
+            self.console.print("calibrating")
+            fitted = asyncio.run(measure.fit(engines))
+            self.journal.write("cost", "", forecast.cost_entry(fitted))
+        cost = forecast.read_cost(self.journal.read("cost")[""])
+        self.console.print(str(cost))
+        return cost
+
+    def _budgets(self, cost: Linear, workload: Workload) -> dict[str, int]:
+        """Search the step budgets, unless they are known."""
+        if workload.name not in self.journal.read("budgets"):
+            rate = forecast.simulated_capacity(self.device, cost, workload)
+            made = {
+                contestant: forecast.search_budget(
+                    self.device, cost, workload, contestant, forecast.SEARCHED_LOAD * rate
+                )
+                for contestant in FIXED_BUDGETS
+            }
+            self.journal.write("budgets", workload.name, made)
+            self.console.print(f"{workload.name}: step budgets {made}")
+        return dict(self.journal.read("budgets")[workload.name])
+
+    def _capacity(self, engines: Engines, workload: Workload) -> float:
+        """Measure the tuned server's capacity, unless it is known."""
+        if workload.name not in self.journal.read("capacity"):
+            rate = asyncio.run(measure.capacity(engines, TUNED, workload))
+            self.journal.write("capacity", workload.name, {"rate": rate})
+            self.console.print(f"{workload.name}: {rate:.2f} requests a second")
+        return float(self.journal.read("capacity")[workload.name]["rate"])
+
+    def _run(self, engines: Engines, cost: Linear, workload: Workload, run: Run) -> None:
+        """Predict a run, write that down, then make the run."""
+        rate = run.load * self._capacity(engines, workload)
+        contestant = Contestant(run.contestant, self._budgets(cost, workload).get(run.contestant))
+        arrivals = workload.arrivals(rate, run.repetition)
+        key = journal.key(run)
+        if key not in self.journal.read("prediction"):
+            predicted = forecast.predict(self.device, cost, workload, contestant, arrivals)
+            self.journal.write("prediction", key, predicted)
+        name = PLUGIN if contestant.document else contestant.name
+        if contestant.document:
+            engines.apply(name, contestant.document)
+        asking = measure.asker(engines, name)
+        alone = partial(forecast.alone, self.device, cost)
+        measured = asyncio.run(measure.run(asking, workload, arrivals, key, alone))
+        self.journal.write("run", key, measured)
+
+    def _progress(self) -> Progress:
+        columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn())
+        return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.console)

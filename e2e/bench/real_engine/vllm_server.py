@@ -1,0 +1,125 @@
+"""A vLLM server on loopback, stock or with the plugin, without a pod around it."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.bench.gateway.testbed import HOST, free_ports
+from headrace_engine.contracts import PolicyDocument
+from headrace_engine.control import paths
+from headrace_engine.control.board import BoardReader
+from headrace_engine.control.policy_file import write_policy
+from headrace_sidecar.install import install_plugin
+
+START_SECONDS = 900.0  # a busy machine takes minutes to import vLLM
+APPLY_SECONDS = 60.0
+END_SECONDS = 60.0
+POLL = 0.2
+
+
+class ServerError(RuntimeError):
+    """vLLM does not start, or does not do what it is told; the message has the end of its log."""
+
+
+@dataclass(slots=True)
+class Server:
+    """One server's process and files."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def shared(self) -> Path:
+        """The folder that the plugin shares with a sidecar."""
+        return self.folder / "headrace"
+
+    def wait_ready(self) -> None:
+        """Wait until it serves; raises ServerError."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._healthy():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise ServerError(f"vLLM did not start:\n{self.last_words()}")
+            time.sleep(POLL)
+
+    def apply(self, policy: PolicyDocument) -> None:
+        """Change the plugin's policy, and wait until it is in force; raises ServerError."""
+        asked = policy.sealed()
+        write_policy(paths.policy_path(self.shared), asked)
+        board = BoardReader(paths.stats_paths(self.shared).board)
+        deadline = time.monotonic() + APPLY_SECONDS
+        while (record := board.read()) is None or record.applied_hash != int(asked.hash, 16):
+            if time.monotonic() > deadline:
+                raise ServerError(f"{policy.policy} was not applied: {record}\n{self.last_words()}")
+            time.sleep(POLL)
+
+    def engine_processes(self) -> Iterator[int]:
+        """Find the processes behind the API server, which plan and compute."""
+        found = {self.process.pid}
+        for stat in sorted(Path("/proc").glob("[0-9]*/stat"), key=lambda path: int(path.parent.name)):
+            try:
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it ended
+                continue
+            if parent in found:
+                found.add(int(stat.parent.name))
+                yield int(stat.parent.name)
+
+    def last_words(self, size: int = 3000) -> str:
+        """Return the end of its log."""
+        return (self.folder / "vllm.log").read_text(errors="replace")[-size:]
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def start(
+    folder: Path,
+    model: Path,
+    name: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    policy: PolicyDocument | None = None,
+) -> Server:
+    """Start vLLM on a free port with random weights for `model`; with the plugin if there is a policy.
+
+    `name` is what clients call the model; the process gets this one's environment and `environment`.
+    """
+    folder.mkdir(parents=True)
+    more = {}
+    if policy is not None:
+        (folder / "headrace").mkdir()
+        install_plugin(folder / "headrace")
+        write_policy(paths.policy_path(folder / "headrace"), policy.sealed())
+        more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": str(folder / "headrace/plugin")}
+    [port] = free_ports(1)
+    given = {"--model": model, "--served-model-name": name, "--host": HOST, "--port": port}
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--load-format=dummy"]
+    command += [*(f"{option}={value}" for option, value in given.items()), *arguments]
+    with (folder / "vllm.log").open("wb") as log:
+        process = subprocess.Popen(command, env={**os.environ, **environment, **more}, stdout=log, stderr=log)
+    return Server(folder, port, process)
