@@ -18,7 +18,7 @@ from headrace_engine.contracts import PerRequest, Slo
 from headrace_engine.contracts.request_overrides import OVERRIDES
 from headrace_engine.control.records import Target
 from headrace_engine.cost.forms import Linear
-from headrace_engine.cost.model import unloaded_seconds
+from headrace_engine.cost.model import unloaded_times
 from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 
 OPEN = Slo(ttft_ms=500, e2e_scale_percent=200, per_request=PerRequest(tpot_ms=20))
@@ -121,12 +121,12 @@ def test_no_override_is_tighter_than_allowed(ttft, e2e, per_request, override):
 
 
 def test_targets_that_no_engine_could_meet_are_told():
-    alone = unloaded_seconds(COST, 1000, 50)
-    tight = Targets(ttft=0.01, tpot=0.005, e2e=alone * 0.99)
+    times = unloaded_times(COST, 1000, 50, 2048, 1.0)
+    tight = Targets(ttft=0.01, tpot=0.005, e2e=times[1] * 0.99)
     assert (
-        find_impossible(tight, COST, 1000, 50, 2048)
+        find_impossible(tight, COST, 1000, 50, times)
         == flag_targets(tight)
         == Target.TTFT | Target.TPOT | Target.E2E
     )
-    assert find_impossible(Targets(0.02, 0.0052, alone * 1.01), COST, 1000, 50, 2048) == Target(0)
-    assert find_impossible(tight, COST, 10, 1, 2048) == Target(0)
+    assert find_impossible(Targets(0.02, 0.0052, times[1] * 1.01), COST, 1000, 50, times) == Target(0)
+    assert find_impossible(tight, COST, 10, 1, unloaded_times(COST, 10, 1, 2048, 1.0)) == Target(0)

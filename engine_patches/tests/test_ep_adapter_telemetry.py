@@ -1,5 +1,7 @@
 """What the adapter tells of the engine, on the real vLLM scheduler and a virtual clock."""
 
+from itertools import pairwise
+
 import pytest
 from ep_adapter_trial import BASES, MARKS, Trial, load
 
@@ -120,3 +122,21 @@ def test_board_counts_what_waits():
     trial.engine.before_step = look
     trial.run(requests)
     assert trial.link.board.arrived_tokens == sum(r.num_prompt_tokens for r in requests)
+
+
+def test_the_board_is_written_every_ten_milliseconds_at_most_and_when_the_engine_comes_to_rest(monkeypatch):
+    from headrace_engine.adapter.telemetry import BOARD_SECONDS
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.vllm_objects import make_request
+
+    trial, written = Trial(False, PolicyDocument("FCFS")), []
+    monkeypatch.setattr(type(trial.link), "publish_board", lambda _, record: written.append(record))
+    trial.engine.run([make_request(str(number), 20, 30, START) for number in range(4)])
+    *under_way, rest = written
+    assert (rest.running, rest.waiting, rest.finishes) == (0, 0, 4)
+    assert rest.step == trial.scheduler.current_step
+    times = [record.time for record in under_way]
+    assert all(after - before >= BOARD_SECONDS for before, after in pairwise(times))
+    assert len(times) < trial.engine.steps - 1
+    trial.engine.run([make_request("next", 20, 1, trial.link.clock())])
+    assert written[len(under_way) + 1].running == 1  # whoever hangs in its first step shows that it runs

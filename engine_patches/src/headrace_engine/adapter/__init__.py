@@ -9,6 +9,7 @@ vLLM's `schedule()` is never copied or edited. A step goes
 | policy_scheduler | subclasses of vLLM's schedulers: hooks only                     |
 | step_planner | plans one step, applies the plan, undoes it                         |
 | policy_guard | a policy that fails costs its own step FCFS, never the engine       |
+| stopwatch   | CPU time of a thread, told cheaply                                   |
 | hook_guard  | whatever else of ours fails costs what it was called for             |
 | plan_queue  | the waiting requests that vLLM sees of the plan                      |
 | scheduler_view | vLLM's scheduler as a policy sees it                              |

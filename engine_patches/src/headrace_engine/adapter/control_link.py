@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from headrace_engine.adapter.stopwatch import Stopwatch
 from headrace_engine.adapter.vllm_types import VllmRequest
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction
 from headrace_engine.control.board import BoardWriter
@@ -101,7 +102,7 @@ class FileLink:
     def __init__(self, root: Path, rank: int) -> None:
         paths = stats_paths(root, rank)
         self.clock = time.time
-        self.stopwatch = time.thread_time
+        self.stopwatch = Stopwatch()
         self.staged: Staged | None = None
         self.known_cost: CostModel | None = None
         self.listens = True

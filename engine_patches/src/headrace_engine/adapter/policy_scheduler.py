@@ -93,7 +93,7 @@ class PolicyScheduler:
         if scheduler_output.scheduled_spec_decode_tokens:
             self._call_safely(self._step_timer.record_drafts, scheduler_output, model_runner_output)
         self._call_safely(self._tracker.note_first_tokens, scheduler_output.num_scheduled_tokens.keys(), now)
-        self._tell(Telemetry.record_tokens, sample, results, now)
+        self._tell(Telemetry.record_tokens, scheduler_output, sample, results, now)
         return results
 
     def add_request(self, request: VllmRequest) -> None:
@@ -104,8 +104,7 @@ class PolicyScheduler:
             self._tell(Telemetry.record_arrival, request)
 
     def _free_request(self, request: VllmRequest, *args: Any, **kwargs: Any) -> Any:
-        if self._call_safely(ran_to_its_end, request):
-            self._call_safely(self._learn, request)
+        self._call_safely(self._learn, request)
         self._call_safely(self._tracker.forget_request, request)
         self._tell(Telemetry.record_departure, request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
@@ -140,8 +139,9 @@ class PolicyScheduler:
         log.info("headrace: policy %s (%s) in force", staged.document.policy, staged.document.hash)
 
     def _learn(self, request: VllmRequest) -> None:
-        self._guard.report_finished(request, self._tracker.find_request(request).first_prediction)
-        self._tracker.learn_from_request(request)
+        if ran_to_its_end(request):
+            self._guard.report_finished(request, self._tracker.find_request(request).first_prediction)
+            self._tracker.learn_from_request(request)
 
     def _add_to_policy(self, request: VllmRequest) -> None:
         self._call_safely(self._guard.add, request)

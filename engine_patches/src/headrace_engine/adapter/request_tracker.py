@@ -20,7 +20,7 @@ from headrace_engine.adapter.targets import RequestOverrides, find_impossible, r
 from headrace_engine.adapter.vllm_types import VllmRequest
 from headrace_engine.contracts import PolicyDocument, Prediction, Slo
 from headrace_engine.control.records import PredictorCode, Target
-from headrace_engine.cost.model import unloaded_seconds
+from headrace_engine.cost.model import unloaded_seconds, unloaded_times
 from headrace_engine.policies.engine_view import NO_TARGETS, EngineLimits, Targets
 from headrace_engine.prediction import Features, Predictor, RunningMean
 
@@ -73,6 +73,7 @@ class RequestTracker:
         self._live: dict[VllmRequest, TrackedRequest] = {}
         self._silent: dict[str, TrackedRequest] = {}  # those without output, by their id
         self._started: set[str] = set()  # those of them that a step may have computed for
+        self._to_learn: list[tuple[Features, int]] = []  # requests that ended, and their output's tokens
         self.failures = 0  # predictions for which the mean of recent outputs stood in
         self.ignored_overrides = 0
         self.learned = 0  # requests
@@ -94,6 +95,7 @@ class RequestTracker:
     def install_document(self, document: PolicyDocument) -> None:
         """Put `document` in force; a predictor that it asks for already keeps what it learned."""
         if document.prediction != self._prediction:
+            self._catch_up()
             self._prediction = document.prediction
             self._failed_in_a_row = 0
             self.close()
@@ -152,17 +154,22 @@ class RequestTracker:
         self._started.discard(request.request_id)
 
     def learn_from_request(self, request: VllmRequest) -> None:
-        """Learn from a request that ran to its end."""
+        """Learn from a request that ran to its end, at the latest before the next prediction."""
         tracked, tokens = self.find_request(request), request.num_output_tokens
-        if tokens < 1:
-            return
-        self._mean.learn(tracked.features, tokens)
-        self.learned += 1
-        if self._predictor is not None and not self.given_up:
-            try:
-                self._timed(self._predictor.learn, tracked.features, tokens)
-            except Exception as error:
-                self._fail(error)
+        if tokens >= 1:
+            self.learned += 1
+            self._to_learn.append((tracked.features, tokens))
+
+    def _catch_up(self) -> None:
+        """Learn what there is to learn: done when somebody asks, it holds up no output."""
+        to_learn, self._to_learn = self._to_learn, []
+        for features, tokens in to_learn:
+            self._mean.learn(features, tokens)
+            if self._predictor is not None and not self.given_up:
+                try:
+                    self._timed(self._predictor.learn, features, tokens)
+                except Exception as error:
+                    self._fail(error)
 
     def find_request(self, request: VllmRequest) -> TrackedRequest:
         """Return what is known of a request in the engine; one that is not followed yet is from now on."""
@@ -195,15 +202,13 @@ class RequestTracker:
         targets = tracked.targets
         if cost is None:
             return targets, Target(0)
-        if slo.e2e_scale_percent is not None:
-            alone = unloaded_seconds(
-                cost, prompt, output_tokens, self._limits.max_step_tokens, self._step_timer.tokens_per_step
-            )
-            targets = resolve_targets(slo, tracked.overrides.targets, alone)
-        if targets == NO_TARGETS:
+        gain = self._step_timer.tokens_per_step
+        if slo.e2e_scale_percent is None and targets == NO_TARGETS:
             return targets, Target(0)
-        step_tokens, gain = self._limits.max_step_tokens, self._step_timer.tokens_per_step
-        return targets, find_impossible(targets, cost, prompt, output_tokens, step_tokens, gain)
+        alone = unloaded_times(cost, prompt, output_tokens, self._limits.max_step_tokens, gain)
+        if slo.e2e_scale_percent is not None:
+            targets = resolve_targets(slo, tracked.overrides.targets, alone[1])
+        return targets, find_impossible(targets, cost, prompt, output_tokens, alone, gain)
 
     def _resolve(self, tracked: TrackedRequest) -> Targets:
         alone = None
@@ -223,6 +228,8 @@ class RequestTracker:
         most = self.most_output(tracked.request)
         if most <= so_far + 1:
             return float(most)
+        if self._to_learn:
+            self._catch_up()
         value = None
         if self._predictor is not None and not self.given_up:
             try:

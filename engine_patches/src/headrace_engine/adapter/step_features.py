@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headrace_engine.adapter.vllm_types import SchedulerOutput
 from headrace_engine.control.records import StepSample
 
@@ -17,16 +19,20 @@ def step_features(output: SchedulerOutput) -> tuple[int, int, int, int, int]:
     A token's context is all that precedes it. One token is a decode, also if it is the last of a prompt.
     """
     tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-    cached = output.scheduled_cached_reqs
-    if output.total_num_scheduled_tokens == len(cached.req_ids):  # one token each, and nobody new
-        return 0, 0, len(cached.req_ids), sum(cached.num_computed_tokens), 0
-    contexts = dict(zip(cached.req_ids, cached.num_computed_tokens))  # noqa: B905 of equal length
-    contexts |= {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+    cached, fresh = output.scheduled_cached_reqs, output.scheduled_new_reqs
+    decodes, decode_context = len(cached.req_ids), sum(cached.num_computed_tokens)
+    contexts = {new.req_id: new.num_computed_tokens for new in fresh}
+    chunks: Iterable[tuple[str, int]] = [(name, tokens[name]) for name in contexts]
+    if output.total_num_scheduled_tokens != decodes + sum(chunk for _, chunk in chunks):
+        # Of those who go on some get more than one token: each is looked at.
+        contexts |= zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+        chunks = tokens.items()
+    decodes += len(fresh)
+    decode_context += sum(new.num_computed_tokens for new in fresh)
     prefill_tokens = prefill_work = prefills = 0
-    decodes, decode_context = len(contexts), sum(contexts.values())
-    for request_id, chunk in tokens.items():
-        if chunk != 1 and request_id not in drafted:
-            context = contexts[request_id]
+    for name, chunk in chunks:
+        if chunk != 1 and name not in drafted:
+            context = contexts[name]
             prefill_tokens += chunk
             prefill_work += chunk * context + chunk * (chunk + 1) // 2
             prefills += 1

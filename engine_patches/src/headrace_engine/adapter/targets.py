@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from headrace_engine.contracts import Slo, request_overrides
 from headrace_engine.control.records import Target
-from headrace_engine.cost.model import Batch, CostModel, decode_seconds, prefill_seconds
+from headrace_engine.cost.model import Batch, CostModel
 from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 
 KINDS = ("ttft", "tpot", "e2e")
@@ -32,6 +33,10 @@ class RequestOverrides:
 NO_OVERRIDES = RequestOverrides()
 _TARGET_ARGUMENTS = {kind: request_overrides.argument_name(f"{kind}_ms") for kind in KINDS}
 _LENGTH_ARGUMENT = request_overrides.argument_name("output_tokens")
+_FLAGS = {  # by which of `KINDS` are set
+    are_set: Target(sum(flag for flag, is_set in zip(Target, are_set, strict=True) if is_set))
+    for are_set in product((False, True), repeat=len(KINDS))
+}
 
 
 def read_overrides(request_id: str, extra_args: Mapping[str, Any] | None, slo: Slo) -> RequestOverrides:
@@ -84,11 +89,7 @@ def resolve_targets(slo: Slo, override: Targets, unloaded: float | None) -> Targ
 
 def flag_targets(targets: Targets) -> Target:
     """Return which targets are set, as a set of flags."""
-    found = Target(0)
-    for kind in KINDS:
-        if getattr(targets, kind) is not None:
-            found |= Target[kind.upper()]
-    return found
+    return _FLAGS[targets.ttft is not None, targets.tpot is not None, targets.e2e is not None]
 
 
 def find_impossible(  # noqa: PLR0917
@@ -96,25 +97,22 @@ def find_impossible(  # noqa: PLR0917
     cost: CostModel,
     prompt_tokens: int,
     output_tokens: int,
-    step_tokens: int,
+    unloaded: tuple[float, float],
     tokens_per_step: float = 1.0,
 ) -> Target:
-    """Return the targets that such a request would miss even alone on the engine."""
-    found = Target(0)
-    prefill = prefill_seconds(cost, prompt_tokens, step_tokens)
-    if targets.ttft is not None and prefill > targets.ttft:
-        found |= Target.TTFT
+    """Return the targets that such a request would miss even alone on the engine, with `unloaded_times`."""
+    first, last = unloaded
+    missed_tpot = False
     if targets.tpot is not None and output_tokens > 1:
-        mean_context = prompt_tokens + output_tokens // 2
-        if cost.step_seconds(Batch(decodes=1, decode_context=mean_context)) > targets.tpot * tokens_per_step:
-            found |= Target.TPOT
-    if targets.e2e is not None:
-        alone = prefill
-        if output_tokens > 1:
-            alone += decode_seconds(cost, prompt_tokens, output_tokens) / tokens_per_step
-        if alone > targets.e2e:
-            found |= Target.E2E
-    return found
+        mean = Batch(decodes=1, decode_context=prompt_tokens + output_tokens // 2)
+        missed_tpot = cost.step_seconds(mean) > targets.tpot * tokens_per_step
+    return flag_targets(
+        Targets(
+            ttft=targets.ttft if targets.ttft is not None and first > targets.ttft else None,
+            tpot=targets.tpot if missed_tpot else None,
+            e2e=targets.e2e if targets.e2e is not None and last > targets.e2e else None,
+        )
+    )
 
 
 def _is_allowed(slo: Slo, kind: str) -> bool:

@@ -1,4 +1,6 @@
-"""What the engine tells its sidecar: the board after each step, step samples, finished requests.
+"""What the engine tells its sidecar: the board, step samples, finished requests.
+
+The board is written as steps are planned, at most every `BOARD_SECONDS`; see `records.BoardRecord`.
 
 TTFT, E2E and queue time count from the request's arrival at the API server. ITL is the time between two
 deliveries of tokens of one request, TPOT its mean. The TPOT target is met if that mean is within it; single
@@ -8,6 +10,8 @@ gaps beyond it are counted besides. Targets are the request's own, see `targets`
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 from headrace_engine.adapter.control_link import ControlLink
 from headrace_engine.adapter.plan_queue import PlanQueue
@@ -19,11 +23,15 @@ from headrace_engine.adapter.request_tracker import (
     ran_to_its_end,
 )
 from headrace_engine.adapter.scheduler_view import SchedulerView
-from headrace_engine.adapter.targets import KINDS, flag_targets
+from headrace_engine.adapter.targets import flag_targets
 from headrace_engine.adapter.token_gaps import TokenGaps, TokenTimes
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, SchedulerOutput, VllmRequest, VllmScheduler
 from headrace_engine.contracts import PolicyDocument
-from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample, Target
+from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
+from headrace_engine.policies.engine_view import Targets
+
+BOARD_SECONDS = 0.01  # between two boards, at least; a sidecar looks less often
+NEW_TOKENS = attrgetter("new_token_ids")
 
 
 @dataclass(slots=True)
@@ -57,13 +65,16 @@ class Telemetry:
         self._applied_hash = 0
         self._progress: dict[str, Progress] = {}
         self._gaps = TokenGaps()
-        self._ended = False  # whether a request ran to its end in the step that is being taken in
+        self._ended: list[str] = []  # who ran to its end in the step that is being taken in
+        self._left = False  # whether anyone left the engine in it
+        self._published = 0.0  # when the board was
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
 
     def record_document(self, document: PolicyDocument) -> None:
         """Take `document` for what is in force from this step on."""
         self._applied_hash = int(document.hash, 16)
+        self._published = 0.0
         for name, progress in self._progress.items():
             self._gaps.change_target(name, progress.tracked.targets.tpot)
 
@@ -76,13 +87,14 @@ class Telemetry:
     def record_departure(self, request: VllmRequest) -> None:
         """Count a request that is finished or aborted, and about to be freed."""
         self._finishes += 1
+        self._left = True
         if name_finish(request) in ("ABORT", "ERROR"):
             progress = self._progress.pop(request.request_id, None)
             self._gaps.settle(request.request_id)
             if progress is not None and progress.tokens.first and ran_to_its_end(request):
                 self._publish_finished(progress, progress.tokens.last)
         else:
-            self._ended = True
+            self._ended.append(request.request_id)
 
     def record_schedule(self, output: SchedulerOutput) -> None:
         """Count a step that has been planned: its `SchedulerOutput`."""
@@ -93,34 +105,46 @@ class Telemetry:
                 progress.scheduled = now
         if output.preempted_req_ids:
             self._preemptions += len(output.preempted_req_ids)
-        self._link.publish_board(self._board())
+        # After an empty step nobody knows when the next one comes; the board of that one shows that it came.
+        is_empty = not output.total_num_scheduled_tokens
+        if is_empty or abs(now - self._published) >= BOARD_SECONDS:
+            self._published = 0.0 if is_empty else now
+            self._link.publish_board(self._board())
 
     def record_tokens(
-        self, sample: StepSample | None, results: dict[int, EngineCoreOutputs], now: float
+        self,
+        output: SchedulerOutput,
+        sample: StepSample | None,
+        results: dict[int, EngineCoreOutputs],
+        now: float,
     ) -> None:
         """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
         if sample is not None:
             self._link.publish_step(sample)
-        names = [
-            item.request_id for result in results.values() for item in result.outputs if item.new_token_ids
-        ]
+        names = self._receivers(output, results)
         if names:
             for name in self._gaps.note_step(names, now):
                 progress = self._progress.get(name)
                 if progress is not None:
                     self._gaps.begin(name, progress.tokens, progress.tracked.targets.tpot)
-        if self._ended:
-            self._ended = False
-            for result in results.values():
-                for item in result.outputs:
-                    if item.finish_reason is not None:
-                        self._end(item.request_id, now)
+        ended, self._ended, self._left = self._ended, [], False
+        for name in ended:
+            self._end(name, now)
+
+    def _receivers(self, output: SchedulerOutput, results: dict[int, EngineCoreOutputs]) -> list[str]:
+        """List who got tokens: all that the step computed for, unless some are amid their prefill.
+
+        vLLM tells of a request that goes on only if it has tokens.
+        """
+        items = list(chain.from_iterable(result.outputs for result in results.values()))
+        if len(items) == len(output.num_scheduled_tokens) and (not self._left or all(map(NEW_TOKENS, items))):
+            return list(output.num_scheduled_tokens)
+        return [item.request_id for item in items if item.new_token_ids]
 
     def _end(self, name: str, now: float) -> None:
-        """Publish a request that ran to its end; the part of a streamed input may have ended alone."""
-        progress = self._progress.get(name)
-        if progress is not None and progress.request.is_finished():
-            del self._progress[name]
+        """Publish a request that ran to its end."""
+        progress = self._progress.pop(name, None)
+        if progress is not None:
             self._gaps.settle(name)
             self._publish_finished(progress, now)
 
@@ -186,11 +210,10 @@ def finished_request(progress: Progress, now: float, tracker: RequestTracker) ->
     gaps = request.num_output_tokens - 1
     tpot = max((progress.tokens.last - first) / gaps, 0.0) if gaps > 0 else 0.0  # clocks may step back
     targets, impossible = tracker.assess_request(tracked, request.num_output_tokens)
-    met = Target(0)
-    for kind, value in zip(KINDS, (ttft, tpot, e2e), strict=True):
-        target = getattr(targets, kind)
-        if target is not None and value <= target:
-            met |= Target[kind.upper()]
+    pairs = (targets.ttft, ttft), (targets.tpot, tpot), (targets.e2e, e2e)
+    met = flag_targets(
+        Targets(*[target if target is not None and value <= target else None for target, value in pairs])
+    )
     return FinishedRequest(
         time=now,
         prompt_tokens=request.num_prompt_tokens,

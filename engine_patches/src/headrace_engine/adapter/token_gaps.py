@@ -8,7 +8,6 @@ began. Only who gets tokens after a step without, or none after a step with, is 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
 
 class TokenTimes:
@@ -34,7 +33,7 @@ class TokenGaps:
 
     def __init__(self) -> None:
         self._rows: dict[str, TokenTimes] = {}
-        self._names: list[str] = []  # whom the last step brought tokens, unless a row was ended since
+        self._names: list[str] = []  # whom the last step brought tokens, less those who ended since
         self._step = 0  # number of the last one that brought tokens
         self._time = 0.0  # of it
         # Steps each of which took longer than all after it, and how long each took: the first entry after a
@@ -45,23 +44,26 @@ class TokenGaps:
         self._holders: dict[float, int] = {}  # target → rows with it
 
     def note_step(self, names: list[str], now: float) -> list[str]:
-        """Take in that a step brought tokens to `names`; gives those whose row `begin` shall begin."""
-        joined: Iterable[str] = ()
-        if names != self._names:
-            current, rows = set(names), self._rows
-            joined = current.difference(rows)
-            if len(current) - len(joined) < len(rows):
-                for name in rows.keys() - current:
-                    self.settle(name)
-            self._names = names
-        if self._rows:
+        """Take in that a step brought tokens to `names`; gives those whose row `begin` shall begin.
+
+        An engine appends who starts, so what the last step's list says mostly holds for this one.
+        """
+        rows, known = self._rows, self._names
+        joined = names[len(known) :]
+        if names[: len(known)] != known or not rows.keys().isdisjoint(joined):
+            current = set(names)
+            joined = list(current.difference(rows))
+            for name in rows.keys() - current:
+                self._end(name)
+        self._names = names
+        if rows:
             self._note_gap(now - self._time)
         else:
             self._peaks.clear()
             self._peak_gaps.clear()
         self._step += 1
         self._time = now
-        return list(joined)
+        return joined
 
     def begin(self, name: str, times: TokenTimes, target: float | None) -> None:
         """Begin a row of the request `name` with the last step; gaps beyond `target` will be counted."""
@@ -77,10 +79,19 @@ class TokenGaps:
 
     def settle(self, name: str) -> None:
         """End the row of `name`, if it has one, and take what lies in it into its times."""
-        times = self._rows.pop(name, None)
-        if times is None:
-            return
-        self._names = []
+        if name in self._rows:
+            self._end(name)
+            self._names.remove(name)
+
+    def change_target(self, name: str, target: float | None) -> None:
+        """Count the gaps of `name` beyond `target` from the last step on, if it has a row."""
+        times = self._rows.get(name)
+        if times is not None and times.target != target:
+            self._end(name)
+            self._enter(name, times, target)
+
+    def _end(self, name: str) -> None:
+        times = self._rows.pop(name)
         times.last = self._time
         place = bisect_right(self._peaks, times.row_began)
         if place < len(self._peaks):
@@ -91,13 +102,6 @@ class TokenGaps:
             self._holders[target] -= 1
             if not self._holders[target]:
                 del self._holders[target], self._beyond[target]
-
-    def change_target(self, name: str, target: float | None) -> None:
-        """Count the gaps of `name` beyond `target` from the last step on, if it has a row."""
-        times = self._rows.get(name)
-        if times is not None and times.target != target:
-            self.settle(name)
-            self._enter(name, times, target)
 
     def _enter(self, name: str, times: TokenTimes, target: float | None) -> None:
         times.last = self._time

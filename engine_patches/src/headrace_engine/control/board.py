@@ -1,6 +1,6 @@
 """The stats board: one record that says what an engine holds now.
 
-The engine overwrites it after every step, a reader looks whenever it likes. The head names the boot, so that
+The engine overwrites it every few steps, a reader looks whenever it likes. The head names the boot, so that
 a reader can tell which process its cumulative numbers belong to.
 """
 

@@ -42,7 +42,10 @@ class Target(enum.IntFlag):
 
 
 class BoardRecord(NamedTuple):
-    """An engine's state at `time`, written after each step, and once a second when there is none."""
+    """An engine's state at `time`: as of the step planned last, or of one less than 10 ms before it.
+
+    Written again once a second while there is no step.
+    """
 
     time: Float64
     step: UInt64  # scheduler steps since boot

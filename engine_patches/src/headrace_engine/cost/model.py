@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Protocol
 
 STEP_TOKENS = 2048  # vLLM's own --max-num-batched-tokens on most GPUs when a server is started
@@ -125,7 +124,14 @@ def unloaded_seconds(
     step_tokens: int = STEP_TOKENS,
     tokens_per_step: float = 1.0,
 ) -> float:
-    """Return how long a request takes alone on the engine, prefilled `step_tokens` at a time.
+    """Return how long a request takes alone on the engine, prefilled `step_tokens` at a time."""
+    return unloaded_times(cost, prompt_tokens, output_tokens, step_tokens, tokens_per_step)[1]
+
+
+def unloaded_times(
+    cost: CostModel, prompt_tokens: int, output_tokens: int, step_tokens: int, tokens_per_step: float
+) -> tuple[float, float]:
+    """Return the seconds until the first and the last token of a request that is alone on the engine.
 
     The last prefill chunk yields the first token. A decode yields `tokens_per_step`, more than 1 if it comes
     with drafts that are accepted. Decodes are summed by trapezoids over their context, which
@@ -133,8 +139,8 @@ def unloaded_seconds(
     """
     prefill = prefill_seconds(cost, prompt_tokens, step_tokens)
     if output_tokens < 2:
-        return prefill
-    return prefill + decode_seconds(cost, prompt_tokens, output_tokens) / tokens_per_step
+        return prefill, prefill
+    return prefill, prefill + decode_seconds(cost, prompt_tokens, output_tokens) / tokens_per_step
 
 
 def prefill_seconds(cost: CostModel, prompt_tokens: int, step_tokens: int) -> float:
@@ -149,10 +155,12 @@ def prefill_seconds(cost: CostModel, prompt_tokens: int, step_tokens: int) -> fl
 def decode_seconds(cost: CostModel, prompt_tokens: int, output_tokens: int) -> float:
     """Return how long the tokens after the first of two or more take alone, one a step."""
     last = prompt_tokens + output_tokens - 2  # context of the step that yields the last token
-    contexts = [*range(prompt_tokens, last, DECODE_STRIDE), last]
-    steps = [cost.step_seconds(Batch(decodes=1, decode_context=context)) for context in contexts]
-    decoding = steps[0]
-    for (left, before), (right, after) in pairwise(zip(contexts, steps, strict=True)):
-        count = right - left  # steps after `left`, up to and with `right`
-        decoding += count * (before + after) / 2 + (after - before) / 2
+    left = prompt_tokens
+    decoding = before = cost.step_seconds(Batch(decodes=1, decode_context=left))
+    while left < last:
+        right = min(left + DECODE_STRIDE, last)
+        after = cost.step_seconds(Batch(decodes=1, decode_context=right))
+        # as many steps after `left`, up to and with `right`
+        decoding += (right - left) * (before + after) / 2 + (after - before) / 2
+        left, before = right, after
     return decoding

@@ -42,7 +42,7 @@ class Window:
     def quantile(self, share: float, floor: int = -1) -> int:
         """Return the smallest value that `share` of those above `floor` do not exceed; there must be one."""
         values = self._sorted
-        start = bisect_right(values, floor)
+        start = bisect_right(values, floor) if floor >= 0 else 0
         count = len(values) - start
         return values[start + max(ceil(share * count) - 1, 0)]
 
