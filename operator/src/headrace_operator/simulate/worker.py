@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace_engine.contracts import Slo
+from headrace_engine.cost.host import SERVER_HOST_TIME
 from headrace_engine.cost.model import scale_cost, unloaded_seconds, vary_cost
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
@@ -29,7 +30,9 @@ def run_job(world: World, job: Job) -> Figures:
         arrivals = resample_arrivals(arrivals, world.seconds, job.draw.seed)
         cost = scale_cost(cost, job.draw.step_factor)
     engines = [
-        SimulatedEngine(world.settings, cost, job.policy, number=number, listening=True)
+        SimulatedEngine(
+            world.settings, cost, job.policy, number=number, listening=True, host=SERVER_HOST_TIME
+        )
         for number in range(job.replicas)
     ]
     boards = [engine.link for engine in engines if engine.link is not None]
