@@ -5,21 +5,27 @@ import json
 
 import pytest
 
-from e2e.bench.live import cases, figures, forecast, journal, measure, study
+from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, study
+from e2e.bench.live.calibration import FEW, MANY, ONE, Fitted, Phase
 from e2e.bench.live.cases import CONTESTANTS, DEVICES, TUNED, Contestant, Run
 from e2e.bench.live.clients import Asker
 from e2e.bench.live.figures import Found, Served
 from e2e.bench.live.journal import Journal
 from e2e.demo.replay import Call
+from headrace_engine.control.records import StepSample
 from headrace_engine.cost.fit import ME
 from headrace_engine.cost.forms import Linear
+from headrace_engine.cost.host import HostTime
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's and torch's own
 
 CPU = DEVICES["cpu"]
 CODE = CPU.workloads[0]
 TINY = study.tiny(CPU)
-COST = Linear(ME, fixed=0.02, per_prefill=1e-3, per_decode=5e-4, per_context=1e-6)
+FITTED = Fitted(
+    Linear(ME, fixed=0.02, per_prefill=1e-3, per_decode=5e-4, per_context=1e-6),
+    HostTime(per_step=1e-3, intake=5e-3, per_output=5e-4),
+)
 
 
 @pytest.mark.parametrize("workload", CPU.workloads, ids=lambda workload: workload.name)
@@ -114,7 +120,7 @@ def found(measured, predicted):
 
     def entries(ttft):
         return {
-            journal.key(run): {figure: ttft(run) for figure in (*figures.RATIOS.values(), "met")}
+            journal.key(run): {figure: ttft(run) for figure in (*figures.RATIOS.values(), "met", "disturbed")}
             for run in runs
         }
 
@@ -153,6 +159,11 @@ def test_a_repetition_counts_once_all_contestants_have_finished_it():
     assert [journal.key(run) for run in figures.left(TINY, part.measured)] == [gone]
 
 
+def test_how_much_an_engine_was_disturbed_is_told():
+    told = figures.all_figures(found(lambda run: 0.1 * (1 + run.repetition), lambda _: 1.0))
+    assert (told["disturbed_percent_median"], told["disturbed_percent_worst"]) == (15.0, 20.0)
+
+
 def test_what_was_found_is_found_again_and_a_line_that_was_cut_off_is_not(tmp_path):
     kept = Journal(tmp_path / "deep/live.jsonl")
     assert kept.read("run") == {}
@@ -170,8 +181,35 @@ def test_another_setting_begins_anew(tmp_path):
     assert journal.place(CPU, tmp_path) != journal.place(dataclasses.replace(CPU, clients=1), tmp_path)
 
 
-def test_a_cost_model_is_read_as_it_was_written():
-    assert forecast.read_cost(json.loads(json.dumps(forecast.cost_entry(COST)))) == COST
+def test_what_was_fitted_is_read_as_it_was_written():
+    assert calibration.read(json.loads(json.dumps(calibration.entry(FITTED)))) == FITTED
+
+
+def phase(clients, answers, tokens, host, front):
+    """An engine whose steps of 20 ms have so much host time around them."""
+    steps = [StepSample(0, 0, 1, 10, 0.02)] * 500
+    between = host.per_step * len(steps) + (host.intake + host.per_output) * answers * (clients == ONE)
+    return Phase(clients, steps, 10.0 + between, answers, tokens, front)
+
+
+def test_host_time_is_what_steps_leave_and_what_the_front_end_uses():
+    host = HostTime(per_step=0.001, intake=0.004, per_output=0.0005)
+    [short, long] = [40 * 0.01 + tokens * host.per_output for tokens in (400, 4000)]
+    found = calibration.host_time(
+        [
+            phase(MANY, 40, 400, host, short),
+            phase(MANY, 40, 4000, host, long),
+            phase(ONE, 20, 400, host, 0.0),
+            phase(FEW, 9, 9, host, 99.0),
+        ]
+    )
+    assert dataclasses.asdict(found) == pytest.approx(dataclasses.asdict(host))
+
+
+def test_a_host_that_seems_to_take_less_than_nothing_takes_nothing():
+    steps = [StepSample(0, 0, 1, 10, 0.02)] * 10
+    quick = [Phase(clients, steps, 0.1, 5, 50, 0.0) for clients in (MANY, ONE)]
+    assert calibration.host_time(quick) == HostTime()
 
 
 def test_capacity_is_that_of_the_middle():
@@ -194,7 +232,7 @@ def test_predictions_have_the_figures_of_measured_runs(name):
     [workload] = TINY.workloads
     arrivals = workload.arrivals(4.0, 0)
     contestant = Contestant(name, 256 if name in cases.FIXED_BUDGETS else None)
-    predicted = forecast.predict(TINY, COST, workload, contestant, arrivals)
+    predicted = forecast.predict(TINY, FITTED, workload, contestant, arrivals)
     assert predicted.keys() == figures.of_run([served(1.0, 1.0), served(2.0, 1.0)], 0.5, 5.0).keys()
     assert 0 < predicted["ttft_mean"] < predicted["e2e_mean"]
-    assert predicted == forecast.predict(TINY, COST, workload, contestant, arrivals)
+    assert predicted == forecast.predict(TINY, FITTED, workload, contestant, arrivals)

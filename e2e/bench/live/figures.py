@@ -110,7 +110,16 @@ def all_figures(found: Found) -> dict[str, float]:
                 predicted = found.ratio(found.predicted, contestant, workload, load, figure)
                 figures |= intervals.keyed(f"{name}_ratio_{where}", ratio)
                 figures[f"predicted_{name}_ratio_{where}"] = predicted.value
-    return {key: round(value, 4) for key, value in {**figures, **prediction_errors(found)}.items()}
+    figures |= {**prediction_errors(found), **disturbance(found)}
+    return {key: round(value, 4) for key, value in figures.items()}
+
+
+def disturbance(found: Found) -> dict[str, float]:
+    """Return the share of its core that an engine lost to others while it was measured, in percent."""
+    shares = [100 * float(entry["disturbed"]) for entry in found.measured.values()]
+    if not shares:
+        return {}
+    return {"disturbed_percent_median": statistics.median(shares), "disturbed_percent_worst": max(shares)}
 
 
 def prediction_errors(found: Found) -> dict[str, float]:

@@ -1,17 +1,15 @@
-"""What the simulator says of a run before it is made, from the fit of this engine's own steps.
+"""What the simulator says of a run before it is made, from what was fitted to the engine itself.
 
 Stock servers have no plugin that times their steps, so theirs are taken to last as long as those of the
 plugin's server under FCFS: same model, same device, same work.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
+from e2e.bench.live.calibration import Fitted
 from e2e.bench.live.cases import DEFAULT, E2E_SCALE, TUNED, Contestant, Device, Workload
 from e2e.bench.live.figures import Served, of_run
-from e2e.bench.live.journal import Entry
-from headrace_engine.cost.fit import ME
-from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import unloaded_seconds
 from headrace_engine.sim import metrics
 from headrace_engine.sim.settings import EngineSettings
@@ -22,19 +20,9 @@ SEARCHED_LOAD = 0.9
 ALIKE = 0.01  # share of requests in target by which budgets count as equally good
 
 
-def cost_entry(cost: Linear) -> Entry:
-    """Write a fit as numbers."""
-    return {key: value for key, value in asdict(cost).items() if key != "profile"}
-
-
-def read_cost(entry: Entry) -> Linear:
-    """Read what `cost_entry` wrote."""
-    return Linear(ME, **entry)
-
-
 def predict(
     device: Device,
-    cost: Linear,
+    fitted: Fitted,
     workload: Workload,
     contestant: Contestant,
     arrivals: Sequence[Arrival],
@@ -44,14 +32,21 @@ def predict(
     from headrace_engine.sim.run import simulate  # noqa: PLC0415
 
     settings = settings_for(device, workload, contestant)
-    run = simulate(arrivals, settings, cost, contestant.document, foresight=Foresight(cost=True))
+    run = simulate(
+        arrivals,
+        settings,
+        fitted.cost,
+        contestant.document,
+        foresight=Foresight(cost=True),
+        host=fitted.host,
+    )
     served = []
     for outcome in run.outcomes:
         ttft, tpot, e2e = outcome.ttft, outcome.tpot, outcome.e2e
         assert ttft is not None
         assert tpot is not None
         assert e2e is not None
-        served.append(Served(outcome.arrival.at, ttft, tpot, e2e, alone(device, cost, outcome.arrival)))
+        served.append(Served(outcome.arrival.at, ttft, tpot, e2e, alone(device, fitted, outcome.arrival)))
     return of_run(served, workload.warm_up, E2E_SCALE)
 
 
@@ -67,27 +62,27 @@ def settings_for(device: Device, workload: Workload, contestant: Contestant) -> 
     return replace(settings, max_num_batched_tokens=budget, max_num_seqs=min(budget, settings.max_num_seqs))
 
 
-def alone(device: Device, cost: Linear, request: Arrival) -> float:
+def alone(device: Device, fitted: Fitted, request: Arrival) -> float:
     """Return what a request takes on an idle engine with vLLM's default settings, seconds."""
     step = device.settings.max_num_batched_tokens
-    return unloaded_seconds(cost, request.prompt_tokens, request.output_tokens, step)
+    return unloaded_seconds(fitted.cost, request.prompt_tokens, request.output_tokens, step)
 
 
-def simulated_capacity(device: Device, cost: Linear, workload: Workload) -> float:
+def simulated_capacity(device: Device, fitted: Fitted, workload: Workload) -> float:
     """Return the requests a second that stock with default settings sustains when all wait, simulated."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415
 
     waiting = [replace(each, at=0.0) for each in workload.pool(device.clients * 8)]
     settings = settings_for(device, workload, Contestant(DEFAULT, None))
-    return metrics.sustained_rate(simulate(waiting, settings, cost).outcomes)
+    return metrics.sustained_rate(simulate(waiting, settings, fitted.cost, host=fitted.host).outcomes)
 
 
-def search_budget(device: Device, cost: Linear, workload: Workload, name: str, rate: float) -> int:
+def search_budget(device: Device, fitted: Fitted, workload: Workload, name: str, rate: float) -> int:
     """Find the step budget with which most requests meet their target, simulated; of such, the best TTFT."""
     found = {}
     for budget in device.budgets:
         runs = [
-            predict(device, cost, workload, Contestant(name, budget), workload.arrivals(rate, seed))
+            predict(device, fitted, workload, Contestant(name, budget), workload.arrivals(rate, seed))
             for seed in SEARCHED_SEEDS
         ]
         met = sum(run["met"] for run in runs) / len(runs)

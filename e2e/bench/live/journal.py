@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from e2e.bench.runs import pool
 from e2e.cluster.places import REPOSITORY
 
 Entry = Mapping[str, Any]
+FILES = ("calibration", "cases", "clients", "figures", "forecast", "measure", "servers")
 SOURCES = (
     *pool.ENGINE_SOURCES[:2],
-    *(REPOSITORY / "e2e/bench/live" / f"{name}.py" for name in ("cases", "clients", "servers", "measure")),
-    REPOSITORY / "e2e/bench/live/forecast.py",
+    *(REPOSITORY / "e2e/bench/live" / f"{name}.py" for name in FILES),
     REPOSITORY / "e2e/bench/real_engine/vllm_server.py",
     REPOSITORY / "e2e/demo/replay.py",
 )
@@ -55,9 +56,18 @@ class Journal:
                 continue
 
 
+def hardware(device: Device) -> str:
+    """Describe what engines run on; raises OSError or CalledProcessError where a GPU's driver is missing."""
+    if device.name == "cpu":
+        return results.machine()
+    ask = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    told = subprocess.run(ask, check=True, capture_output=True, text=True).stdout
+    return f"{told.splitlines()[0]}; {results.machine()}"
+
+
 def place(device: Device, folder: Path = pool.CACHE) -> Path:
     """Return where the journal of this device is, on this machine and with this source."""
-    text = json.dumps([results.machine(), dataclasses.asdict(device), pool.source_digest(SOURCES)])
+    text = json.dumps([hardware(device), dataclasses.asdict(device), pool.source_digest(SOURCES)])
     return folder / f"live-{device.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
 
 

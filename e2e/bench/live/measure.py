@@ -1,6 +1,5 @@
-"""Measuring on real engines: the fit of their steps, their capacity, and one run."""
+"""Measuring on real engines: their capacity, and one run."""
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
 
@@ -8,29 +7,10 @@ from e2e.bench.live.cases import E2E_SCALE, Workload
 from e2e.bench.live.clients import Asker
 from e2e.bench.live.figures import Served, of_run
 from e2e.bench.live.servers import Engines
-from headrace_engine.contracts import PolicyDocument, StepBudget
-from headrace_engine.control import paths
-from headrace_engine.control.records import STEPS, StepSample
-from headrace_engine.control.ring import RingReader
-from headrace_engine.cost.forms import Linear
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_sidecar.estimates import Estimates
 
 PLUGIN = "plugin"  # the name of the server with our plugin
-POLL = 0.1
 MEASURED = (0.15, 0.85)  # of the closed loop's answers: what comes between is counted
-FEW = 4
-SMALL_STEPS = StepBudget("Fixed", 192)
-CALIBRATION = (  # policy and clients of each phase; None is as many as the device has
-    (PolicyDocument("FCFS"), None),
-    (PolicyDocument("FCFS"), FEW),
-    (PolicyDocument("FCFS", step_budget=SMALL_STEPS), None),
-    (PolicyDocument("AccelGen"), FEW),  # asks the engine for its own fit, which it keeps from then on
-)
-
-
-class FitError(RuntimeError):
-    """The calibration's load had too few prefills."""
 
 
 def asker(engines: Engines, name: str) -> Asker:
@@ -42,36 +22,6 @@ async def warm_up(engines: Engines, name: str) -> None:
     """Have a server compute what it has never computed."""
     requests = [Arrival(0.0, 200, 20), Arrival(0.0, 20, 40)]
     await asker(engines, name).closed_loop(requests, 4, 2.0, f"warm-up {name}")
-
-
-async def fit(engines: Engines) -> Linear:
-    """Let the plugin's server serve all workloads, with few clients and many; how long its steps take."""
-    device = engines.device
-    server = engines.servers[PLUGIN]
-    ring = RingReader(paths.stats_paths(server.shared).steps, STEPS)
-    ring.drain()
-    steps: list[StepSample] = []
-    for policy, clients in CALIBRATION:
-        await asyncio.to_thread(engines.apply, PLUGIN, policy)
-        for workload in device.workloads:
-            requests = workload.pool(device.clients * 4)
-            random.Random(f"calibration {workload.name}").shuffle(requests)
-            label = f"calibration {policy.policy} {policy.step_budget.mode} {workload.name} {clients}"
-            asking = asker(engines, PLUGIN).closed_loop(
-                requests, clients or device.clients, device.calibration, label
-            )
-            loop = asyncio.create_task(asking)
-            while not loop.done():
-                await asyncio.sleep(POLL)
-                steps += ring.drain()
-            await loop
-    ring.close()
-    estimates = Estimates()
-    estimates.add_steps(steps)
-    cost = estimates.cost()
-    if cost is None:
-        raise FitError(f"{len(steps)} steps, too few with prefill")
-    return cost
 
 
 async def capacity(engines: Engines, name: str, workload: Workload) -> float:

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from e2e.bench.live import journal
 from e2e.bench.live.cases import CONTESTANTS, E2E_SCALE, TUNED, WARM_UP, named
 from e2e.bench.live.figures import JUDGED, Found, mean_error
 from e2e.bench.report import markdown
@@ -68,8 +69,8 @@ def _title(found: Found, workload: str) -> str:
 def _introduction(found: Found) -> str:
     device = found.device
     return (
-        f"Measured: real vLLM on {device.name}, random weights. The first {100 * WARM_UP:g} % of a run "
-        f"do not count. Each of {device.repetitions} repetitions has the same "
+        f"Measured: real vLLM on {journal.hardware(device)}; random weights. The first "
+        f"{100 * WARM_UP:g} % of a run do not count. Each of {device.repetitions} repetitions has the same "
         "requests at other times, alike for all contestants, who take turns in random order. Load is a share "
         "of what tuned stock answers in a closed loop. Tuned stock, LARRY and EconoServe have the budget "
         "that was best in simulations of this engine; AccelGen derives its own. Brackets are 95 % intervals "
@@ -79,5 +80,5 @@ def _introduction(found: Found) -> str:
 
 
 def _errors(figures: Mapping[str, float]) -> str:
-    names = [name for name in figures if name.startswith("prediction_")]
+    names = [name for name in figures if name.startswith(("prediction_", "disturbed_"))]
     return markdown.table(["figure", "%"], [[name, figures[name]] for name in names])

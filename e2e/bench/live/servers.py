@@ -1,22 +1,26 @@
 """The engines that take turns: each a vLLM server with random weights, on one core of its own or on the GPU.
 
 On a CPU the engine core and its one worker thread run on the first core that we may use, this process and
-the API servers on the last. Servers that no request goes to cost next to nothing.
+the API servers on the last, all ahead of what else runs there if we may say so. Servers that no request goes
+to cost next to nothing.
 """
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from e2e.bench.gateway.testbed import cpu_seconds
 from e2e.bench.live.cases import Device
 from e2e.bench.real_engine import vllm_server
 from e2e.bench.real_engine.vllm_server import Server
 from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument, Prediction
 
+CORES: Sequence[int] = sorted(os.sched_getaffinity(0))  # before we bind ourselves to one
+NICE = -15
 NAME = "live"  # of the model, as clients call it
 FRESH = Prediction("None")  # put in force between two runs, so that each begins with nothing learned
 ALONE = {"VLLM_PLUGINS": ""}  # of a stock server: it loads no plugin, wherever ours may be installed
@@ -59,23 +63,42 @@ class Engines:
                 arguments.append(f"--max-num-seqs={budget}")
         environment = {**self.device.environment, **({} if policy else ALONE)}
         weights = self.folder / "model"
-        made = vllm_server.start(
-            self.folder / f"{len(list(self.folder.iterdir()))}-{name}",
-            weights,
-            NAME,
-            arguments,
-            environment,
-            policy=policy,
-        )
+        os.sched_setaffinity(0, CORES)  # it may start on any
+        try:
+            made = vllm_server.start(
+                self.folder / f"{len(list(self.folder.iterdir()))}-{name}",
+                weights,
+                NAME,
+                arguments,
+                environment,
+                policy=policy,
+            )
+        finally:
+            self.stay()
         self.servers[name] = made
         made.wait_ready()
         if self.device.pinned:
-            pin(made.engine_processes(), cores()[0])
+            pin(made.engine_processes(), CORES[0])
+            pin([made.process.pid], CORES[-1])
+
+    def stay(self) -> None:
+        """Keep this process on the core of the clients."""
+        if self.device.pinned:
+            os.sched_setaffinity(0, {CORES[-1]})
 
     def apply(self, name: str, policy: PolicyDocument) -> None:
         """Have the plugin's server begin anew with a policy: nothing learned of output lengths."""
         self.servers[name].apply(replace(policy, prediction=FRESH))
         self.servers[name].apply(policy)
+
+    def disturbed_seconds(self, name: str) -> float:
+        """Return for how long the engines' core has done anything else than a server's steps; 0 if unpinned.
+
+        Of use as a difference. A neighbour's use of the processor behind a virtual core counts.
+        """
+        if not self.device.pinned:
+            return 0.0
+        return busy_seconds(CORES[0]) - sum(map(cpu_seconds, self.servers[name].engine_processes()))
 
     def stop(self, *names: str) -> None:
         """End these servers, or all."""
@@ -88,25 +111,25 @@ def open_engines(device: Device, folder: Path) -> Iterator[Engines]:
     """Prepare to start servers, which end with the context; this process stays on its core meanwhile."""
     made = Engines(device, folder)
     made.write_model()
-    before = os.sched_getaffinity(0)
+    made.stay()
     if device.pinned:
-        os.sched_setaffinity(0, {cores()[-1]})  # what we start inherits it
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, NICE)  # what we start inherits it
     try:
         yield made
     finally:
         made.stop()
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, CORES)
 
 
-def cores() -> Sequence[int]:
-    """List the cores that this process may use when it starts."""
-    return _CORES
+def busy_seconds(core: int) -> float:
+    """Return for how long a core was busy since the machine started, with whatever."""
+    [line] = [each for each in Path("/proc/stat").read_text().splitlines() if each.startswith(f"cpu{core} ")]
+    user, nice, system, _, _, irq, softirq, steal, *_ = map(int, line.split()[1:])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-_CORES = sorted(os.sched_getaffinity(0))
-
-
-def pin(processes: Iterator[int], core: int) -> None:
+def pin(processes: Iterable[int], core: int) -> None:
     """Move all threads of these processes to a core."""
     for process in processes:
         for task in Path(f"/proc/{process}/task").iterdir():

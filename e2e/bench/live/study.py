@@ -13,6 +13,7 @@ import asyncio
 import logging
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from e2e.bench.live import cases, figures, forecast, journal, measure, page
+from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, page
+from e2e.bench.live.calibration import Fitted
 from e2e.bench.live.cases import DEFAULT, DEVICES, FIXED_BUDGETS, TUNED, Contestant, Device, Run, Workload
 from e2e.bench.live.figures import Found
 from e2e.bench.live.journal import Journal
@@ -30,7 +32,6 @@ from e2e.bench.report import results
 from e2e.bench.report.results import RESULTS
 from e2e.bench.runs.command_line import describe
 from headrace_engine.contracts import PolicyDocument
-from headrace_engine.cost.forms import Linear
 
 COMMAND = "python -m e2e.bench.live"
 
@@ -103,10 +104,10 @@ class Study:
                 left = figures.left(self.device, self.journal.read("run"))
                 runs = [run for run in left if run.workload == workload.name]
                 if runs:
-                    cost = self._start(engines, workload)
+                    fitted = self._start(engines, workload)
                     for run in runs:
                         progress.update(task, description=journal.key(run))
-                        self._run(engines, cost, workload, run)
+                        self._run(engines, fitted, workload, run)
                         progress.advance(task)
                     engines.stop()
 
@@ -116,42 +117,45 @@ class Study:
 
     def settled(self) -> dict[str, float]:
         """Return what was found before the runs: cost model, budgets, capacities."""
-        made = {f"cost_{key}": value for key, value in self.journal.read("cost").get("", {}).items()}
+        made = {
+            f"{part}_{key}_ms": 1000 * value
+            for part, numbers in self.journal.read("fit").get("", {}).items()
+            for key, value in numbers.items()
+        }
         for name, budgets in self.journal.read("budgets").items():
             made |= {f"step_budget_{contestant}_{name}": value for contestant, value in budgets.items()}
         for name, entry in self.journal.read("capacity").items():
             made[f"capacity_{name}_per_second"] = round(entry["rate"], 3)
         return made
 
-    def _start(self, engines: Engines, workload: Workload) -> Linear:
-        """Start the servers of a workload; the cost model of all of them."""
+    def _start(self, engines: Engines, workload: Workload) -> Fitted:
+        """Start the servers of a workload; what was fitted to the plugin's."""
         self.console.print(f"{workload.name}: starting {PLUGIN}")
         engines.start(PLUGIN, workload.blocks, policy=PolicyDocument("FCFS"))
         asyncio.run(measure.warm_up(engines, PLUGIN))
-        cost = self._cost(engines)
-        for name, budget in ((DEFAULT, None), (TUNED, self._budgets(cost, workload)[TUNED])):
+        fitted = self._fitted(engines)
+        for name, budget in ((DEFAULT, None), (TUNED, self._budgets(fitted, workload)[TUNED])):
             self.console.print(f"{workload.name}: starting {name}")
             engines.start(name, workload.blocks, budget)
             asyncio.run(measure.warm_up(engines, name))
-        return cost
+        return fitted
 
-    def _cost(self, engines: Engines) -> Linear:
-        """Fit the cost model, unless it is known; it is never fitted anew once runs were made with it."""
-        if not self.journal.read("cost"):
+    def _fitted(self, engines: Engines) -> Fitted:
+        """Fit how long steps take, unless that is known: it is never fitted anew once runs were predicted."""
+        if not self.journal.read("fit"):
             self.console.print("calibrating")
-            fitted = asyncio.run(measure.fit(engines))
-            self.journal.write("cost", "", forecast.cost_entry(fitted))
-        cost = forecast.read_cost(self.journal.read("cost")[""])
-        self.console.print(str(cost))
-        return cost
+            found = asyncio.run(calibration.fit(engines))
+            self.journal.write("fit", "", calibration.entry(found))
+            self.console.print(str(calibration.entry(found)))
+        return calibration.read(self.journal.read("fit")[""])
 
-    def _budgets(self, cost: Linear, workload: Workload) -> dict[str, int]:
+    def _budgets(self, fitted: Fitted, workload: Workload) -> dict[str, int]:
         """Search the step budgets, unless they are known."""
         if workload.name not in self.journal.read("budgets"):
-            rate = forecast.simulated_capacity(self.device, cost, workload)
+            rate = forecast.simulated_capacity(self.device, fitted, workload)
             made = {
                 contestant: forecast.search_budget(
-                    self.device, cost, workload, contestant, forecast.SEARCHED_LOAD * rate
+                    self.device, fitted, workload, contestant, forecast.SEARCHED_LOAD * rate
                 )
                 for contestant in FIXED_BUDGETS
             }
@@ -167,22 +171,24 @@ class Study:
             self.console.print(f"{workload.name}: {rate:.2f} requests a second")
         return float(self.journal.read("capacity")[workload.name]["rate"])
 
-    def _run(self, engines: Engines, cost: Linear, workload: Workload, run: Run) -> None:
+    def _run(self, engines: Engines, fitted: Fitted, workload: Workload, run: Run) -> None:
         """Predict a run, write that down, then make the run."""
         rate = run.load * self._capacity(engines, workload)
-        contestant = Contestant(run.contestant, self._budgets(cost, workload).get(run.contestant))
+        contestant = Contestant(run.contestant, self._budgets(fitted, workload).get(run.contestant))
         arrivals = workload.arrivals(rate, run.repetition)
         key = journal.key(run)
         if key not in self.journal.read("prediction"):
-            predicted = forecast.predict(self.device, cost, workload, contestant, arrivals)
+            predicted = forecast.predict(self.device, fitted, workload, contestant, arrivals)
             self.journal.write("prediction", key, predicted)
         name = PLUGIN if contestant.document else contestant.name
         if contestant.document:
             engines.apply(name, contestant.document)
         asking = measure.asker(engines, name)
-        alone = partial(forecast.alone, self.device, cost)
+        alone = partial(forecast.alone, self.device, fitted)
+        before, began = engines.disturbed_seconds(name), time.monotonic()
         measured = asyncio.run(measure.run(asking, workload, arrivals, key, alone))
-        self.journal.write("run", key, measured)
+        share = (engines.disturbed_seconds(name) - before) / (time.monotonic() - began)
+        self.journal.write("run", key, {**measured, "disturbed": max(0.0, share)})
 
     def _progress(self) -> Progress:
         columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn())

@@ -1,0 +1,134 @@
+"""What an engine's steps take, and what the CPU takes around them: fitted to the engine itself.
+
+The plugin's server serves all workloads to few clients and to many, and tells how long each step took. While
+it is never idle, what its steps leave of the time lies between them. The front end and the clients are timed
+by the CPU seconds that they use; one client alone sees what a request takes beside its steps.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from e2e.bench.gateway.testbed import cpu_seconds
+from e2e.bench.live.cases import Workload
+from e2e.bench.live.journal import Entry
+from e2e.bench.live.measure import PLUGIN, asker
+from e2e.bench.live.servers import Engines
+from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.control import paths
+from headrace_engine.control.records import STEPS, StepSample
+from headrace_engine.control.ring import RingReader
+from headrace_engine.cost.fit import cost_numbers, read_cost
+from headrace_engine.cost.forms import Linear
+from headrace_engine.cost.host import HostTime
+from headrace_sidecar.estimates import Estimates
+
+POLL = 0.1
+ONE, FEW, MANY = 1, 4, 0  # clients of a phase; MANY is as many as the device has
+PHASES = (
+    (PolicyDocument("FCFS"), MANY),
+    (PolicyDocument("FCFS"), ONE),
+    (PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 192)), MANY),
+    (PolicyDocument("AccelGen"), FEW),  # asks the engine for its own fit, which it keeps from then on
+)
+
+
+class FitError(RuntimeError):
+    """The calibration's load had too few prefills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """How long an engine's steps take, and what the CPU takes around them."""
+
+    cost: Linear
+    host: HostTime
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One closed loop: its clients (ONE, FEW or MANY), its steps, and what was used in it."""
+
+    clients: int
+    steps: Sequence[StepSample]
+    seconds: float  # from the first request to the last answer
+    answers: int
+    tokens: int  # in the answers
+    front_seconds: float  # CPU of API server and clients
+
+    @property
+    def between(self) -> float:
+        """Seconds in which no step ran."""
+        return self.seconds - sum(step.seconds for step in self.steps)
+
+
+async def fit(engines: Engines) -> Fitted:
+    """Let the plugin's server serve all workloads; what that tells. Raises FitError."""
+    phases: list[Phase] = []
+    for policy, clients in PHASES:
+        await asyncio.to_thread(engines.apply, PLUGIN, policy)
+        for workload in engines.device.workloads:
+            phases.append(await _phase(engines, workload, clients, f"{len(phases)}"))
+    estimates = Estimates()
+    for phase in phases:
+        estimates.add_steps(phase.steps)
+    cost = estimates.cost()
+    if cost is None:
+        raise FitError(f"{sum(len(phase.steps) for phase in phases)} steps, too few with prefill")
+    return Fitted(cost, host_time(phases))
+
+
+def host_time(phases: Sequence[Phase]) -> HostTime:
+    """Tell what the CPU takes around steps.
+
+    Of many clients' phases, which leave the engine never idle: seconds between steps, and the front end's for
+    each token, beside what it uses for each answer. Of one client's: seconds from the last token of an answer
+    to the next one's first step.
+    """
+    many = [phase for phase in phases if phase.clients == MANY]
+    one = [phase for phase in phases if phase.clients == ONE]
+    per_step = max(0.0, sum(each.between for each in many) / sum(len(each.steps) for each in many))
+    work = np.array([(each.answers, each.tokens) for each in many], dtype=float)
+    used = np.array([each.front_seconds for each in many])
+    per_output = max(0.0, float(np.linalg.lstsq(work, used)[0][1]))
+    around = sum(each.between - per_step * len(each.steps) for each in one)
+    intake = max(0.0, around / sum(each.answers for each in one) - per_output)
+    return HostTime(per_step=per_step, intake=intake, per_output=per_output)
+
+
+def entry(fitted: Fitted) -> Entry:
+    """Write a fit as numbers."""
+    return {"cost": cost_numbers(fitted.cost), "host": asdict(fitted.host)}
+
+
+def read(written: Entry) -> Fitted:
+    """Read what `entry` wrote."""
+    return Fitted(read_cost(written["cost"]), HostTime(**written["host"]))
+
+
+async def _phase(engines: Engines, workload: Workload, clients: int, label: str) -> Phase:
+    device, server = engines.device, engines.servers[PLUGIN]
+    requests = workload.pool(device.clients * 4)
+    random.Random(f"calibration {workload.name}").shuffle(requests)
+    ring = RingReader(paths.stats_paths(server.shared).steps, STEPS)
+    ring.drain()
+    steps: list[StepSample] = []
+    before = cpu_seconds(server.process.pid) + time.process_time()
+    asking = asker(engines, PLUGIN).closed_loop(
+        requests, clients or device.clients, device.calibration, f"calibration {label}"
+    )
+    loop = asyncio.create_task(asking)
+    while not loop.done():
+        await asyncio.sleep(POLL)
+        steps += ring.drain()
+    finished = await loop
+    front = cpu_seconds(server.process.pid) + time.process_time() - before
+    await asyncio.sleep(POLL)
+    steps += ring.drain()
+    ring.close()
+    tokens = sum(requests[number % len(requests)].output_tokens for number in range(len(finished)))
+    return Phase(clients, steps, finished[-1], len(finished), tokens, front)
