@@ -12,3 +12,4 @@ for part in operator sidecar gateway engine build; do
   # the images run what the tests ran
   lock "$part.in" -c dev.txt -o "$part.txt"
 done
+lock gpu.in -o gpu.txt  # vLLM for CUDA asks for other versions than vLLM for CPUs
