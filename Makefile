@@ -14,7 +14,7 @@ env: ## the Python environment, .venv
 	@requirements/env.sh
 
 demo bench-demo: export DEMO_STARTED := $(shell date +%s)
-demo: env ## a real cluster, two services, a replayed trace, live switches through all policies
+demo: env ## a real cluster, two services, bursts beyond their capacity, live switches through all policies
 	@$(py) -m e2e.demo
 
 down: env ## stop the local cluster and leave the machine as it was

@@ -1,6 +1,7 @@
 """`make demo`: from nothing to policies changed under load, each step told and timed.
 
-    cluster up → chart → two services → replay, with a `kubectl patch` to each next policy → table → URL
+    cluster up → chart → two services → capacity → for each policy: prediction, `kubectl patch`, requests
+    → table → URL
 
 Running it again is cheap: what is up stays up, what is applied is applied again. The cluster is left running
 for the user's own requests; the last lines say how to end it. Where the demo stops, it says at which step,
@@ -21,15 +22,14 @@ from e2e.bench.report import results
 from e2e.cluster.places import REPOSITORY, cache
 from e2e.demo import deploy, services, table, workload
 from e2e.demo.diagnosis import diagnose
-from e2e.demo.kube import Kube, Object
-from e2e.demo.metrics import Sample, Targets
-from e2e.demo.replay import Progress, replay
+from e2e.demo.kube import Object
+from e2e.demo.metrics import Sample
+from e2e.demo.prediction import Predictor
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import REOPENED, SettingError, Target
+from e2e.demo.walk import Changes, Walker, make_rows, take_walk
 
-Changes = dict[str, dict[str, services.Change]]
-"""By policy and service."""
 WIDTH = 110  # columns of the comparison where there is no terminal to ask
 
 
@@ -43,8 +43,10 @@ def main() -> int:
     steps = Steps()
     target: Target | None = None
     try:
-        target = deploy.cluster(steps)
-        figures = _on(target, services.load(target.samples, target.engine_image), steps)
+        with Predictor() as predictor:
+            target = deploy.cluster(steps)
+            manifests = services.load(target.samples, target.engine_image)
+            figures = _on(target, manifests, predictor, steps)
     except SettingError as error:
         steps.say(f"✗ {error}")
         return 2
@@ -57,73 +59,31 @@ def main() -> int:
     return 1 if figures["failed"] else 0
 
 
-def _on(target: Target, manifests: Mapping[str, Object], steps: Steps) -> dict[str, float]:
+def _on(
+    target: Target, manifests: Mapping[str, Object], predictor: Predictor, steps: Steps
+) -> dict[str, float]:
     """Do everything that happens on a cluster that is up; returns its figures."""
     kube, targets = target.kube, services.targets(manifests)
     deploy.headrace(target, steps)
     deploy.sample_services(target, manifests, steps)
     with target.gateway() as url, steps.stage("replay"):
-        walk = " → ".join(workload.POLICIES)
-        steps.say(f"  Azure 2023 conversation trace through the gateway, the same part under {walk}")
+        order = " → ".join(workload.POLICIES)
+        steps.say(f"  lengths of the Azure 2023 traces through the gateway, the same requests under {order}")
         pods = services.pod_lives(kube)
-        samples, changes = asyncio.run(_replay(url, kube, targets, _share(url, steps), steps))
+        walk = asyncio.run(take_walk(Walker(url, kube, targets, predictor, steps)))
         restarts = services.restarted(pods, services.pod_lives(kube))
     wide = None if sys.stdout.isatty() else WIDTH
-    Console(width=wide).print(table.comparison(workload.rows(samples, targets)))
-    _report(samples, changes, restarts, steps)
+    rows = make_rows(walk.parts)
+    Console(width=wide).print(table.comparison(rows))
+    for name in targets:
+        told = [row for row in rows if row.service == name]
+        steps.say(table.verdict(workload.TRAFFIC[name].name, told))
+    _report(walk.samples, restarts, steps)
     steps.say("\nEvents of the services:")
     for event in services.events(kube):
         steps.say(f"  {event}")
     _invite(target, url, steps)
-    return _figures(samples, changes, restarts)
-
-
-def _share(url: str, steps: Steps) -> float:
-    """Return how much of the trace these engines are sent."""
-    samples = asyncio.run(replay(url, workload.probes(), Progress()))
-    failed = next((sample.error for sample in samples if sample.error), "")
-    if failed:
-        raise StageError(f"a request to see how fast the engines are failed: {failed}")
-    share = workload.share(samples)
-    if share < 1:
-        steps.say(f"  these engines are slow, or the machine is busy: {share:.0%} of its requests")
-    return share
-
-
-async def _replay(
-    url: str, kube: Kube, targets: Mapping[str, Targets], share: float, steps: Steps
-) -> tuple[list[Sample], Changes]:
-    """Replay the trace and walk all services through the policies; what clients saw, and the changes."""
-    progress = Progress()
-    start = time.monotonic()
-    shown = asyncio.create_task(
-        table.follow(progress, targets, lambda: workload.phase(time.monotonic() - start), steps)
-    )
-    load = asyncio.create_task(replay(url, workload.calls(share), progress))
-    changes: Changes = {}
-    try:
-        for turn, policy in enumerate(workload.POLICIES[1:], 1):
-            await asyncio.sleep(start + turn * workload.PART - time.monotonic())
-            took = await asyncio.gather(
-                *(asyncio.to_thread(services.schedule, kube, name, {"policy": policy}) for name in targets)
-            )
-            changes[policy] = dict(zip(targets, took, strict=True))
-            steps.say(_told(policy, changes[policy]))
-        samples = await load
-    finally:
-        load.cancel()
-        shown.cancel()
-        await asyncio.gather(load, shown, return_exceptions=True)
-    return samples, changes
-
-
-def _told(policy: str, took: Mapping[str, services.Change]) -> str:
-    """Describe a change in a line: when all engines of each service had it."""
-    each = "; ".join(
-        f"{name} {change.applied:.2f} s ({change.total:.2f} s with kubectl's own start)"
-        for name, change in took.items()
-    )
-    return f"  kubectl patch to {policy}, on every engine after: {each}"
+    return _figures(walk.samples, walk.changes, restarts)
 
 
 def _figures(samples: Sequence[Sample], changes: Changes, restarts: int) -> dict[str, float]:
@@ -140,10 +100,8 @@ def _figures(samples: Sequence[Sample], changes: Changes, restarts: int) -> dict
     return found
 
 
-def _report(samples: Sequence[Sample], changes: Changes, restarts: int, steps: Steps) -> None:
-    """Report what the changes took, and what they cost."""
-    for policy, took in changes.items():
-        steps.say(_told(policy, took).strip())
+def _report(samples: Sequence[Sample], restarts: int, steps: Steps) -> None:
+    """Report what the changes cost."""
     errors = [sample for sample in samples if sample.error]
     steps.say(f"{len(samples)} requests, {len(errors)} failed; {restarts} restarts of pods or containers")
     for sample in errors[:5]:

@@ -36,8 +36,9 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median and 95th percentile in seconds; NaN without samples."""
+    """Mean, median and 95th percentile in seconds; NaN without samples."""
 
+    mean: float
     p50: float
     p95: float
 
@@ -91,9 +92,10 @@ def summarise(requests: Iterable[Sample], targets: Targets) -> Summary:
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Return the median and the 95th percentile."""
+    """Return the mean, the median and the 95th percentile."""
     ordered = sorted(values)
-    return Spread(percentile(ordered, 50), percentile(ordered, 95))
+    mean = sum(ordered) / len(ordered) if ordered else math.nan
+    return Spread(mean, percentile(ordered, 50), percentile(ordered, 95))
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

@@ -3,6 +3,7 @@
 Waiting prints a service's conditions whenever they change, in the operator's own words.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,6 +116,12 @@ def schedule(kube: Kube, name: str, scheduling: Object, timeout: float = 60) -> 
             (accepted, lambda service: accepted(service) and policy_applied(service)), timeout
         )
     return Change(applied - asked, applied - taken)
+
+
+def sidecar(kube: Kube, pod: Object, path: str) -> Object:
+    """Return the JSON that a pod's sidecar answers, through the API server; raises KubeError."""
+    place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9400/proxy{path}"
+    return json.loads(kube("get", "--raw", place))  # type: ignore[no-any-return]
 
 
 def pod_lives(kube: Kube) -> dict[str, int]:

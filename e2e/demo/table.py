@@ -3,21 +3,34 @@
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from e2e.demo.metrics import Sample, Spread, Summary, Targets, summarise
+from e2e.demo.metrics import Sample, Summary, Targets, summarise
 from e2e.demo.replay import Progress
 from e2e.demo.steps import Steps
 
 LINE_EVERY = 5.0  # seconds between plain lines
 DRAW_EVERY = 0.5  # seconds between drawings of the table
 RECENT = 50  # requests that the live numbers look back on
-NO_COMPARISON = (
-    "Not a fair comparison: each policy also serves what the one before left waiting. `make bench` compares."
-)
+NOTHING = summarise((), Targets())
+CAPTION = "One run on one machine, predicted and measured once. `make bench` repeats."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A service under a policy; ratios are of its mean TTFT to that of the first policy, NaN if unknown."""
+
+    service: str
+    policy: str
+    measured: Summary
+    measured_ratio: float
+    sooner: bool  # by more than chance, as measured
+    predicted: Summary | None
+    predicted_ratio: float
 
 
 async def follow(
@@ -39,8 +52,8 @@ async def follow(
 def line(progress: Progress, targets: Mapping[str, Targets], phase: str) -> str:
     """Sum all services up in one line."""
     parts = [
-        f"{service}: {progress.in_flight[service]} in flight, TTFT p50 {_seconds(now.ttft.p50)},"
-        f" SLO {_percent(now.attainment)}"
+        f"{service}: {progress.in_flight[service]} in flight, TTFT p50 {seconds(now.ttft.p50)},"
+        f" SLO {percent(now.attainment)}"
         for service in targets
         for now in [summarise(_recent(progress, service), targets[service])]
     ]
@@ -69,42 +82,70 @@ def live_table(progress: Progress, targets: Mapping[str, Targets], phase: str) -
             str(progress.in_flight[service]),
             str(len(every)),
             str(sum(bool(sample.error) for sample in every)),
-            *(_seconds(spread.p50) for spread in (now.ttft, now.tpot, now.e2e)),
-            _percent(now.attainment),
+            *(seconds(spread.p50) for spread in (now.ttft, now.tpot, now.e2e)),
+            percent(now.attainment),
         )
     return table
 
 
-def comparison(rows: Sequence[tuple[str, str, Summary]]) -> Table:
-    """Make the comparison: a row per service and policy."""
-    table = Table(title="The same requests under each policy in turn (p50 / p95)", caption=NO_COMPARISON)
-    for heading in ("service", "policy", "requests", "errors", "TTFT", "TPOT", "E2E", "SLO met"):
+def comparison(rows: Sequence[Row]) -> Table:
+    """Make the comparison: a row per service and policy, what was predicted beside what was measured."""
+    table = Table(title="The same requests under each policy, predicted → measured", caption=CAPTION)
+    for heading in ("service", "policy", "sent", "errors"):
         table.add_column(heading, justify="left" if heading in {"service", "policy"} else "right")
-    for service, policy, summary in rows:
+    for heading in ("TTFT mean", "of FCFS's", "TTFT p95", "SLO met"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        now, then = row.measured, row.predicted or NOTHING
         table.add_row(
-            service,
-            policy,
-            str(summary.requests),
-            str(summary.errors),
-            *(_spread(spread) for spread in (summary.ttft, summary.tpot, summary.e2e)),
-            _percent(summary.attainment),
+            row.service,
+            row.policy,
+            str(now.requests),
+            str(now.errors),
+            _both(seconds, then.ttft.mean, now.ttft.mean),
+            _both(_times, row.predicted_ratio, row.measured_ratio),
+            _both(seconds, then.ttft.p95, now.ttft.p95),
+            _both(percent, then.attainment, now.attainment),
         )
     return table
 
 
-def _recent(progress: Progress, service: str) -> list[Sample]:
-    return [sample for sample in progress.samples if sample.service == service][-RECENT:]
+def verdict(traffic: str, rows: Sequence[Row]) -> str:
+    """Say which policy answered soonest, as measured; `rows` are of one service, the first policy's first."""
+    others = [row for row in rows[1:] if row.sooner]
+    best = min(others, key=lambda row: row.measured_ratio, default=None)
+    where = f"{rows[0].service} ({traffic})"
+    if best is None:
+        return f"{where}: no policy answered clearly sooner than {rows[0].policy} in this run; stay with it."
+    told = "" if math.isnan(best.predicted_ratio) else f", predicted x {best.predicted_ratio:.2f}"
+    gain = f"mean TTFT x {best.measured_ratio:.2f} of {rows[0].policy}'s{told}"
+    return f"{where}: {best.policy} answered soonest, {gain}."
 
 
-def _spread(spread: Spread) -> str:
-    return f"{_seconds(spread.p50)} / {_seconds(spread.p95)}"
+def ratio(new: Summary, first: Summary) -> float:
+    """Return a mean TTFT over the first policy's; NaN where either is unknown."""
+    return new.ttft.mean / first.ttft.mean if first.ttft.mean else math.nan
 
 
-def _seconds(value: float) -> str:
+def seconds(value: float) -> str:
+    """Write a time in ms or s."""
     if math.isnan(value):
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Write a share in percent."""
     return "-" if math.isnan(share) else f"{share:.0%}"
+
+
+def _times(value: float) -> str:
+    return "-" if math.isnan(value) else f"x {value:.2f}"
+
+
+def _both(show: Callable[[float], str], predicted: float, measured: float) -> str:
+    return f"{show(predicted)} → {show(measured)}"
+
+
+def _recent(progress: Progress, service: str) -> list[Sample]:
+    return [sample for sample in progress.samples if sample.service == service][-RECENT:]

@@ -1,111 +1,114 @@
-"""Which requests the demo sends: the same stretch of the trace once for each policy, one right after another.
+"""Which requests the demo sends: first as many as the engines can take, then the same ones under each policy.
 
-    FCFS                     LARRY                     EconoServe
-    ├─ 5 s ─┼──── 15 s ────┼─ 5 s ─┼──── 15 s ────┼─ 5 s ─┼ ...
-     lead     measured       lead     measured       lead
+    capacity │ FCFS                     │ LARRY                    │ EconoServe ...
+             ├─ 3 s ─┼──── 14 s ────┤ … ├─ 3 s ─┼──── 14 s ────┤ … ├─ 3 s ─┼ ...
+              lead     measured       ▲   lead     measured
+                              all are answered
 
-The leads are the same requests too. A policy changes at the start of a lead, with requests in flight; those
-count for the policy that they were sent under. What one policy leaves waiting, the next one has to serve, so
-rows are no fair comparison of policies: `e2e.bench` makes those.
+`code` gets bursts: a burst alone is far more than its engine can take, so that requests queue, while the mean
+stays below what was measured. `chat` gets far less than it can take, evenly: there nothing queues. Leads are
+like that too, and a policy changes with their requests in flight. Each part begins when all requests of the
+one before are answered, so that no policy serves what another left waiting.
 
-Engines on a slow or busy machine are sent fewer of the requests, by what they do with a few beforehand: else
-their queues would grow until clients give up.
+Lengths are those of Azure's traces, shortened to what the tiny engines take.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from e2e.data import recorded
-from e2e.demo.metrics import Sample, Summary, Targets, summarise
+from e2e.demo.metrics import Sample
 from e2e.demo.replay import Call
 from headrace_engine.policies import registry
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_engine.sim.workloads.shape import Scale, cut_window, take_every
+from headrace_engine.sim.workloads.shape import Scale, take_every
 
 POLICIES = registry.policy_names()  # in this order; the sample services start with the first
-LEAD = 5.0  # seconds before each measured part
-MEASURED = 15.0  # seconds of each measured part
-PART = LEAD + MEASURED  # a policy's time, on the replay's clock
+LEAD = 3.0  # seconds before each measured part
+MEASURED = 14.0  # seconds of each measured part
+PART = LEAD + MEASURED
+BURSTS = 2  # in a measured part
+BURST_SECONDS = 1.0  # in which its requests arrive
 
-TRACE_START = 1654.802052  # seconds into the hour; a busy stretch with bursts
-PROBES = 8  # requests sent to each service at once, to see how fast it is
-PROBE_TOKENS = 32  # output of each
-ENOUGH = 200.0  # tokens a second, of both services, with which all of the trace is served in time
-LEAST_SHARE = 0.1
+CAPACITY_SECONDS = 9.0  # that all engines are kept full
+WARM_UP = 2.0  # of these, which are not counted
+CLIENTS = 12  # for each engine, one request at a time: more than the eight that it runs together
 SCALE = Scale(prompt_divisor=4, output_divisor=2, prompt_limit=1400, output_limit=300)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A service's part of the trace: every n-th request from `offset` on."""
+class Traffic:
+    """What a service is sent: whose lengths, every n-th of them, and how much of what it can take."""
 
+    trace: Callable[[], Sequence[Arrival]]
     every: int
-    offset: int
+    load: float  # mean requests per second in the measured part, as a share of measured capacity
+    in_bursts: bool
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        return f"{self.load:.0%} of capacity, {'in bursts' if self.in_bursts else 'evenly'}"
 
 
-PARTS: Mapping[str, Part] = {"chat": Part(every=3, offset=0), "code": Part(every=7, offset=1)}
+TRAFFIC: Mapping[str, Traffic] = {
+    "chat": Traffic(recorded.azure_conversation, every=3, load=0.3, in_bursts=False),
+    "code": Traffic(recorded.azure_code, every=7, load=0.7, in_bursts=True),
+}
+LEAD_LOAD = 0.3
 
 
-def probes() -> list[Call]:
-    """Make a few requests to each service, all at once."""
+def lengths(service: str) -> Iterator[Arrival]:
+    """Yield the service's requests in the trace's order, over and over; only their lengths matter."""
+    traffic = TRAFFIC[service]
+    return map(SCALE, itertools.cycle(take_every(traffic.trace(), traffic.every)))
+
+
+def arrivals(service: str, capacity: float) -> list[Arrival]:
+    """Make a part's requests for a service that can take `capacity` a second; the same every time."""
+    traffic, chosen = TRAFFIC[service], lengths(service)
+    times = _evenly(0.0, LEAD, LEAD_LOAD * capacity)
+    if traffic.in_bursts:
+        apart = MEASURED / BURSTS
+        size = traffic.load * capacity * apart
+        for number in range(BURSTS):
+            times += _evenly(LEAD + number * apart, BURST_SECONDS, size / BURST_SECONDS)
+    else:
+        times += _evenly(LEAD, MEASURED, traffic.load * capacity)
     return [
-        Call(
-            at=0.0, service=service, prompt_tokens=64, output_tokens=PROBE_TOKENS, text_seed=f"{service}-{n}"
-        )
-        for service in PARTS
-        for n in range(PROBES)
+        Arrival(at, each.prompt_tokens, each.output_tokens) for at, each in zip(times, chosen, strict=False)
     ]
 
 
-def share(samples: Sequence[Sample]) -> float:
-    """Return the share of the trace's requests that engines can be sent which did the probes so fast."""
-    seconds = max(sample.e2e for sample in samples)
-    tokens = sum(sample.output_tokens for sample in samples)
-    return min(1.0, max(LEAST_SHARE, tokens / seconds / ENOUGH))
-
-
-def calls(share: float = 1.0, parts: Mapping[str, Part] = PARTS) -> list[Call]:
-    """Make the requests of the replay: this share of the recorded ones, evenly thinned."""
-    trace = recorded.azure_conversation()
-    stretch = cut_window(trace, TRACE_START, PART)
+def calls(capacity: Mapping[str, float], turn: int) -> list[Call]:
+    """Make the requests of a part; each turn has other texts, which no prefix cache knows."""
     return [
         Call(
-            at=turn * PART + request.at,
+            at=each.at,
             service=service,
-            prompt_tokens=request.prompt_tokens,
-            output_tokens=request.output_tokens,
+            prompt_tokens=each.prompt_tokens,
+            output_tokens=each.output_tokens,
             text_seed=f"{service}-{turn}-{number}",
         )
-        for turn in range(len(POLICIES))
-        for service, part in parts.items()
-        for number, request in enumerate(_thinned(stretch, part))
-        if int((number + 1) * share) > int(number * share)
+        for service in TRAFFIC
+        for number, each in enumerate(arrivals(service, capacity[service]))
     ]
 
 
-def phase(at: float) -> str:
-    """Say what the replay is doing `at` seconds after its start."""
-    turn, since = divmod(at, PART)
-    if turn >= len(POLICIES):
-        return "last answers"
-    policy = POLICIES[int(turn)]
-    if since < LEAD:
-        return f"changing to {policy}" if turn else "warm-up"
-    return f"under {policy}"
+def capacity(samples: Sequence[Sample], service: str) -> float:
+    """Return the requests a second that a service finished while it was kept full; 0 of none."""
+    ends = [each.sent + each.e2e for each in samples if each.service == service and not each.error]
+    counted = sum(WARM_UP <= end < CAPACITY_SECONDS for end in ends)
+    return counted / (CAPACITY_SECONDS - WARM_UP)
 
 
-def rows(samples: Sequence[Sample], targets: Mapping[str, Targets]) -> list[tuple[str, str, Summary]]:
-    """Make the rows: service, policy, what was measured of the requests sent in its measured part."""
-    return [
-        (service, policy, summarise((s for s in _measured(samples, turn) if s.service == service), wanted))
-        for service, wanted in targets.items()
-        for turn, policy in enumerate(POLICIES)
-    ]
+def measured(samples: Sequence[Sample], service: str) -> list[Sample]:
+    """Choose a service's requests of the measured part, without those of the lead."""
+    return [each for each in samples if each.service == service and each.sent >= LEAD]
 
 
-def _measured(samples: Sequence[Sample], turn: int) -> list[Sample]:
-    return [sample for sample in samples if turn * PART + LEAD <= sample.sent < (turn + 1) * PART]
-
-
-def _thinned(stretch: Sequence[Arrival], part: Part) -> Iterator[Arrival]:
-    return map(SCALE, take_every(stretch, part.every, part.offset))
+def _evenly(start: float, seconds: float, rate: float) -> list[float]:
+    """Spread requests evenly over a time, at least one."""
+    count = max(1, round(rate * seconds))
+    return [start + (number + 0.5) * seconds / count for number in range(count)]

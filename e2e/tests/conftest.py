@@ -54,8 +54,7 @@ class Stage:
 
     def sidecar(self, pod, path):
         """JSON from a pod's sidecar, through the API server."""
-        place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9400/proxy{path}"
-        return json.loads(self.kube("get", "--raw", place))
+        return services.sidecar(self.kube, pod, path)
 
     def patch(self, name, spec):
         return self.kube.patch(NAMESPACE, "llmservice", name, {"spec": spec})

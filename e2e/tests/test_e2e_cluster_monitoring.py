@@ -16,7 +16,8 @@ from e2e.monitoring.server import Prometheus, unanswered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
-SECONDS = 8.0  # of the demo's load under each policy
+CAPACITY = {"chat": 2.0, "code": 2.0}  # requests a second that the demo's load is made for
+SECONDS = 8.0  # of it under each policy
 TROUBLE = {
     "gateway, 5xx of engines, by service",
     "gateway, Refused by the picker",
@@ -44,8 +45,8 @@ def scrape_configs(kube):
 async def load(stage):
     """Each policy in turn, with the demo's first requests under it; those that failed."""
     failed = []
-    calls = [call for call in workload.calls() if call.at < SECONDS]
-    for policy in workload.POLICIES:
+    for turn, policy in enumerate(workload.POLICIES):
+        calls = [call for call in workload.calls(CAPACITY, turn) if call.at < SECONDS]
         for name in stage.samples:
             await asyncio.to_thread(services.schedule, stage.kube, name, {"policy": policy})
         failed += [sample for sample in await replay(stage.url, calls, Progress()) if sample.error]

@@ -52,6 +52,7 @@ def test_nothing_measured_is_not_a_number():
     summary = metrics.summarise([], Targets())
     assert math.isnan(summary.attainment)
     assert math.isnan(summary.e2e.p50)
+    assert math.isnan(summary.e2e.mean)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(1, 100))

@@ -1,46 +1,61 @@
-"""The demo sends the same requests under every policy; each sample counts for the one it was sent under."""
+"""The demo measures what engines can take, then sends the same requests under every policy."""
+
+from itertools import pairwise
+
+import pytest
 
 from e2e.demo import services, workload
-from e2e.demo.metrics import Sample, Targets
+from e2e.demo.metrics import Sample
 from e2e.demo.target import SAMPLES
+
+CAPACITY = {"chat": 3.0, "code": 5.0}
 
 
 def test_every_policy_gets_the_same_requests_with_other_texts():
-    calls = workload.calls()
-    parts = [
-        [
-            (round(c.at - turn * workload.PART, 6), c.service, c.prompt_tokens, c.output_tokens)
-            for c in calls
-            if turn * workload.PART <= c.at < (turn + 1) * workload.PART
-        ]
-        for turn in range(4)
-    ]
-    assert parts[0]
-    assert parts == [parts[0]] * 4
-    assert len({c.text_seed for c in calls}) == len(calls) == 4 * len(parts[0])
+    parts = [workload.calls(CAPACITY, turn) for turn in range(len(workload.POLICIES))]
+    sent = [[(c.at, c.service, c.prompt_tokens, c.output_tokens) for c in part] for part in parts]
+    assert sent[0]
+    assert sent == [sent[0]] * 4
+    assert len({call.text_seed for part in parts for call in part}) == 4 * len(sent[0])
 
 
-def test_slow_engines_are_sent_an_even_part_of_the_requests():
-    probes = workload.probes()
-    assert {call.service for call in probes} == {"chat", "code"}
-    tokens = sum(call.output_tokens for call in probes)
+def test_bursts_are_beyond_capacity_and_their_mean_is_not():
+    measured = [each.at for each in workload.arrivals("code", 5.0) if each.at >= workload.LEAD]
+    assert len(measured) / workload.MEASURED == pytest.approx(5.0 * workload.TRAFFIC["code"].load, rel=0.05)
+    burst = [at for at in measured if at < workload.LEAD + workload.BURST_SECONDS]
+    assert len(burst) == len(measured) / workload.BURSTS
+    assert len(burst) / workload.BURST_SECONDS > 3 * 5.0
 
-    def share(tokens_per_second):
-        e2e = tokens / tokens_per_second
-        return workload.share(
-            [Sample(c.service, 0.0, e2e=e2e, output_tokens=c.output_tokens) for c in probes]
-        )
 
-    assert share(workload.ENOUGH / 4) == 0.25
-    assert share(2 * workload.ENOUGH) == 1.0
-    assert share(0.001) == workload.LEAST_SHARE
-    every, some = workload.calls(), workload.calls(0.25)
-    assert set(some) < set(every)
-    assert len(some) == len(every) // 4 // 4 * 4
+def test_where_nothing_shall_queue_requests_come_evenly_and_far_below_capacity():
+    times = [each.at for each in workload.arrivals("chat", 3.0) if each.at >= workload.LEAD]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert max(gaps) == pytest.approx(min(gaps))
+    assert len(times) / workload.MEASURED < 3.0 / 2
+
+
+def test_requests_are_in_flight_when_the_policy_changes():
+    for service, capacity in CAPACITY.items():
+        assert sum(each.at < workload.LEAD for each in workload.arrivals(service, capacity)) >= 2
+
+
+def test_slow_engines_are_sent_fewer_requests():
+    assert len(workload.arrivals("code", 1.0)) < len(workload.arrivals("code", 5.0)) / 4
+    assert workload.arrivals("code", 0.0)  # never none
+
+
+def test_capacity_counts_what_was_finished_while_the_engines_were_full():
+    ends = [1.0, workload.WARM_UP, 5.0, workload.CAPACITY_SECONDS - 0.1, workload.CAPACITY_SECONDS, 20.0]
+    samples = [Sample("code", end - 0.5, e2e=0.5) for end in ends]
+    samples += [Sample("chat", 4.0, e2e=0.5), Sample("code", 4.0, error="HTTP 503")]
+    counted = workload.CAPACITY_SECONDS - workload.WARM_UP
+    assert workload.capacity(samples, "code") == pytest.approx(3 / counted)
+    assert workload.capacity(samples, "chat") == pytest.approx(1 / counted)
 
 
 def test_every_request_fits_the_sample_services():
-    assert max(c.prompt_tokens + c.output_tokens for c in workload.calls()) <= 2048
+    calls = workload.calls({"chat": 20.0, "code": 20.0}, 0)
+    assert max(each.prompt_tokens + each.output_tokens for each in calls) <= 2048
 
 
 def test_the_walk_takes_every_policy_from_the_one_that_the_samples_start_with():
@@ -50,25 +65,7 @@ def test_the_walk_takes_every_policy_from_the_one_that_the_samples_start_with():
     }
 
 
-def test_phases_follow_the_clock():
-    part, lead = workload.PART, workload.LEAD
-    ends = [0.0, lead, part, part + lead, 2 * part, 3 * part + lead, 4 * part]
-    assert [workload.phase(at) for at in ends] == [
-        "warm-up",
-        "under FCFS",
-        "changing to LARRY",
-        "under LARRY",
-        "changing to EconoServe",
-        "under AccelGen",
-        "last answers",
-    ]
-
-
-def test_only_the_measured_parts_are_compared():
-    part, lead = workload.PART, workload.LEAD
-    times = [1.0, lead, part + 1, part + lead, 2 * part - 1, 3 * part + lead]
-    samples = [Sample("chat", at, ttft=0.1, tpot=0.1, max_itl=0.1, e2e=1.0) for at in times]
-    rows = workload.rows(samples, {"chat": Targets(), "code": Targets()})
-    counts = {(service, policy): summary.requests for service, policy, summary in rows if summary.requests}
-    assert counts == {("chat", "FCFS"): 1, ("chat", "LARRY"): 2, ("chat", "AccelGen"): 1}
-    assert len(rows) == 8
+def test_only_the_measured_part_of_a_service_is_compared():
+    times = [0.0, workload.LEAD - 0.1, workload.LEAD, workload.PART]
+    samples = [Sample(service, at) for at in times for service in ("chat", "code")]
+    assert [each.sent for each in workload.measured(samples, "code")] == times[2:]

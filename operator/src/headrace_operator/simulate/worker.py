@@ -6,10 +6,11 @@ The only module of the command that imports vLLM.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headrace_engine.contracts import Slo
 from headrace_engine.cost.host import SERVER_HOST_TIME
-from headrace_engine.cost.model import scale_cost, unloaded_seconds, vary_cost
+from headrace_engine.cost.model import CostModel, scale_cost, unloaded_seconds, vary_cost
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
 from headrace_engine.sim.garbage_collector import no_collector
@@ -22,7 +23,28 @@ from headrace_operator.simulate.figures import Figures, Spread
 from headrace_operator.simulate.jobs import Job, World
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What became of the requests, in order of arrival; a refused one is lost."""
+
+    outcomes: list[Outcome]
+    refused: int
+    cost: CostModel  # that the steps took
+
+
 def run_job(world: World, job: Job) -> Figures:
+    """Serve the requests to the end, as the job asks, and sum them up."""
+    served = serve(world, job)
+
+    def alone(arrival: Arrival) -> float:
+        steps = world.settings.max_num_batched_tokens
+        return unloaded_seconds(served.cost, arrival.prompt_tokens, arrival.output_tokens, steps)
+
+    found = summarise_run(served.outcomes, _targets(world.slo), alone)
+    return _figures(found, refused=served.refused)
+
+
+def serve(world: World, job: Job) -> Served:
     """Serve the world's trace, or the traffic that was drawn, to the end, as the job asks."""
     arrivals: Sequence[Arrival] = world.arrivals
     cost = vary_cost(world.cost, job.mixed_attention_factor, job.overhead_seconds)
@@ -39,16 +61,8 @@ def run_job(world: World, job: Job) -> Figures:
     gateway = SimulatedGateway(world.gateway, boards, world.seed)
     with no_collector():
         done = simulate_fleet(arrivals, engines, gateway, seed=world.seed)
-    served = [
-        outcome or Outcome(arrival)  # refused: lost
-        for arrival, outcome in zip(arrivals, done.outcomes, strict=True)
-    ]
-
-    def alone(arrival: Arrival) -> float:
-        steps = world.settings.max_num_batched_tokens
-        return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, steps)
-
-    return _figures(summarise_run(served, _targets(world.slo), alone), refused=gateway.refused)
+    outcomes = [outcome or Outcome(arrival) for arrival, outcome in zip(arrivals, done.outcomes, strict=True)]
+    return Served(outcomes, gateway.refused, cost)
 
 
 def _targets(slo: Slo) -> dict[str, Targets]:
