@@ -3,12 +3,15 @@
 One engine (Llama-3-8B on an H100, asynchronous scheduling) serves 2,000 requests of the Azure conversation
 trace at 12 requests/s, which takes about 14,000 steps of some 35 requests each; steps are counted per second
 of CPU time, so another process on the machine matters little. `busy` figures are at 18.45 requests/s, nine
-tenths of saturation: fewer steps, of some 90 requests. The fleet is 16 such engines behind the gateway's SAL
-with reports every 50 ms and 10,000 requests at 230/s, timed by the wall.
+tenths of saturation: fewer steps, of some 90 requests. `cached` figures are with prefix caching, as the
+studies run; the others without, so that they compare with those of earlier versions. The fleet is 16 such
+engines behind the gateway's SAL with reports every 50 ms and 10,000 requests at 230/s, timed by the wall.
 """
 
+import itertools
 import os
 import time
+from dataclasses import replace
 
 from e2e.bench.report import results
 from e2e.bench.runs import workloads
@@ -35,24 +38,25 @@ def main() -> None:
     one_engine(workloads.make("conversation", 20, 1.0, 0, longest), "fcfs")  # imports and configuration
     for suffix, rate in RATES.items():
         arrivals = workloads.make("conversation", REQUESTS, rate, 0, longest)
-        for policy in POLICIES:
-            steps, seconds = one_engine(arrivals, policy)
-            key = f"steps_per_second_{policy}{suffix}"
+        for policy, caching in itertools.product(POLICIES, (False, True)):
+            steps, seconds = one_engine(arrivals, policy, caching=caching)
+            key = f"steps_per_second_{policy}{suffix}{'_cached' * caching}"
             figures[key] = round(steps / seconds)
-            print(f"  {key:28}{figures[key]:7.0f}   {steps} steps in {seconds:.2f} s", flush=True)
+            print(f"  {key:34}{figures[key]:7.0f}   {steps} steps in {seconds:.2f} s", flush=True)
     started = time.perf_counter()
     run_fleet(FLEET)
     key = "fleet_16x10000_seconds"
     figures[key] = round(time.perf_counter() - started, 1)
-    print(f"  {key:28}{figures[key]:7.1f}", flush=True)
+    print(f"  {key:34}{figures[key]:7.1f}", flush=True)
     print(results.write("sim_speed", "python -m e2e.bench.sim_speed", figures))
 
 
-def one_engine(arrivals: list[Arrival], policy: str) -> tuple[int, float]:
+def one_engine(arrivals: list[Arrival], policy: str, *, caching: bool = False) -> tuple[int, float]:
     """Measure how many steps one engine makes, and the seconds of CPU time for them."""
     from headrace_engine.sim.run import simulate  # noqa: PLC0415  vLLM takes ten seconds to import
 
-    settings, cost = ENGINES[ENGINE].settings, cost_of(ENGINE, 1.0, 0.0)
+    settings = replace(ENGINES[ENGINE].settings, prefix_caching=caching)
+    cost = cost_of(ENGINE, 1.0, 0.0)
     started = time.process_time()
     run = simulate(arrivals, settings, cost, POLICIES[policy])
     return run.steps, time.process_time() - started

@@ -212,29 +212,37 @@ class Shortcuts:
                     break
                 if len(request._all_token_ids) + placeholders - computed != 1:  # noqa: SLF001
                     break
-                if (caching or not computed % size) and self._allocate_slots(request, 1) is None:
+                if (
+                    not computed % size or (caching and self._fills_block(request, computed))
+                ) and self._allocate_slots(request, 1) is None:
                     break
                 decodes.append(request)
             settled += 1
         return decodes, settled
 
     def _allocate_slots(self, request: Any, num_new_tokens: int, **details: Any) -> Any:
-        """Allocate no block for a running request's token if its last one has room and none is to be cached,
-        and without caching the next free one if there is any.
+        """Allocate for a running request's token no block if its last one has room, else the next free one.
+
+        vLLM does it where none is free, or a full one is to be cached.
         """
-        computed, size = request.num_computed_tokens, self._table.block_size
-        if num_new_tokens == 1 and request.status is RUNNING:
-            if not self._caching:
-                if computed % size:
-                    return self._no_blocks
-                if self._pool.get_num_free_blocks() and computed < self.max_model_len:
-                    self._table.allocate_new_blocks(request.request_id, computed + 1, computed + 1)
-                    return self._no_blocks
-            elif computed % size:
-                full = min(computed + 1, len(request._all_token_ids)) // size  # noqa: SLF001
-                if full <= self._table.num_cached_block.get(request.request_id, 0):
-                    return self._no_blocks
+        computed = request.num_computed_tokens
+        if (
+            num_new_tokens == 1
+            and request.status is RUNNING
+            and not (self._caching and self._fills_block(request, computed))
+        ):
+            if computed % self._table.block_size:
+                return self._no_blocks
+            if self._pool.get_num_free_blocks() and computed < self.max_model_len:
+                self._table.allocate_new_blocks(request.request_id, computed + 1, computed + 1)
+                return self._no_blocks
         return self._allocate(request, num_new_tokens, **details)
+
+    def _fills_block(self, request: Any, computed: int) -> bool:
+        """Tell whether a block would be full with the next token that the prefix cache does not have yet."""
+        full: int = min(computed + 1, len(request._all_token_ids)) // self._table.block_size  # noqa: SLF001
+        cached: int = self._table.num_cached_block.get(request.request_id, 0)
+        return full > cached
 
     def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:  # noqa: ARG002
         """Reserve nothing: there is no drafter."""
@@ -284,6 +292,7 @@ class Shortcuts:
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Take in tokens in the middle of a running request's output here, all others by vLLM."""
         requests, caching, is_async = self.requests, self._caching, self._is_async  # type: ignore[attr-defined]
+        size = self._table.block_size
         told, others = [], {}
         samples = model_runner_output.sampled_token_ids
         for (name, tokens), sampled in zip(  # noqa: B905 of equal length
@@ -297,14 +306,13 @@ class Shortcuts:
             request.num_in_flight_tokens -= tokens
             request._output_token_ids.append(ANY_TOKEN)  # noqa: SLF001
             request._all_token_ids.append(ANY_TOKEN)  # noqa: SLF001
-            if caching:
+            if caching and not len(request._all_token_ids) % size:  # noqa: SLF001
                 request.update_block_hashes()
             if is_async:
                 request.num_output_placeholders -= 1
-                if caching:
-                    self.kv_cache_manager.cache_blocks(  # type: ignore[attr-defined]
-                        request, request.num_computed_tokens - request.num_output_placeholders
-                    )
+                computed = request.num_computed_tokens - request.num_output_placeholders
+                if caching and not computed % size:
+                    self.kv_cache_manager.cache_blocks(request, computed)  # type: ignore[attr-defined]
             told.append(request.told)
         if not others:
             return {0: EngineCoreOutputs(outputs=told)}
