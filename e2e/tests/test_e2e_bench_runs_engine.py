@@ -6,8 +6,10 @@ import pytest
 
 from e2e.bench.runs import engine as cases
 from e2e.bench.runs import workloads
+from e2e.bench.runs.doubt import CORNERS, GRID, Doubt
 from e2e.bench.runs.engine import Case
 from headrace_engine.contracts import PolicyDocument, StepBudget
+from headrace_engine.cost.host import NO_HOST_TIME, SERVER_HOST_TIME
 from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 from headrace_engine.sim.form import Form
 from headrace_engine.sim.outcome import Outcome
@@ -30,7 +32,8 @@ def test_a_load_is_a_fraction_of_what_stock_sustains(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 2}, {"mixed": 1.4}, {"overhead_ms": 1.0}, {"requests": 60}, {"sync": True}]
+    "change",
+    [{"seed": 2}, {"mixed": 1.4}, {"overhead_ms": 1.0}, {"host": 2.0}, {"requests": 60}, {"sync": True}],
 )
 def test_what_changes_stock_changes_its_saturation(change):
     assert cases.overload(replace(CASE, **change)) != cases.overload(CASE)
@@ -87,6 +90,27 @@ def test_the_class_with_the_lowest_attainment_is_named_beside_the_total():
     assert met["met_own_worst"] == met["met_own_code"] == pytest.approx(20 / 40)
     assert met["met_own_iterations"] == pytest.approx((60 * 2 + 20) / 160), "the second token is in time"
     assert cases.own_attainment(outcomes([""] * 20, [0.5] * 20, NO_TARGETS)) == {}
+
+
+def test_the_host_takes_its_time_but_where_it_is_in_the_cost_model():
+    assert cases.host_of("llama-3-8b-h100") == SERVER_HOST_TIME
+    twice = cases.host_of("llama-3-8b-h100", 2.0)
+    assert twice.per_request == 2 * SERVER_HOST_TIME.per_request > 0
+    assert (twice.intake, twice.exposed) == (2 * SERVER_HOST_TIME.intake, SERVER_HOST_TIME.exposed)
+    assert cases.host_of("llama-3-8b-h100", 0.0).per_step == 0
+    assert cases.host_of("opt-13b-a100") == NO_HOST_TIME
+
+
+def test_a_grid_of_doubts_begins_with_the_cost_model_as_it_is():
+    for grid in (GRID, CORNERS):
+        assert grid[0](CASE) == CASE
+        assert len(set(grid)) == len(grid)
+        assert {doubt.host for doubt in grid} == {0.0, 1.0, 2.0}
+    assert set(CORNERS) < set(GRID)
+    dear = replace(CASE, mixed=1.8, overhead_ms=3.0)
+    assert [doubt for doubt in GRID if doubt(CASE) == dear] == [Doubt(1.8, 3.0)]
+    assert str(Doubt(1.8, 3.0)) == "x1.8, +3 ms"
+    assert str(Doubt(host=2.0)) == "x1, +0 ms, host x2"
 
 
 def test_every_engine_has_a_cost_model():

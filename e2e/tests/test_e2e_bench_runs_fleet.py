@@ -49,7 +49,8 @@ def test_balancers_share_a_saturation_and_what_changes_requests_or_cost_does_not
         {"policy": "LARRY"},
     ):
         assert saturations(replace(CASE, **same)) == saturations(CASE)
-    for other in ({"seed": 0}, {"requests": 30}, {"engines": 4}, {"mixed": 1.4}, {"overhead_ms": 1.0}):
+    doubts = ({"mixed": 1.4}, {"overhead_ms": 1.0}, {"host": 2.0})
+    for other in ({"seed": 0}, {"requests": 30}, {"engines": 4}, *doubts):
         assert saturations(replace(CASE, **other)) != saturations(CASE)
 
 

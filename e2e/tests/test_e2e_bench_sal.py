@@ -67,8 +67,10 @@ def test_large_fleets_and_the_grid():
     (large,) = (row for row in SECTIONS["sizes"] if row.case.engines == 64)
     assert large.case.requests >= 300
     for workload in ("conversation", "code-poisson"):
-        points = {(p.case.mixed, p.case.overhead_ms) for p in GRID if p.case.workload == workload}
-        assert len(points) == 9
+        points = {
+            (p.case.mixed, p.case.overhead_ms, p.case.host) for p in GRID if p.case.workload == workload
+        }
+        assert len(points) == 13
     assert {p.case.engines for p in GRID} == {16}
 
 
@@ -118,8 +120,8 @@ def test_page_and_figures(options):
     assert figures["grid_worst_ttft_mean_ratio_round_robin_09"] == pytest.approx(1 / 0.99, abs=1e-3)
     assert "conversation, load 0.9: RoundRobin, mean TTFT 1.00 (" in page
     assert ": not distinguishable" in page
-    assert "conversation against RoundRobin, mean TTFT: 0 of 9" in page
-    assert "conversation against LeastRequest, mean TTFT: 9 of 9" in page
+    assert "conversation against RoundRobin, mean TTFT: 0 of 13" in page
+    assert "conversation against LeastRequest, mean TTFT: 13 of 13" in page
     assert "(one seed)" in page
     assert "no ratio above counts them" in " ".join(page.split())
 

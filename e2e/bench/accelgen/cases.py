@@ -7,6 +7,7 @@ from typing import Any
 
 from e2e.bench.runs import comparison, search, tuning
 from e2e.bench.runs.comparison import Kind
+from e2e.bench.runs.doubt import CORNERS
 from e2e.bench.runs.engine import Case
 from e2e.bench.runs.search import Search
 from e2e.bench.runs.setting import Setting
@@ -107,7 +108,6 @@ SLO = {
     "mooncake": "slow",
 }  # of the service; the others': TTFT 1 s, TPOT 50 ms
 RIVALS = ("Orca", "FastServe", "Sarathi")
-CORNERS = ((1.0, 0.0), (1.0, 3.0), (1.8, 0.0), (1.8, 3.0))  # of the grid of doubts
 FEW = 1500  # requests where no goodput is looked for
 BESIDE = tuple(replace(each, requests=FEW, seeds=(0,)) for each in SETTINGS)  # for latencies, and light loads
 DOUBTED = (
@@ -257,9 +257,7 @@ def doubted(tunings: Tunings) -> Iterator[tuple[str, list[tuple[Case, Case]]]]:
     """Yield tuned stock and AccelGen, by workload, at each corner of the cost model's doubt."""
     for setting, load in DOUBTED:
         stock = tuned(setting, "stock", target_of(setting), tunings)
-        cases = [
-            replace(setting.case(load, 0), mixed=mixed, overhead_ms=overhead) for mixed, overhead in CORNERS
-        ]
+        cases = [doubt(setting.case(load, 0)) for doubt in CORNERS]
         yield setting.at(load), [(stock(case), accelgen(setting)(case)) for case in cases]
 
 

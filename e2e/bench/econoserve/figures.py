@@ -88,9 +88,8 @@ def of_clairvoyant(found: Found, kind: Kind, tunings: Tunings) -> tuple[float, f
 
 def doubts(found: Found, tunings: Tunings) -> Iterator[tuple[str, float]]:
     """Yield normalised latency, live EconoServe / tuned stock, at the corners of the cost model's doubt."""
-    for (mixed, overhead), (stock, ours) in cases.doubted(tunings).items():
-        ratio = float(found[ours][NORMALIZED]) / float(found[stock][NORMALIZED])
-        yield f"mixed attention x{mixed:g}, +{overhead:g} ms", ratio
+    for doubt, (stock, ours) in cases.doubted(tunings).items():
+        yield doubt, float(found[ours][NORMALIZED]) / float(found[stock][NORMALIZED])
 
 
 def sustained(found: Found, kind: Kind, loads: Sequence[float] = KV.loads) -> float:

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from e2e.bench.runs import comparison, tuning
 from e2e.bench.runs.comparison import Kind
-from e2e.bench.runs.engine import GRID, Case
+from e2e.bench.runs.doubt import GRID
+from e2e.bench.runs.engine import Case
 from e2e.bench.runs.setting import Setting
 from e2e.bench.runs.tuning import Tunings, Wanted
 from headrace_engine.policies.larry import Params
@@ -40,7 +41,7 @@ POISSON = Setting(
     (1.0, 1.1),
     0.9,
     tuple(range(8)),
-    3000,
+    2000,
     2000,
 )
 CONVERSATION = Setting(
@@ -187,8 +188,7 @@ def doubted(tunings: Tunings) -> dict[str, list[tuple[Case, Case]]]:
     return {
         name: [
             (named["tuned LARRY"](case), named["tuned stock"](case))
-            for mixed, overhead in GRID
-            for case in [replace(setting.case(load, 0), mixed=mixed, overhead_ms=overhead)]
+            for case in [doubt(setting.case(load, 0)) for doubt in GRID]
         ]
         for name, (setting, load, named) in compared.items()
     }

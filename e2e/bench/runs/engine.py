@@ -6,7 +6,7 @@ point when all of them wait from the start; so a load means the same whatever po
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from e2e.bench.runs import workloads
@@ -14,6 +14,7 @@ from e2e.bench.runs.pool import ENGINE_SOURCES, Figures, run_all
 from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import PerRequest, PolicyDocument, Slo, StepBudget
 from headrace_engine.cost import catalog
+from headrace_engine.cost.host import NO_HOST_TIME, SERVER_HOST_TIME, HostTime
 from headrace_engine.cost.model import CostModel, unloaded_seconds, vary_cost
 from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import NO_TARGETS
@@ -28,7 +29,6 @@ from headrace_engine.sim.workloads.arrival import Arrival
 STOCK = "stock"
 DEFAULT_BUDGET = 8192
 E2E_SCALES = (1.25, 1.5, 3.0)  # times alone, beside 2 and 5
-GRID = tuple((mixed, overhead) for mixed in (1.0, 1.4, 1.8) for overhead in (0.0, 1.0, 3.0))
 SOURCES = (*ENGINE_SOURCES, REPOSITORY / "e2e/bench/runs/engine.py")
 
 
@@ -111,6 +111,7 @@ class Case:
     requests: int = 2000
     mixed: float = 1.0  # mixed_attention_factor
     overhead_ms: float = 0.0
+    host: float = 1.0  # how often the host's own time counts; 0: not at all
     sync: bool = False  # plan each step when the last has ended, also where the engine would plan ahead
     budget_mode: str = ""  # of the policy document, where `step_budget` is 0
     slo: str = ""  # of `SLOS`
@@ -127,6 +128,7 @@ class Overload:
     requests: int
     mixed: float
     overhead_ms: float
+    host: float
     sync: bool
 
 
@@ -156,7 +158,8 @@ def sustained_rates(cases: Sequence[Case], title: str, workers: int = 2) -> dict
 def overload(case: Case) -> Overload:
     """Return what tells the meaning of the case's load."""
     return Overload(
-        case.workload, case.engine, case.seed, case.requests, case.mixed, case.overhead_ms, case.sync
+        *(case.workload, case.engine, case.seed, case.requests),
+        *(case.mixed, case.overhead_ms, case.host, case.sync),
     )
 
 
@@ -167,7 +170,8 @@ def run_overload(job: Overload) -> Figures:
     settings = settings_of(job.engine, sync=job.sync)
     arrivals = workloads.make(job.workload, job.requests, 1.0, job.seed, settings.max_model_len)
     waiting = [replace(arrival, at=0.0) for arrival in arrivals]
-    run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
+    cost, host = cost_of(job.engine, job.mixed, job.overhead_ms), host_of(job.engine, job.host)
+    run = simulate(waiting, settings, cost, host=host)
     return {"rate": metrics.sustained_rate(run.outcomes)}
 
 
@@ -190,7 +194,7 @@ def run_case(job: Timed) -> Figures:
         link = Link(catalog.find_shape(ENGINES[case.engine].model).kv_bytes_per_token, LINK)
         run = simulate_disaggregated(arrivals, settings, cost, link)
     else:
-        run = simulate(arrivals, settings, cost, policy_of(case))
+        run = simulate(arrivals, settings, cost, policy_of(case), host=host_of(case.engine, case.host))
 
     def unloaded(arrival: Arrival) -> float:
         return unloaded_seconds(cost, arrival.prompt_tokens, arrival.output_tokens, DEFAULT_BUDGET)
@@ -253,3 +257,15 @@ def cost_of(engine: str, mixed: float = 1.0, overhead_ms: float = 0.0) -> CostMo
     each = ENGINES[engine]
     cost = catalog.find_cost_model(each.model, each.gpu, each.tensor_parallel, each.fitted_to)
     return vary_cost(cost, mixed, overhead_ms / 1000)
+
+
+@functools.cache
+def host_of(engine: str, factor: float = 1.0) -> HostTime:
+    """Return what the CPU of the engine's host takes, `factor` times as much as was calibrated.
+
+    Nothing where the cost model was fitted to whole steps of a server: they have the host's time in them.
+    """
+    if ENGINES[engine].fitted_to is not None:
+        return NO_HOST_TIME
+    shares = {"exposed": SERVER_HOST_TIME.exposed}
+    return HostTime(**{key: factor * seconds for key, seconds in asdict(SERVER_HOST_TIME).items()} | shares)

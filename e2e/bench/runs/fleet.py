@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.bench.runs import workloads
-from e2e.bench.runs.engine import ENGINES, SOURCES, cost_of, settings_of
+from e2e.bench.runs.engine import ENGINES, SOURCES, cost_of, host_of, settings_of
 from e2e.bench.runs.other_balancers import RIVALS
 from e2e.bench.runs.pool import Figures, run_all
 from e2e.cluster.places import REPOSITORY
@@ -67,6 +67,7 @@ class FleetCase:
     lost_at: float = 0.0  # seconds until engine 0 fails; 0: it does not
     mixed: float = 1.0  # mixed_attention_factor
     overhead_ms: float = 0.0
+    host: float = 1.0  # how often the host's own time counts
     prefix_index: bool = True
 
 
@@ -81,6 +82,7 @@ class Saturation:
     seed: int
     mixed: float
     overhead_ms: float
+    host: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,10 @@ def saturations(case: FleetCase) -> list[Saturation]:
     else:
         engines = PIECE
     return [
-        Saturation(case.workload, case.engine, engines, case.requests, seed, case.mixed, case.overhead_ms)
+        Saturation(
+            *(case.workload, case.engine, engines, case.requests, seed),
+            *(case.mixed, case.overhead_ms, case.host),
+        )
         for seed in range(case.seed * pieces, (case.seed + 1) * pieces)
     ]
 
@@ -130,7 +135,8 @@ def run_saturation(job: Saturation) -> Figures:
 
     settings = replace(settings_of(job.engine, sync=False), prefix_caching=False)
     waiting = [replace(arrival, at=0.0) for arrival in requests_of(job, settings.max_model_len)]
-    run = simulate(waiting, settings, cost_of(job.engine, job.mixed, job.overhead_ms))
+    cost, host = cost_of(job.engine, job.mixed, job.overhead_ms), host_of(job.engine, job.host)
+    run = simulate(waiting, settings, cost, host=host)
     return {"rate": metrics.sustained_rate(run.outcomes)}
 
 
@@ -153,10 +159,10 @@ def run_fleet(job: TimedFleet) -> Figures:
 
     case, profile = job.case, ENGINES[job.case.engine]
     settings = profile.settings
-    cost = cost_of(case.engine, case.mixed, case.overhead_ms)
+    cost, host = cost_of(case.engine, case.mixed, case.overhead_ms), host_of(case.engine, case.host)
     document = PolicyDocument(case.policy)
     engines = [
-        SimulatedEngine(settings, cost, document, number=number, listening=True)
+        SimulatedEngine(settings, cost, document, number=number, listening=True, host=host)
         for number in range(case.engines)
     ]
     for engine in engines[: case.slow]:

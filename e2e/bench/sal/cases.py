@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from e2e.bench.report import intervals
 from e2e.bench.report.intervals import Estimate
-from e2e.bench.runs.engine import GRID
+from e2e.bench.runs.doubt import GRID
 from e2e.bench.runs.fleet import FleetCase
 from e2e.bench.runs.pool import Figures
 
@@ -123,16 +123,15 @@ def unchanged(variant: Setting) -> Setting:
 
 
 def grid(*, quick: bool) -> list[Setting]:
-    """List SAL and its nearest rivals at nine points of the cost model's doubt; all but the first shorter."""
+    """List SAL and its nearest rivals at the points of the cost model's doubt; all but the first shorter."""
     if quick:
         return []
     shorter = {"conversation": 150, "code-poisson": 100}
     points: list[Setting] = []
     for workload, others in GRIDDED.items():
         points.append(Setting(base(workload, 0.9), others))
-        for mixed, overhead in GRID[1:]:
-            point = base(workload, 0.9, requests=shorter[workload], mixed=mixed, overhead_ms=overhead)
-            points.append(Setting(point, others))
+        shorter_case = base(workload, 0.9, requests=shorter[workload])
+        points += [Setting(doubt(shorter_case), others) for doubt in GRID[1:]]
     return points
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from e2e.bench.report import intervals, markdown, plots
 from e2e.bench.report.intervals import Estimate
 from e2e.bench.runs.command_line import Options
+from e2e.bench.runs.doubt import GRID, TOLD
 from e2e.bench.sal.cases import (
     GRIDDED,
     LATENCIES,
@@ -170,7 +171,7 @@ def named(figure: str) -> str:
 
 
 def gridded(points: Sequence[Setting], found: Found) -> str:
-    """Say which findings were tried on the nine points, and how many of these bear them out."""
+    """Say which findings were tried on the grid of doubts, and how many of these bear them out."""
     if not points:
         return ""
     said = []
@@ -181,8 +182,8 @@ def gridded(points: Sequence[Setting], found: Found) -> str:
                 wins = sum(point.ratio(found, other, figure).value < 1 for point in mine)
                 said.append(f"{workload} against {NAMES[other]}, {named(figure)}: {wins} of {len(mine)}")
     return (
-        "Tried on the nine points of the cost model's doubt were only SAL's wins at 0.9 over its nearest "
-        "rivals, on 16 equal engines, with shorter runs (but at 1, 0 ms) and one seed. It is "
+        f"Tried on the {len(GRID)} points of the cost model's doubt were only SAL's wins at 0.9 over its "
+        "nearest rivals, on 16 equal engines, with shorter runs (but at 1, 0 ms) and one seed. It is "
         "ahead at so many points: "
         f"{'; '.join(said)}. All else on this page holds for the cost model as it is."
     )
@@ -207,14 +208,11 @@ def variant_table(changed: Mapping[str, Setting], found: Found) -> str:
 
 
 def grid_table(points: Sequence[Setting], found: Found, figure: str) -> str:
-    """Tabulate the nine points of the grid."""
+    """Tabulate the points of the grid."""
     return markdown.table(
-        ["mixed-attention factor, overhead", *(NAMES[other] for other in points[0].others)],
+        [TOLD, *(NAMES[other] for other in points[0].others)],
         [
-            [
-                f"{point.case.mixed:g}, {point.case.overhead_ms:g} ms",
-                *(point.ratio(found, other, figure) for other in point.others),
-            ]
-            for point in points
+            [str(doubt), *(point.ratio(found, other, figure) for other in point.others)]
+            for doubt, point in zip(GRID, points, strict=True)
         ],
     )
