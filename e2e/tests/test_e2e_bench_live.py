@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, study
+from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, page, study
 from e2e.bench.live.calibration import FEW, MANY, ONE, Fitted, Phase
 from e2e.bench.live.cases import CONTESTANTS, DEVICES, TUNED, Contestant, Run
 from e2e.bench.live.clients import Asker
@@ -75,12 +75,12 @@ def test_contestants_of_one_load_take_turns_one_right_after_another():
 
 
 def test_stock_gets_no_policy_and_policies_get_their_budget():
-    assert Contestant(cases.DEFAULT, None).document is None
-    assert Contestant(TUNED, 256).document is None
-    larry = Contestant("larry", 256).document
+    assert Contestant(cases.DEFAULT, None).document(CODE) is None
+    assert Contestant(TUNED, 256).document(CODE) is None
+    larry = Contestant("larry", 256).document(CODE)
     assert (larry.policy, larry.step_budget.mode, larry.step_budget.tokens) == ("LARRY", "Fixed", 256)
-    assert Contestant("accelgen", None).document.step_budget.mode == "SLO"
-    assert larry.slo.e2e_scale_percent == 100 * cases.E2E_SCALE
+    assert Contestant("accelgen", None).document(CODE).step_budget.mode == "SLO"
+    assert larry.slo.e2e_scale_percent == 100 * CODE.e2e_scale
 
 
 def test_only_tuned_stock_has_its_budget_on_the_command_line():
@@ -164,6 +164,15 @@ def test_how_much_an_engine_was_disturbed_is_told():
     assert (told["disturbed_percent_median"], told["disturbed_percent_worst"]) == (15.0, 20.0)
 
 
+def test_the_page_shows_what_was_measured_beside_what_was_predicted(tmp_path):
+    whole = found(lambda run: 0.5 if run.contestant == "larry" else 1.0, lambda _: 1.25)
+    text = page.write("live", whole, figures.all_figures(whole), tmp_path).read_text()
+    assert "| larry" in text
+    assert "0.50; 1.00" in text
+    assert "1 s (+25 %)" in text
+    assert (tmp_path / "live.svg").exists()
+
+
 def test_what_was_found_is_found_again_and_a_line_that_was_cut_off_is_not(tmp_path):
     kept = Journal(tmp_path / "deep/live.jsonl")
     assert kept.read("run") == {}
@@ -185,22 +194,22 @@ def test_what_was_fitted_is_read_as_it_was_written():
     assert calibration.read(json.loads(json.dumps(calibration.entry(FITTED)))) == FITTED
 
 
-def phase(clients, answers, tokens, host, front):
-    """An engine whose steps of 20 ms have so much host time around them."""
-    steps = [StepSample(0, 0, 1, 10, 0.02)] * 500
-    between = host.per_step * len(steps) + (host.intake + host.per_output) * answers * (clients == ONE)
-    return Phase(clients, steps, 10.0 + between, answers, tokens, front)
+def phase(clients, answers, tokens, *, between, front=0.0, steps=500):
+    return Phase(
+        clients, [StepSample(0, 0, 1, 10, 0.02)] * steps, 0.02 * steps + between, answers, tokens, front
+    )
 
 
 def test_host_time_is_what_steps_leave_and_what_the_front_end_uses():
     host = HostTime(per_step=0.001, intake=0.004, per_output=0.0005)
-    [short, long] = [40 * 0.01 + tokens * host.per_output for tokens in (400, 4000)]
+    answer = host.intake + host.per_output
     found = calibration.host_time(
         [
-            phase(MANY, 40, 400, host, short),
-            phase(MANY, 40, 4000, host, long),
-            phase(ONE, 20, 400, host, 0.0),
-            phase(FEW, 9, 9, host, 99.0),
+            phase(MANY, 40, 400, between=0.5, front=40 * 0.01 + 400 * host.per_output),
+            phase(MANY, 40, 4000, between=0.5, front=40 * 0.01 + 4000 * host.per_output),
+            phase(ONE, 20, 140, steps=140, between=20 * answer + 140 * 0.002),
+            phase(ONE, 5, 500, steps=500, between=5 * answer + 500 * 0.002),
+            phase(FEW, 9, 9, between=99.0, front=99.0),
         ]
     )
     assert dataclasses.asdict(found) == pytest.approx(dataclasses.asdict(host))

@@ -86,18 +86,22 @@ def host_time(phases: Sequence[Phase]) -> HostTime:
     """Tell what the CPU takes around steps.
 
     Of many clients' phases, which leave the engine never idle: seconds between steps, and the front end's for
-    each token, beside what it uses for each answer. Of one client's: seconds from the last token of an answer
-    to the next one's first step.
+    each token, beside what it uses for each answer. Of one client's: seconds of each answer beside what lies
+    between its steps.
     """
     many = [phase for phase in phases if phase.clients == MANY]
     one = [phase for phase in phases if phase.clients == ONE]
-    per_step = max(0.0, sum(each.between for each in many) / sum(len(each.steps) for each in many))
-    work = np.array([(each.answers, each.tokens) for each in many], dtype=float)
-    used = np.array([each.front_seconds for each in many])
-    per_output = max(0.0, float(np.linalg.lstsq(work, used)[0][1]))
-    around = sum(each.between - per_step * len(each.steps) for each in one)
-    intake = max(0.0, around / sum(each.answers for each in one) - per_output)
-    return HostTime(per_step=per_step, intake=intake, per_output=per_output)
+    between = sum(each.between for each in many) / sum(len(each.steps) for each in many)
+    _, per_output = _shares([(each.answers, each.tokens, each.front_seconds) for each in many])
+    around, _ = _shares([(each.answers, len(each.steps), each.between) for each in one])
+    return HostTime(per_step=max(0.0, between), intake=max(0.0, around - per_output), per_output=per_output)
+
+
+def _shares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Fit each row's third number by a share of the first and one of the second, none negative."""
+    table = np.array(rows)
+    first, second = np.linalg.lstsq(table[:, :2], table[:, 2])[0]
+    return max(0.0, float(first)), max(0.0, float(second))
 
 
 def entry(fitted: Fitted) -> Entry:

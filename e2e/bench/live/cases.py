@@ -21,7 +21,6 @@ DEFAULT, TUNED = "default", "tuned"
 POLICIES: Mapping[str, str] = {"larry": "LARRY", "econoserve": "EconoServe", "accelgen": "AccelGen"}
 CONTESTANTS = (DEFAULT, TUNED, *POLICIES)
 FIXED_BUDGETS = (TUNED, "larry", "econoserve")  # whose step budget is searched; AccelGen derives its own
-E2E_SCALE = 5.0  # the target: end to end within so many times what the request takes alone
 OUTPUT_WEIGHT = 4.0  # of an output token against a prompt token, where requests are sorted by size
 CODE, CONVERSATION, KV = "code", "conversation", "kv"
 BURSTY, POISSON = 3.0, 1.0  # coefficients of variation of the gaps between arrivals
@@ -37,6 +36,7 @@ class Workload:
     variation: float
     blocks: int  # KV blocks of its servers
     seconds: float  # of arrivals in a run
+    e2e_scale: float  # the target: end to end within so many times what the request takes alone
 
     @property
     def warm_up(self) -> float:
@@ -86,7 +86,7 @@ _CPU = Device(
         "vocab_size": 2048,
         "hidden_size": 768,
         "intermediate_size": 2048,
-        "num_hidden_layers": 12,
+        "num_hidden_layers": 8,
         "num_attention_heads": 12,
         "num_key_value_heads": 4,
         "max_position_embeddings": 2048,
@@ -100,9 +100,9 @@ _CPU = Device(
     },
     budgets=(32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048),
     workloads=(
-        Workload(CODE, Scale(12, 4, 1024, 1024), BURSTY, blocks=512, seconds=15.0),
-        Workload(CONVERSATION, Scale(12, 4, 1024, 1024), POISSON, blocks=512, seconds=15.0),
-        Workload(KV, Scale(12, 3, 1024, 1024), POISSON, blocks=80, seconds=20.0),
+        Workload(CODE, Scale(16, 4, 1024, 1024), BURSTY, blocks=512, seconds=15.0, e2e_scale=10.0),
+        Workload(CONVERSATION, Scale(16, 4, 1024, 1024), POISSON, blocks=512, seconds=15.0, e2e_scale=5.0),
+        Workload(KV, Scale(16, 3, 1024, 1024), POISSON, blocks=80, seconds=20.0, e2e_scale=5.0),
     ),
     clients=32,
     pinned=True,
@@ -131,9 +131,9 @@ _CUDA = Device(
     environment={},
     budgets=(512, 768, 1024, 1536, 2048, 3072, 4096, 8192),
     workloads=(
-        Workload(CODE, Scale(1, 1, 7168, 1024), BURSTY, blocks=8192, seconds=6.0),
-        Workload(CONVERSATION, Scale(1, 1, 7168, 1024), POISSON, blocks=8192, seconds=6.0),
-        Workload(KV, Scale(1, 1, 7168, 1024), POISSON, blocks=1536, seconds=8.0),
+        Workload(CODE, Scale(1, 1, 7168, 1024), BURSTY, blocks=8192, seconds=6.0, e2e_scale=10.0),
+        Workload(CONVERSATION, Scale(1, 1, 7168, 1024), POISSON, blocks=8192, seconds=6.0, e2e_scale=5.0),
+        Workload(KV, Scale(1, 1, 7168, 1024), POISSON, blocks=1536, seconds=8.0, e2e_scale=5.0),
     ),
     clients=256,
     loads=(0.9,),
@@ -175,16 +175,13 @@ class Contestant:
     name: str
     budget: int | None
 
-    @property
-    def document(self) -> PolicyDocument | None:
-        """What the plugin is told; None for stock vLLM."""
+    def document(self, workload: Workload) -> PolicyDocument | None:
+        """Make what the plugin is told; None for stock vLLM."""
         if self.name not in POLICIES:
             return None
         steps = StepBudget("SLO") if self.budget is None else StepBudget("Fixed", self.budget)
-        return PolicyDocument(POLICIES[self.name], step_budget=steps, slo=SLO)
-
-
-SLO = Slo(e2e_scale_percent=round(100 * E2E_SCALE))
+        slo = Slo(e2e_scale_percent=round(100 * workload.e2e_scale))
+        return PolicyDocument(POLICIES[self.name], step_budget=steps, slo=slo)
 
 
 def tail(load: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from e2e.bench.live.calibration import Fitted
-from e2e.bench.live.cases import DEFAULT, E2E_SCALE, TUNED, Contestant, Device, Workload
+from e2e.bench.live.cases import DEFAULT, TUNED, Contestant, Device, Workload
 from e2e.bench.live.figures import Served, of_run
 from headrace_engine.cost.model import unloaded_seconds
 from headrace_engine.sim import metrics
@@ -17,7 +17,6 @@ from headrace_engine.sim.workloads.arrival import Arrival
 
 SEARCHED_SEEDS = (1000, 1001, 1002)  # of searches; no run has them
 SEARCHED_LOAD = 0.9
-ALIKE = 0.01  # share of requests in target by which budgets count as equally good
 
 
 def predict(
@@ -36,7 +35,7 @@ def predict(
         arrivals,
         settings,
         fitted.cost,
-        contestant.document,
+        contestant.document(workload),
         foresight=Foresight(cost=True),
         host=fitted.host,
     )
@@ -47,7 +46,7 @@ def predict(
         assert tpot is not None
         assert e2e is not None
         served.append(Served(outcome.arrival.at, ttft, tpot, e2e, alone(device, fitted, outcome.arrival)))
-    return of_run(served, workload.warm_up, E2E_SCALE)
+    return of_run(served, workload.warm_up, workload.e2e_scale)
 
 
 def settings_for(device: Device, workload: Workload, contestant: Contestant) -> EngineSettings:
@@ -78,14 +77,13 @@ def simulated_capacity(device: Device, fitted: Fitted, workload: Workload) -> fl
 
 
 def search_budget(device: Device, fitted: Fitted, workload: Workload, name: str, rate: float) -> int:
-    """Find the step budget with which most requests meet their target, simulated; of such, the best TTFT."""
-    found = {}
-    for budget in device.budgets:
+    """Find the step budget with the lowest mean E2E, simulated at `rate` requests a second."""
+
+    def e2e(budget: int) -> float:
         runs = [
             predict(device, fitted, workload, Contestant(name, budget), workload.arrivals(rate, seed))
             for seed in SEARCHED_SEEDS
         ]
-        met = sum(run["met"] for run in runs) / len(runs)
-        found[budget] = (met, sum(run["ttft_mean"] for run in runs))
-    most = max(met for met, _ in found.values())
-    return min((ttft, budget) for budget, (met, ttft) in found.items() if met >= most - ALIKE)[1]
+        return sum(run["e2e_mean"] for run in runs)
+
+    return min(device.budgets, key=e2e)

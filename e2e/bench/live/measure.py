@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
-from e2e.bench.live.cases import E2E_SCALE, Workload
+from e2e.bench.live.cases import Workload
 from e2e.bench.live.clients import Asker
 from e2e.bench.live.figures import Served, of_run
 from e2e.bench.live.servers import Engines
@@ -55,4 +55,4 @@ async def run(
         Served(each.at, sample.ttft, sample.tpot, sample.e2e, alone(each))
         for each, sample in zip(arrivals, samples, strict=True)
     ]
-    return of_run(served, workload.warm_up, E2E_SCALE)
+    return of_run(served, workload.warm_up, workload.e2e_scale)

@@ -180,9 +180,10 @@ class Study:
         if key not in self.journal.read("prediction"):
             predicted = forecast.predict(self.device, fitted, workload, contestant, arrivals)
             self.journal.write("prediction", key, predicted)
-        name = PLUGIN if contestant.document else contestant.name
-        if contestant.document:
-            engines.apply(name, contestant.document)
+        policy = contestant.document(workload)
+        name = PLUGIN if policy else contestant.name
+        if policy:
+            engines.apply(name, policy)
         asking = measure.asker(engines, name)
         alone = partial(forecast.alone, self.device, fitted)
         before, began = engines.disturbed_seconds(name), time.monotonic()
