@@ -23,6 +23,7 @@ from headrace_operator.simulate import command
 STUDIES = (
     "validation",
     "blind",
+    "calibration",
     "larry",
     "sal",
     "prefix",
