@@ -23,7 +23,7 @@ from headrace_operator.simulate import command
 STUDIES = (
     "validation",
     "blind",
-    "calibration",
+    "gpu_runs",
     "larry",
     "sal",
     "prefix",

@@ -8,6 +8,7 @@ import yaml
 from op_world import body
 from rich.console import Console
 
+from headrace_engine.cost.known_error import Comparison
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.api import parse_service
 from headrace_operator.simulate import command, models, needed_vllm, targets, trace
@@ -144,6 +145,11 @@ CHANGE = {
 }
 
 
+COMPARED = Comparison(
+    "llama-3-70b", "H100", 4, "vLLM 0.15.1", "runs", {"a": {"ttft": -7.14, "tpot": -2.82, "e2e": -3.95}}
+)
+
+
 def profile():
     return models.find_cost_model("llama-3-8b", "h100", 1).profile
 
@@ -163,7 +169,7 @@ def report(rival=4, refuted_by=None, replicas=1, sure=2, refused=0, **spec):
         preemptions=17,
         met={"ttft": 0.95, "tpot": 0.99, "e2e": 0.987, "all": 0.94},
     )
-    found = find_intervals(each, (each,) * DRAWS, find_known_error(profile()).off_by)
+    found = find_intervals(each, (each,) * DRAWS, find_known_error(profile(), [COMPARED]).off_by)
     slo, assumed = targets.choose_targets(service)
     arrivals = tuple(Arrival(at / 2, 9000 if at == 0 else 100, 10) for at in range(1200))
     return Report(
@@ -176,7 +182,7 @@ def report(rival=4, refuted_by=None, replicas=1, sure=2, refused=0, **spec):
         slo_assumed=assumed,
         replicas=2,
         most=8,
-        known_error=find_known_error(profile()),
+        known_error=find_known_error(profile(), [COMPARED]),
         study=Study(
             tuple(compared),
             (each,) * len(compared),
