@@ -108,6 +108,9 @@ async def _capacity(walker: Walker) -> dict[str, float]:
     """Measure each service's requests a second, all services at once, since they share the machine."""
     kube, said = walker.kube, []
     engines = {name: replicas(kube.get(services.NAMESPACE, "llmservice", name)) for name in walker.targets}
+    walker.steps.say(
+        f"  all engines are kept full for {workload.CAPACITY_SECONDS:.0f} s, to see what they can take"
+    )
     samples = await measure_capacity(walker.url, engines)
     if failed := next((sample.error for sample in samples if sample.error), ""):
         raise StageError(f"a request to see how much the engines can take failed: {failed}")
