@@ -11,7 +11,8 @@ with the output of another request: so all engines keep 256 places filled and st
 whatever their order. vLLM's own time grows with both and would hide ours. What a policy adds (`added`) is the
 median of the differences between the median step of its turn and of stock's beside it; that includes what
 vLLM does otherwise because other requests run. `planning` is the time inside our own code during `schedule()`
-alone.
+alone. `idle` is what a step adds in all, to `schedule()` and to `update_from_output()`, if there is nothing
+to decide: 256 requests generate under FCFS, nobody waits, and there are no targets.
 """
 
 import gc
@@ -23,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,12 @@ ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrive
 WARM_UP_STEPS = 150  # after which all places are filled
 TURN = 25  # steps
 SLO = Slo(ttft_ms=1000, tpot_ms=100, e2e_scale_percent=500)  # so that deadlines have to be looked at
+IDLE_PROMPT, IDLE_OUTPUT = 100, 8000  # tokens of requests that generate for longer than is measured
 POLICIES = {name.lower(): PolicyDocument(name, slo=SLO) for name in registry.policy_names()}
+
+
+Requests = Callable[[VirtualClock], Iterator[Any]]
+"""The requests that an engine gets, in order of arrival."""
 
 
 @dataclass(slots=True)
@@ -77,8 +84,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help="timed per engine (default %(default)s)")
     steps = parser.parse_args().steps
     figures: dict[str, float] = {}
-    for waiting in (1000, 5000):
-        measured = measure(waiting, steps)
+    for measured in (measure_idle(steps), measure(1000, steps), measure(5000, steps)):
         for key, value in measured.items():
             print(f"  {key:30}{value:8.1f}", flush=True)
         figures |= measured
@@ -104,12 +110,27 @@ def measure(waiting: int, steps: int) -> dict[str, float]:
     } | figures
 
 
-def pair(waiting: int, steps: int, document: PolicyDocument) -> tuple[Contestant, Contestant]:
-    """Run stock and the policy for that many steps."""
+def measure_idle(steps: int) -> dict[str, float]:
+    """Measure median microseconds that a step adds in which there is nothing to decide."""
+    print(f"nobody waiting, {SETTINGS.max_num_seqs} running, no targets, {steps} steps", flush=True)
+    stock, ours = pair(0, WARM_UP_STEPS + steps, PolicyDocument("FCFS"), steady)
+    in_all = [list(map(add, each.schedule_times, each.update_times)) for each in (ours, stock)]
+    return {
+        "idle_added_us": median_us(added(*in_all)),
+        "idle_schedule_added_us": median_us(added(ours.schedule_times, stock.schedule_times)),
+        "idle_update_added_us": median_us(added(ours.update_times, stock.update_times)),
+    }
+
+
+def pair(
+    waiting: int, steps: int, document: PolicyDocument, requests: Requests | None = None
+) -> tuple[Contestant, Contestant]:
+    """Run stock and the policy for that many steps, on the requests of the trace unless others are given."""
+    requests = requests or arrivals
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         contestants = (
-            contestant(waiting, lambda _: None),
-            contestant(waiting, partial(file_link, Path(folder), document)),
+            contestant(waiting, lambda _: None, requests),
+            contestant(waiting, partial(file_link, Path(folder), document), requests),
         )
         take_turns(list(contestants), steps)
         for each in contestants:
@@ -130,18 +151,21 @@ def take_turns(contestants: list[Contestant], steps: int) -> None:
     gc.unfreeze()
 
 
-def contestant(waiting: int, link: Callable[[VirtualClock], ControlLink | None]) -> Contestant:
-    """Make an engine whose first queue arrived over the last seconds."""
+def contestant(
+    waiting: int, link: Callable[[VirtualClock], ControlLink | None], requests: Requests
+) -> Contestant:
+    """Make an engine whose first queue, at least as many as can run, arrived over the last seconds."""
     clock = VirtualClock()
     scheduler = make_scheduler(SETTINGS, link(clock))
     engine = VirtualEngine(scheduler, clock)
-    each = Contestant(engine, arrivals(clock), waiting)
+    each = Contestant(engine, requests(clock), waiting)
     if isinstance(scheduler, PolicyScheduler):
         watch_planning(scheduler, each.planning_times)
     scheduler.schedule = timed(scheduler.schedule, each.schedule_times)
     scheduler.update_from_output = timed(scheduler.update_from_output, each.update_times)
-    early = clock.now - waiting / ARRIVALS_PER_SECOND
-    for place in range(waiting):
+    first = max(waiting, SETTINGS.max_num_seqs)
+    early = clock.now - first / ARRIVALS_PER_SECOND
+    for place in range(first):
         request = next(each.requests)
         request.arrival_time = early + place / ARRIVALS_PER_SECOND
         scheduler.add_request(request)
@@ -154,6 +178,12 @@ def arrivals(clock: VirtualClock) -> Iterator[Any]:
     others = trace[len(trace) // 2 :] + trace[: len(trace) // 2]
     for number, (request, other) in enumerate(itertools.cycle(zip(trace, others, strict=True))):
         yield make_request(str(number), request.prompt_tokens, other.output_tokens, clock.now)
+
+
+def steady(clock: VirtualClock) -> Iterator[Any]:
+    """Yield requests that all go on generating."""
+    for number in itertools.count():
+        yield make_request(str(number), IDLE_PROMPT, IDLE_OUTPUT, clock.now)
 
 
 def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> FileLink:

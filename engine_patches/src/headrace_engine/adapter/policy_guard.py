@@ -179,6 +179,8 @@ class PolicyGuard:
                 raise InvalidPlanError("admits a request that is not in the queue, or admits one twice")
             anyone = True
             yield request
+            if len(self._view.running) >= self._view.limits.max_running:
+                return  # whoever is asked for now would not start
         idle = not (self._view.running or self._view.holding)
         if idle and not anyone and len(waiting) > len(excluded):
             raise InvalidPlanError("admits nobody although nothing runs")

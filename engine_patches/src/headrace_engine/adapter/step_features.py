@@ -21,6 +21,8 @@ def step_features(output: SchedulerOutput) -> tuple[int, int, int, int, int]:
     tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
     cached, fresh = output.scheduled_cached_reqs, output.scheduled_new_reqs
     decodes, decode_context = len(cached.req_ids), sum(cached.num_computed_tokens)
+    if output.total_num_scheduled_tokens == decodes:  # one token each, and nobody new
+        return 0, 0, decodes, decode_context, 0
     contexts = {new.req_id: new.num_computed_tokens for new in fresh}
     chunks: Iterable[tuple[str, int]] = [(name, tokens[name]) for name in contexts]
     if output.total_num_scheduled_tokens != decodes + sum(chunk for _, chunk in chunks):

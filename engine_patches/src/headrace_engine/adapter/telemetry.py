@@ -1,6 +1,7 @@
 """What the engine tells its sidecar: the board, step samples, finished requests.
 
-The board is written as steps are planned, at most every `BOARD_SECONDS`; see `records.BoardRecord`.
+The board is written as steps are planned, at most every `BOARD_SECONDS`, or `CALM_BOARD_SECONDS` while nobody
+comes, starts or leaves.
 
 TTFT, E2E and queue time count from the request's arrival at the API server. ITL is the time between two
 deliveries of tokens of one request, TPOT its mean. The TPOT target is met if that mean is within it; single
@@ -30,7 +31,8 @@ from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
 from headrace_engine.policies.engine_view import Targets
 
-BOARD_SECONDS = 0.01  # between two boards, at least; a sidecar looks less often
+BOARD_SECONDS = 0.01  # between two boards, at least
+CALM_BOARD_SECONDS = 0.05  # likewise, while all just go on generating; a sidecar looks no more often
 NEW_TOKENS = attrgetter("new_token_ids")
 
 
@@ -68,6 +70,7 @@ class Telemetry:
         self._ended: list[str] = []  # who ran to its end in the step that is being taken in
         self._left = False  # whether anyone left the engine in it
         self._published = 0.0  # when the board was
+        self._changed = False  # whether anyone came, started or left since
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
 
@@ -81,13 +84,14 @@ class Telemetry:
     def record_arrival(self, request: VllmRequest) -> None:
         """Count a request that was handed to the scheduler."""
         self._progress[request.request_id] = Progress(request, self._tracker.find_request(request))
+        self._changed = True
         self._arrivals += 1
         self._arrived_tokens += request.num_prompt_tokens
 
     def record_departure(self, request: VllmRequest) -> None:
         """Count a request that is finished or aborted, and about to be freed."""
         self._finishes += 1
-        self._left = True
+        self._left = self._changed = True
         if name_finish(request) in ("ABORT", "ERROR"):
             progress = self._progress.pop(request.request_id, None)
             self._gaps.settle(request.request_id)
@@ -105,10 +109,15 @@ class Telemetry:
                 progress.scheduled = now
         if output.preempted_req_ids:
             self._preemptions += len(output.preempted_req_ids)
+            self._changed = True
+        if output.total_num_scheduled_tokens != len(output.scheduled_cached_reqs.req_ids):
+            self._changed = True  # not all of the step are decodes: someone starts, or is amid a prefill
         # After an empty step nobody knows when the next one comes; the board of that one shows that it came.
         is_empty = not output.total_num_scheduled_tokens
-        if is_empty or abs(now - self._published) >= BOARD_SECONDS:
+        age = abs(now - self._published)
+        if is_empty or age >= (BOARD_SECONDS if self._changed else CALM_BOARD_SECONDS):
             self._published = 0.0 if is_empty else now
+            self._changed = False
             self._link.publish_board(self._board())
 
     def record_tokens(
@@ -136,10 +145,12 @@ class Telemetry:
 
         vLLM tells of a request that goes on only if it has tokens.
         """
-        items = list(chain.from_iterable(result.outputs for result in results.values()))
-        if len(items) == len(output.num_scheduled_tokens) and (not self._left or all(map(NEW_TOKENS, items))):
+        told = [result.outputs for result in results.values()]
+        if sum(map(len, told)) == len(output.num_scheduled_tokens) and (
+            not self._left or all(map(NEW_TOKENS, chain.from_iterable(told)))
+        ):
             return list(output.num_scheduled_tokens)
-        return [item.request_id for item in items if item.new_token_ids]
+        return [item.request_id for item in chain.from_iterable(told) if item.new_token_ids]
 
     def _end(self, name: str, now: float) -> None:
         """Publish a request that ran to its end."""

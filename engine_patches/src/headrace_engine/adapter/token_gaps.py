@@ -49,8 +49,12 @@ class TokenGaps:
         An engine appends who starts, so what the last step's list says mostly holds for this one.
         """
         rows, known = self._rows, self._names
-        joined = names[len(known) :]
-        if names[: len(known)] != known or not rows.keys().isdisjoint(joined):
+        joined: list[str] = []
+        if names == known:
+            pass
+        elif names[: len(known)] == known and rows.keys().isdisjoint(names[len(known) :]):
+            joined = names[len(known) :]
+        else:
             current = set(names)
             joined = list(current.difference(rows))
             for name in rows.keys() - current:

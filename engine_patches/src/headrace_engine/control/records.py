@@ -42,7 +42,8 @@ class Target(enum.IntFlag):
 
 
 class BoardRecord(NamedTuple):
-    """An engine's state at `time`: as of the step planned last, or of one less than 10 ms before it.
+    """An engine's state at `time`: as of the step planned last, or of one less than 10 ms before it, 50 ms if
+    all just go on generating.
 
     Written again once a second while there is no step.
     """

@@ -14,6 +14,8 @@ there too.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from headrace_engine.prediction.length_scale import length_step
 from headrace_engine.prediction.predictor import STRETCH, UNKNOWN, Features
 from headrace_engine.prediction.window import Window
@@ -31,12 +33,17 @@ ALL: Key = (0, 0, 0)
 
 def cells_of(features: Features) -> tuple[Key, ...]:
     """Return the cells that a request belongs to, each as its kind and what its requests agree in."""
-    prompt, prefix = length_step(features.prompt_tokens, COARSE), features.prefix
+    return _cells(features.prompt_tokens, features.max_tokens, features.prefix)
+
+
+@lru_cache(1024)  # as many as run: each is asked for again and again
+def _cells(prompt_tokens: int, max_tokens: int, prefix: int) -> tuple[Key, ...]:
+    prompt = length_step(prompt_tokens, COARSE)
     return (
         ALL,
         (1, prompt, 0),
-        (2, length_step(features.prompt_tokens, FINE), 0),
-        (3, length_step(features.max_tokens, COARSE), 0),
+        (2, length_step(prompt_tokens, FINE), 0),
+        (3, length_step(max_tokens, COARSE), 0),
         (4, 0, prefix),
         (5, prompt, prefix),
     )

@@ -85,7 +85,9 @@ class FuturePeak:
                     self.fits(tokens, left) or self.fits(tokens - self._shared_tokens(request, view), left)
                 ):
                     return
-            self.enter(request, view)
+                self.enter(request, view, left)
+            else:
+                self.enter(request, view, self._lengths.predict_left(request, view))
             self._running.append(request)  # where the engine puts who starts
             yield request
             if view.running[-1:] != [request] and not request.num_computed_tokens:
@@ -137,9 +139,12 @@ class FuturePeak:
         before = bisect_right(ends, end)
         return not before or self._peaks[before - 1] + own <= capacity
 
-    def enter(self, request: RequestView, view: EngineView) -> None:
-        """Take in that `request` starts; if it does not after all, the next step finds out."""
-        end = self._step + self._lengths.predict_left(request, view)
+    def enter(self, request: RequestView, view: EngineView, left: int) -> None:
+        """Take in that `request` starts, with `left` tokens to come.
+
+        If it does not start after all, the next step finds out.
+        """
+        end = self._step + left
         shared = self._shared_tokens(request, view)
         if shared:
             self._joined_others |= shared > max(self._shared.values(), default=0)
@@ -172,7 +177,7 @@ class FuturePeak:
         for request in left:
             self._strike(request)
         for request in joined:
-            self.enter(request, view)
+            self.enter(request, view, self._lengths.predict_left(request, view))
         self._running = list(running)
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
@@ -184,18 +189,19 @@ class FuturePeak:
         )
         if as_predicted and entry[0] > self._step and self._lengths.steady:
             return
-        end = self._step + self._lengths.predict_left(request, view)
-        if not as_predicted or entry[0] != end:
+        left = self._lengths.predict_left(request, view)
+        if not as_predicted or entry[0] != self._step + left:
             self._strike(request)
-            self.enter(request, view)
+            self.enter(request, view, left)
 
     def _held_at(self, request: RequestView, end: int) -> int:
         """Return the tokens that it holds now, if it ends in step `end`."""
         tokens = request.num_tokens
-        return tokens + self._besides(tokens + end - self._step)
+        return tokens + self._besides(tokens + end - self._step) if self._limits.other_groups else tokens
 
     def _shared_tokens(self, request: RequestView, view: EngineView) -> int:
-        return self._limits.shared_tokens(view.shared_blocks(request))
+        blocks = view.shared_blocks(request)
+        return self._limits.shared_tokens(blocks) if blocks else 0
 
     def _held_together(self, view: EngineView) -> float:
         """Return the tokens in use now that nobody holds alone."""
