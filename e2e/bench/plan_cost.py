@@ -6,17 +6,23 @@ hold what one engine uses, as where it has a process of its own. Each has 256 re
 stated length. Requests finish, start and arrive between the steps, so that each step changes the queue; the
 model's tokens are made up, no step is computed.
 
-Lengths come from the Azure 2023 conversation trace. Prompts are a quarter as long as recorded, and each goes
-with the output of another request: so all engines keep 256 places filled and start equally many requests,
-whatever their order. vLLM's own time grows with both and would hide ours. What a policy adds (`added`) is the
-median of the differences between the median step of its turn and of stock's beside it; that includes what
-vLLM does otherwise because other requests run. `planning` is the time inside our own code during `schedule()`
-alone. `idle` is what a step adds in all, to `schedule()` and to `update_from_output()`, if there is nothing
-to decide: 256 requests generate under FCFS, nobody waits, and there are no targets.
+Lengths come from the Azure 2023 conversation trace. Prompts are a quarter as long as recorded, and each
+goes with the output of another request: so all engines keep 256 places filled and start equally many
+requests, whatever their order. vLLM's own time grows with both and would hide ours. Requests arrive in
+another order than they were made in. So those that run lie as far apart in memory under stock as under any
+policy; how much that alone adds to stock, where they would lie side by side otherwise, is
+`stock_scattered_added`.
+
+What a policy adds (`added`) is the median of the differences between the median step of its turn and of
+stock's beside it; that includes what vLLM does otherwise because other requests run. `planning` is the time
+inside our own code during `schedule()` alone. `idle` is what a step adds in all, to `schedule()` and to
+`update_from_output()`, if there is nothing to decide: 256 requests generate under FCFS, nobody waits, and
+there are no targets.
 """
 
 import gc
 import itertools
+import random
 import statistics
 import tempfile
 import time
@@ -48,6 +54,7 @@ from headrace_engine.sim.workloads.shape import Scale
 SETTINGS = EngineSettings(num_blocks=27_648, block_size=16, max_num_seqs=256, max_num_batched_tokens=2048)
 SHORTER = Scale(prompt_divisor=4, output_divisor=1, prompt_limit=4000, output_limit=2000)
 ARRIVALS_PER_SECOND = 20  # how far apart the requests of the first queue arrived
+MADE_AHEAD = 1024  # requests of which one at random is the next to arrive
 WARM_UP_STEPS = 150  # after which all places are filled
 TURN = 25  # steps
 SLO = Slo(ttft_ms=1000, tpot_ms=100, e2e_scale_percent=500)  # so that deadlines have to be looked at
@@ -97,6 +104,12 @@ def measure(waiting: int, steps: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     stock_schedule: list[int] = []
     stock_update: list[int] = []
+    scattered, in_order = (contestant(waiting, lambda _: None, each) for each in (arrivals, made))
+    take_turns([scattered, in_order], WARM_UP_STEPS + steps)
+    for kind, attribute in (("", "schedule_times"), ("_update", "update_times")):
+        figures[f"stock_scattered{kind}_added_us_{waiting}"] = median_us(
+            added(getattr(scattered, attribute), getattr(in_order, attribute))
+        )
     for name, document in POLICIES.items():
         stock, ours = pair(waiting, WARM_UP_STEPS + steps, document)
         stock_schedule += stock.schedule_times[WARM_UP_STEPS:]
@@ -173,6 +186,17 @@ def contestant(
 
 
 def arrivals(clock: VirtualClock) -> Iterator[Any]:
+    """Yield the requests of the trace, arriving now, in another order than they are made in."""
+    chance, requests = random.Random(1), made(clock)
+    ready = list(itertools.islice(requests, MADE_AHEAD))
+    while True:
+        place = chance.randrange(MADE_AHEAD)
+        request, ready[place] = ready[place], next(requests)
+        request.arrival_time = clock.now
+        yield request
+
+
+def made(clock: VirtualClock) -> Iterator[Any]:
     """Yield the requests of the trace, over and over, arriving now."""
     trace = [SHORTER(request) for request in recorded.azure_conversation()]
     others = trace[len(trace) // 2 :] + trace[: len(trace) // 2]

@@ -1,6 +1,7 @@
 """What the adapter tells of the engine, on the real vLLM scheduler and a virtual clock."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from ep_adapter_trial import BASES, MARKS, Trial, load
@@ -118,6 +119,7 @@ def test_board_counts_what_waits():
         scheduled_new_reqs = ()
         preempted_req_ids = None
         total_num_scheduled_tokens = 0
+        scheduled_cached_reqs = SimpleNamespace(req_ids=())
 
     trial.engine.before_step = look
     trial.run(requests)

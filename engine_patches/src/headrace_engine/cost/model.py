@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 STEP_TOKENS = 2048  # vLLM's own --max-num-batched-tokens on most GPUs when a server is started
 DECODE_STRIDE = 256  # tokens of context over which a decode's cost is taken as straight
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one model step computes. A decode's context is all that precedes its token."""
+class Batch(NamedTuple):
+    """What one model step computes. A decode's context is all that precedes its token.
+
+    A tuple, since thousands are made to find out one budget.
+    """
 
     prefill_tokens: int = 0  # P
     prefill_work: float = 0.0  # W = sum over prefill chunks of q * (context + q/2), q the chunk's tokens
