@@ -24,7 +24,7 @@ from e2e.demo import deploy, services, table, workload
 from e2e.demo.diagnosis import diagnose
 from e2e.demo.kube import Object
 from e2e.demo.metrics import Sample
-from e2e.demo.prediction import Predictor
+from e2e.demo.predictor import Predictor
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import REOPENED, SettingError, Target

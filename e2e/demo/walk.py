@@ -10,7 +10,7 @@ from e2e.demo import services, table, workload
 from e2e.demo.capacity import measure_capacity
 from e2e.demo.kube import Kube, KubeError, replicas
 from e2e.demo.metrics import Sample, Summary, Targets, summarise
-from e2e.demo.prediction import Predictor, learn
+from e2e.demo.predictor import Predictor, learn
 from e2e.demo.replay import Progress, replay
 from e2e.demo.steps import StageError, Steps
 from headrace_operator.errors import HeadraceError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.demo import prediction, services, workload
-from e2e.demo.prediction import Learned, Predictor
+from e2e.demo import predictor, services, workload
+from e2e.demo.predictor import Learned, Predictor
 from e2e.demo.target import SAMPLES
 from headrace_engine.contracts import LoadReport, dumps, loads
 from headrace_engine.cost.fit import read_cost
@@ -47,7 +47,7 @@ class Sidecars:
 
 
 def test_engines_tell_how_fast_they_are_and_what_they_hold():
-    found = prediction.learn(Sidecars(), "chat")
+    found = predictor.learn(Sidecars(), "chat")
     assert found.cost.fixed == pytest.approx(0.015)
     assert found.cost.per_prefill == COST["per_prefill"]
     assert found.kv_blocks == 79  # with the one that vLLM keeps
@@ -55,7 +55,7 @@ def test_engines_tell_how_fast_they_are_and_what_they_hold():
 
 
 def test_the_world_is_the_services_own():
-    world = prediction.make_world(learned(), [Arrival(0.0, 10, 5), Arrival(2.0, 10, 5)])
+    world = predictor.make_world(learned(), [Arrival(0.0, 10, 5), Arrival(2.0, 10, 5)])
     settings = world.settings
     assert (settings.num_blocks, settings.block_size) == (77, 32)
     assert (settings.max_num_seqs, settings.max_num_batched_tokens) == (8, 256)
@@ -65,7 +65,7 @@ def test_the_world_is_the_services_own():
 
 
 def test_the_policy_is_the_one_to_come():
-    found = prediction.document(learned(), "AccelGen")
+    found = predictor.document(learned(), "AccelGen")
     assert (found.policy, found.step_budget.mode, found.slo.tpot_ms) == ("AccelGen", "SLO", 100)
     assert learned().service["spec"]["scheduling"]["policy"] == "FCFS"
 
@@ -73,21 +73,21 @@ def test_the_policy_is_the_one_to_come():
 def test_a_simulated_request_is_what_a_client_would_see():
     arrival = Arrival(3.0, 10, 5)
     outcome = Outcome(arrival, started_at=3.1, first_token_at=3.5, last_token_at=4.5, finished_at=4.5)
-    seen = prediction.as_sample("code", outcome)
+    seen = predictor.as_sample("code", outcome)
     assert (seen.sent, seen.ttft, seen.tpot, seen.e2e) == (3.0, 0.5, 0.25, 1.5)
-    assert prediction.as_sample("code", Outcome(arrival)).error == "refused"
+    assert predictor.as_sample("code", Outcome(arrival)).error == "refused"
 
 
 @pytest.mark.vllm
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")
 def test_where_requests_queue_larry_is_predicted_to_answer_sooner_and_nowhere_else(monkeypatch):
-    monkeypatch.setattr(prediction, "SECONDS", 600.0)  # vLLM's import, on however busy a machine
+    monkeypatch.setattr(predictor, "SECONDS", 600.0)  # vLLM's import, on however busy a machine
     ratios = {}
-    with Predictor() as predictor:
+    with Predictor() as simulator:
         for name, capacity in (("code", 5.0), ("chat", 3.0)):
             arrivals = workload.arrivals(name, capacity)
-            first, larry = predictor.predict(learned(name), arrivals, ["FCFS", "LARRY"])
+            first, larry = simulator.predict(learned(name), arrivals, ["FCFS", "LARRY"])
             assert len(first) == len(larry) == len(arrivals)
             assert not any(each.error for each in first + larry)
             ratios[name] = sum(each.ttft for each in larry) / sum(each.ttft for each in first)
