@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import os
+import types
 
 import pytest
 
-from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, page, study
+from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, page, servers, study
 from e2e.bench.live.calibration import FEW, MANY, ONE, Fitted, Phase
 from e2e.bench.live.cases import CONTESTANTS, DEVICES, TUNED, Contestant, Run
 from e2e.bench.live.clients import Asker
@@ -93,7 +95,7 @@ def test_only_tuned_stock_has_its_budget_on_the_command_line():
 def test_a_budget_below_the_most_requests_of_a_step_lowers_that_too():
     small = forecast.settings_for(CPU, CODE, Contestant(TUNED, 64))
     assert (small.max_num_batched_tokens, small.max_num_seqs) == (64, 64)
-    assert forecast.settings_for(CPU, CODE, Contestant(TUNED, 512)).max_num_seqs == 128
+    assert forecast.settings_for(CPU, CODE, Contestant(TUNED, 512)).max_num_seqs == CPU.settings.max_num_seqs
 
 
 def served(at, e2e, ttft=0.1):
@@ -236,6 +238,14 @@ def test_a_request_does_not_tell_how_long_its_answer_will_be():
 
 @pytest.mark.vllm
 @pytest.mark.timeout(300)
+def test_vllm_says_how_many_tokens_and_requests_a_step_has_by_default():
+    settings = cases.with_defaults(CPU).settings
+    assert (settings.max_num_batched_tokens, settings.max_num_seqs) == (2048, 128)
+    assert settings.block_size == CPU.settings.block_size
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", CONTESTANTS)
 def test_predictions_have_the_figures_of_measured_runs(name):
     [workload] = TINY.workloads
@@ -245,3 +255,46 @@ def test_predictions_have_the_figures_of_measured_runs(name):
     assert predicted.keys() == figures.of_run([served(1.0, 1.0), served(2.0, 1.0)], 0.5, 5.0).keys()
     assert 0 < predicted["ttft_mean"] < predicted["e2e_mean"]
     assert predicted == forecast.predict(TINY, FITTED, workload, contestant, arrivals)
+
+
+class Stopped:
+    """A server that only counts how often it was stopped."""
+
+    def __init__(self):
+        self.stops = 0
+        self.process = types.SimpleNamespace(pid=os.getpid())
+
+    def wait_ready(self):
+        pass
+
+    def engine_processes(self):
+        return iter(())
+
+    def stop(self):
+        self.stops += 1
+
+
+def test_a_server_stays_until_another_kind_is_asked_for(tmp_path, monkeypatch):
+    started = []
+
+    def start(folder, *given, policy):
+        started.append(given[-2:])  # arguments and environment
+        folder.mkdir()
+        return Stopped()
+
+    monkeypatch.setattr(servers.vllm_server, "start", start)
+    unpinned = dataclasses.replace(CPU, pinned=False)
+    engines = servers.Engines(unpinned, tmp_path)
+    engines.start(TUNED, 512, 256)
+    first = engines.servers[TUNED]
+    engines.start(TUNED, 512, 256)
+    assert (len(started), first.stops) == (1, 0)
+    engines.start(TUNED, 512, 64)
+    assert (len(started), first.stops) == (2, 1)
+    engines.stop()
+    assert engines.servers == {}
+    [(large, environment), (small, _)] = started
+    assert environment["VLLM_PLUGINS"] == ""
+    assert "--max-num-batched-tokens=256" in large
+    assert not any(each.startswith("--max-num-seqs") for each in large)
+    assert "--max-num-seqs=64" in small

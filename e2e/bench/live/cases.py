@@ -7,7 +7,7 @@ of the same requests.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from e2e.data import recorded
@@ -65,7 +65,7 @@ class Device:
 
     name: str
     model: Mapping[str, Any]  # of its config.json
-    settings: EngineSettings  # with vLLM's own defaults for it; KV blocks are the workload's
+    settings: EngineSettings  # KV blocks are the workload's, and vLLM's defaults `with_defaults`'
     arguments: tuple[str, ...]  # of vLLM, beside those of the settings
     environment: Mapping[str, str]
     budgets: tuple[int, ...]  # tokens a step, searched
@@ -91,18 +91,18 @@ _CPU = Device(
         "num_key_value_heads": 4,
         "max_position_embeddings": 2048,
     },
-    settings=EngineSettings(block_size=32, max_num_seqs=128, max_model_len=2048, prefix_caching=True),
+    settings=EngineSettings(block_size=32, max_model_len=2048, prefix_caching=True),
     arguments=("--enforce-eager",),
     environment={
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # one thread, on the core that we give it
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     },
-    budgets=(32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048),
+    budgets=(32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048),
     workloads=(
-        Workload(CODE, Scale(16, 4, 1024, 1024), BURSTY, blocks=512, seconds=15.0, e2e_scale=10.0),
-        Workload(CONVERSATION, Scale(16, 4, 1024, 1024), POISSON, blocks=512, seconds=15.0, e2e_scale=5.0),
-        Workload(KV, Scale(16, 3, 1024, 1024), POISSON, blocks=80, seconds=20.0, e2e_scale=5.0),
+        Workload(CODE, Scale(16, 4, 1024, 1024), BURSTY, blocks=512, seconds=14.0, e2e_scale=10.0),
+        Workload(CONVERSATION, Scale(16, 4, 1024, 1024), POISSON, blocks=512, seconds=14.0, e2e_scale=5.0),
+        Workload(KV, Scale(16, 3, 1024, 1024), POISSON, blocks=80, seconds=18.0, e2e_scale=5.0),
     ),
     clients=32,
     pinned=True,
@@ -121,8 +121,6 @@ _CUDA = Device(
     },
     settings=EngineSettings(
         block_size=16,
-        max_num_seqs=1024,
-        max_num_batched_tokens=8192,
         max_model_len=8192,
         prefix_caching=True,
         async_scheduling=True,
@@ -131,9 +129,9 @@ _CUDA = Device(
     environment={},
     budgets=(512, 768, 1024, 1536, 2048, 3072, 4096, 8192),
     workloads=(
-        Workload(CODE, Scale(1, 1, 7168, 1024), BURSTY, blocks=8192, seconds=6.0, e2e_scale=10.0),
-        Workload(CONVERSATION, Scale(1, 1, 7168, 1024), POISSON, blocks=8192, seconds=6.0, e2e_scale=5.0),
-        Workload(KV, Scale(1, 1, 7168, 1024), POISSON, blocks=1536, seconds=8.0, e2e_scale=5.0),
+        Workload(CODE, Scale(1, 1, 7168, 1024), BURSTY, blocks=8192, seconds=5.0, e2e_scale=10.0),
+        Workload(CONVERSATION, Scale(1, 1, 7168, 1024), POISSON, blocks=8192, seconds=5.0, e2e_scale=5.0),
+        Workload(KV, Scale(1, 1, 7168, 1024), POISSON, blocks=1536, seconds=6.0, e2e_scale=5.0),
     ),
     clients=256,
     loads=(0.9,),
@@ -141,6 +139,16 @@ _CUDA = Device(
     capacity=8.0,
 )
 DEVICES = {device.name: device for device in (_CPU, _CUDA)}
+
+
+def with_defaults(device: Device) -> Device:
+    """Set how many tokens and requests a step of vLLM's server has here if nobody says otherwise."""
+    from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415  it takes ten seconds to import
+    from vllm.usage.usage_lib import UsageContext  # noqa: PLC0415
+
+    tokens, requests = (each[UsageContext.OPENAI_API_SERVER] for each in EngineArgs.get_batch_defaults(1))
+    settings = replace(device.settings, max_num_batched_tokens=tokens, max_num_seqs=requests)
+    return replace(device, settings=settings)
 
 
 @dataclass(frozen=True, slots=True)

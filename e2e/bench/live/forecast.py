@@ -15,7 +15,7 @@ from headrace_engine.sim import metrics
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 
-SEARCHED_SEEDS = (1000, 1001, 1002)  # of searches; no run has them
+SEARCHED_SEEDS = (1000, 1001)  # of searches; no run has them
 SEARCHED_LOAD = 0.9
 
 

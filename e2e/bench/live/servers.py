@@ -33,6 +33,7 @@ class Engines:
     device: Device
     folder: Path
     servers: dict[str, Server] = field(default_factory=dict)
+    asked: dict[str, tuple[int, int | None]] = field(default_factory=dict)  # KV blocks and budget of each
     end_token: int = 0
 
     def write_model(self) -> None:
@@ -45,11 +46,15 @@ class Engines:
     def start(
         self, name: str, blocks: int, budget: int | None = None, policy: PolicyDocument | None = None
     ) -> None:
-        """Start a server with so many KV blocks, and wait until it serves.
+        """Start a server with so many KV blocks, and wait until it serves; one that is like it stays.
 
         `budget`: --max-num-batched-tokens, None for vLLM's own. `policy`: None for stock vLLM.
         Raises ServerError.
         """
+        if self.asked.get(name) == (blocks, budget):
+            return
+        if name in self.servers:
+            self.stop(name)
         settings = self.device.settings
         arguments = [
             f"--max-model-len={settings.max_model_len}",
@@ -76,6 +81,7 @@ class Engines:
         finally:
             self.stay()
         self.servers[name] = made
+        self.asked[name] = (blocks, budget)
         made.wait_ready()
         if self.device.pinned:
             pin(made.engine_processes(), CORES[0])
@@ -103,6 +109,7 @@ class Engines:
     def stop(self, *names: str) -> None:
         """End these servers, or all."""
         for name in names or tuple(self.servers):
+            del self.asked[name]
             self.servers.pop(name).stop()
 
 

@@ -38,7 +38,8 @@ COMMAND = "python -m e2e.bench.live"
 
 def main() -> int:
     """Measure, and write figures and page; with `--quick` neither."""
-    device, quick = read(describe(__doc__))
+    chosen, quick = read(describe(__doc__))
+    device = cases.with_defaults(chosen)
     logging.getLogger("vllm").setLevel(logging.ERROR)  # what it warns of does not matter to simulations
     with tempfile.TemporaryDirectory(prefix="headrace-live-") as scratch:
         kept = journal.place(device, Path(scratch)) if quick else journal.place(device)
@@ -109,7 +110,6 @@ class Study:
                         progress.update(task, description=journal.key(run))
                         self._run(engines, fitted, workload, run)
                         progress.advance(task)
-                    engines.stop()
 
     def found(self) -> Found:
         """Return the figures of all finished runs."""
