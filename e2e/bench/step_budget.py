@@ -21,7 +21,6 @@ from headrace_engine.sim.metrics import Goodput
 
 COMMAND = "python -m e2e.bench.step_budget"
 SLO = 0  # in place of tokens
-BUDGETED = tuple(replace(each, requests=1500) for each in cases.SETTINGS)
 FIXED = tuning.likely_first(budget for budget in tuning.BUDGETS if budget <= DEFAULT_BUDGET)
 """Tokens. Which of them is best is seen afterwards, in the very runs that are compared."""
 Goodputs = Mapping[tuple[str, str], Goodput]
@@ -34,7 +33,7 @@ def main() -> None:
 
 def run(options: Options) -> None:
     """Simulate what is missing, then write figures and page."""
-    settings: Sequence[Setting] = BUDGETED
+    settings: Sequence[Setting] = cases.BESIDE
     if options.quick:
         settings = (replace(cases.CODE, requests=100, loads=(0.1, 0.2)),)
     found, goodputs = collect(

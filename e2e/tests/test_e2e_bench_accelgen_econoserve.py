@@ -92,7 +92,7 @@ def test_the_study_of_accelgen(tmp_path):
     assert {"tpot_p99_ms_code", "light_load_worst_ratio", "findings", "findings_ours"} < figures.keys()
     assert {"goodput_ratio_mixed", "goodput_ratio_mixed_worst_class"} < figures.keys()
     page = accelgen_page.write(study, tmp_path).read_text()
-    assert "The mix at load 0.95 where KV binds" in page
+    assert "The mix at load 1.1 where KV binds" in page
     assert "worst class" in page
 
 

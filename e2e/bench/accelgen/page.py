@@ -197,9 +197,10 @@ def latencies(found: Found) -> str:
             stock, ours = cases.pair(setting, load)
             cells = (comparison.ratio(found, [ours], [stock], figure).value for _, figure in LATENCIES)
             grows = "yes" if comparison.grows(found, [stock, ours]) else "no"
-            rows.append((f"{setting.name}: {load:g}", *(f"{each:.3f}" for each in cells), grows))
-    note = f"One seed of {cases.FEW:,} requests; where a queue only grows, ratios are of that length of run."
-    header = ("workload: load", *(name for name, _ in LATENCIES), "queue only grows")
+            name = f"{setting.name}: {load:g}"
+            rows.append((name, setting.requests, *(f"{each:.3f}" for each in cells), grows))
+    note = "One seed; where a queue only grows, ratios are of that length of run."
+    header = ("workload: load", "requests", *(name for name, _ in LATENCIES), "queue only grows")
     return f"{markdown.table(header, rows)}\n\n{note}"
 
 

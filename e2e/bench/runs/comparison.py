@@ -23,7 +23,7 @@ SHORT_OF_KV = ("opt-13b-a100", "llama-2-13b-a100", "llama-3-8b-h100-8gib")  # en
 LIGHT = 0.5  # of stock's sustained load: nothing may be worse there
 LEAST = 1e-3  # seconds; a wait can be 0, the shortest step is some milliseconds
 MET = 0.9  # of the requests within their targets: what goodput asks for
-LEFT = 0.01  # of the requests: where more wait at all times late in a run, the queue only grows
+LEFT = 0.005  # of the requests: where more wait at all times late in a run, the queue only grows
 WATERMARK = 0.05  # tried where KV is not short, to show that it decides nothing there
 LOAD_ONE = (
     "Load 1 is what default stock vLLM (8,192 tokens and 256 requests a step) sustains when all requests "
@@ -36,7 +36,7 @@ TUNED = (
 )
 STEADY = (
     "A load counts as sustained only if the queue empties in the last quarter of the run (less than "
-    f"{LEFT:.0%} of the requests wait at some moment of it); where it only grows, nobody counts as served in "
+    f"{LEFT:.1%} of the requests wait at some moment of it); where it only grows, nobody counts as served in "
     "time, since a longer run would be worse."
 )
 BOUNDS = {"": 0, ">": 1, "<": -1}  # of a goodput ratio; `~` has none

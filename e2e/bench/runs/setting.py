@@ -18,7 +18,7 @@ class Setting:
     engine: str
     loads: tuple[float, ...]  # of the sweep: goodput and latencies
     others: tuple[float, ...]  # loads of a few policies only
-    point: float  # where alpha, patience and baselines are compared
+    point: float  # where alternatives are compared, and latencies tuned for
     seeds: tuple[int, ...] = (0, 1, 2)
     requests: int = 2000
     tuned_on: int = 1000  # requests of the sample that engine settings are tuned on
