@@ -24,6 +24,7 @@ STUDIES = (
     "validation",
     "blind",
     "gpu_runs",
+    "cost_models",
     "larry",
     "sal",
     "prefix",
@@ -51,11 +52,11 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
+    *("cost_models", "econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
     *("operator_scale", "attacks", "mutations", "clients", "follow"),
     *("upgrade", "outages", "faults", "live", "invariants"),
 )
-"""Run only when named: with them all would take more than an hour."""
+"""Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {
     "larry": "larry.study",
     "sal": "sal.study",

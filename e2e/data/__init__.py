@@ -1,1 +1,1 @@
-"""Recorded workloads that demo and benchmarks replay; SOURCES.md says where they come from."""
+"""Recorded workloads, and measured times of operators; SOURCES.md says where they come from."""

@@ -39,6 +39,14 @@ def test_what_is_not_there_is_answered_with_what_is():
         catalog.find_cost_model("llama-3-8b", "H100", engine="sglang")
 
 
+def test_each_model_on_each_gpu_and_engine_stands_once():
+    keys = [(each.model, each.gpu, each.tensor_parallel, each.engine) for each in catalog.list_profiles()]
+    assert len(keys) == len(set(keys))
+    for model, gpu, gpus in (("qwen3-14b", "A100", 1), ("llama-3-70b", "H200", 2), ("yi-34b", "H100", 2)):
+        assert catalog.find_cost_model(model, gpu, gpus).profile.error_percent < 5
+        assert catalog.kv_tokens(model, gpu, gpus) > 30_000
+
+
 @pytest.mark.parametrize("profile", catalog.list_profiles(), ids=lambda p: f"{p.model}-{p.gpu}-{p.engine}")
 def test_every_model_takes_longer_for_more(profile):
     cost = catalog.find_cost_model(profile.model, profile.gpu, profile.tensor_parallel, profile.engine)
@@ -47,8 +55,8 @@ def test_every_model_takes_longer_for_more(profile):
     prefills = [cost.step_seconds(Batch(n, chunk_work(n, 0), prefills=1)) for n in (64, 512, 2048)]
     assert decodes == sorted(decodes)
     assert prefills == sorted(prefills)
-    assert 0.001 < decodes[0] < 0.05
-    assert 0.01 < prefills[-1] < 0.5
+    assert 0.001 < decodes[0] < 0.06
+    assert 0.01 < prefills[-1] < 0.8
 
 
 def test_memory_beside_the_weights_holds_the_cache():

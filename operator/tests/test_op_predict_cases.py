@@ -85,7 +85,7 @@ def test_the_number_at_once_may_stand_in_the_note(read):
         ({"gpu": "H300"}, "row 3, column gpu: 'H300' is not one of A100, H100, H200"),
         (
             {"cost_model": "gpt-5|H100|tp1"},
-            "row 3, column cost_model: no cost model for gpt-5 on 1 x H100; there are: llama-2-13b",
+            "row 3, column cost_model: no cost model for gpt-5 on 1 x H100; there are: codellama-34b",
         ),
         ({"cost_model": "gpt-5"}, "row 3, column cost_model: 'gpt-5' is not MODEL|GPU|tpN"),
         ({"cost_model": "", "model": ""}, "row 3, column model: '' is not the name of a model"),

@@ -45,6 +45,17 @@ def refusal(**spec):
         ("hf://meta-llama/Llama-2-13b-chat-hf", "llama-2-13b", 4096),
         ("hf://facebook/opt-13b", "opt-13b", 2048),
         ("pvc://weights/llama/Llama-3.3-70B-Instruct", "llama-3-70b", 131_072),
+        ("hf://Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b", 32_768),
+        ("hf://Qwen/Qwen2.5-7B", "qwen2.5-7b", 131_072),
+        ("hf://Qwen/Qwen3-14B", "qwen3-14b", 40_960),
+        ("hf://Qwen/Qwen3-14B-Base", "qwen3-14b", 32_768),
+        ("hf://Qwen/Qwen3-32B", "qwen3-32b", 40_960),
+        ("hf://codellama/CodeLlama-34b-Instruct-hf", "codellama-34b", 16_384),
+        ("hf://codellama/CodeLlama-34b-hf", "codellama-34b", 16_384),
+        ("hf://01-ai/Yi-34B", "yi-34b", 4096),
+        ("hf://01-ai/Yi-34B-Chat", "yi-34b", 4096),
+        ("hf://mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b", 128_000),
+        ("hf://mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-12b", 128_000),
     ],
 )
 def test_models_that_are_recognised(source, name, longest):
@@ -55,7 +66,7 @@ def test_models_that_are_recognised(source, name, longest):
 
 @pytest.mark.parametrize(
     "source",
-    ["hf://Qwen/Qwen2.5-7B-Instruct", "hf://meta-llama/Llama-3.1-8B-Instruct-FP8", "pvc://models/tiny"],
+    ["hf://Qwen/Qwen2.5-14B-Instruct", "hf://meta-llama/Llama-3.1-8B-Instruct-FP8", "pvc://models/tiny"],
 )
 def test_other_models_need_to_be_told(source):
     message = refusal(model={"source": source})
@@ -66,8 +77,10 @@ def test_other_models_need_to_be_told(source):
 def test_what_has_no_cost_model_is_named_with_what_has():
     assert refusal(told="gpt-2").startswith("--model: no cost model for gpt-2; there are llama-2-7b")
     assert refusal(gpu="b200") == "--gpu: no cost model for llama-3-8b on b200; there are A100, H100, H200"
-    many = refusal(tensorParallelSize=2)
-    assert many == "spec.engine.tensorParallelSize: no cost model for llama-3-8b on 2 x H100; there are for 1"
+    many = refusal(tensorParallelSize=4)
+    assert many == (
+        "spec.engine.tensorParallelSize: no cost model for llama-3-8b on 4 x H100; there are for 1, 2"
+    )
 
 
 def test_defaults_are_those_of_vllm():

@@ -26,7 +26,7 @@ class _Family:
     """Published weights of one shape: a pattern of their names without organisation, and their context."""
 
     pattern: str
-    name: str  # {size} is the pattern's group
+    name: str  # {size} is the pattern's group of that name
     longest: int
 
 
@@ -37,6 +37,13 @@ _FAMILIES = (
     _Family(rf"(meta-)?llama-3-(?P<size>8b|70b){_CHAT}", "llama-3-{size}", 8192),
     _Family(rf"llama-2-(?P<size>7b|13b|70b){_CHAT}", "llama-2-{size}", 4096),
     _Family(r"opt-(?P<size>13b)", "opt-{size}", 2048),
+    _Family(r"qwen3-(?P<size>14b|32b)", "qwen3-{size}", 40_960),
+    _Family(r"qwen3-(?P<size>14b)-base", "qwen3-{size}", 32_768),
+    _Family(r"qwen2\.5-(?P<size>7b)-instruct", "qwen2.5-{size}", 32_768),
+    _Family(r"qwen2\.5-(?P<size>7b)", "qwen2.5-{size}", 131_072),
+    _Family(r"codellama-(?P<size>34b)(-instruct|-python)?(-hf)?", "codellama-{size}", 16_384),
+    _Family(r"yi-(?P<size>34b)(-chat)?", "yi-{size}", 4096),
+    _Family(r"mistral-nemo-(instruct|base)-2407", "mistral-nemo-12b", 128_000),
 )
 
 
@@ -60,7 +67,7 @@ def find_family(source: str) -> tuple[str, int] | None:
     for family in _FAMILIES:
         match = re.fullmatch(family.pattern, last)
         if match:
-            return family.name.format(size=match["size"]), family.longest
+            return family.name.format(**match.groupdict()), family.longest
     return None
 
 

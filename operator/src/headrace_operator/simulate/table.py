@@ -16,7 +16,7 @@ from headrace_operator.simulate.figures import Spread
 from headrace_operator.simulate.intervals import Interval
 from headrace_operator.simulate.report import Report
 
-WIDTH = 108  # the tables need it; narrower terminals wrap lines
+WIDTH = 111  # the tables need it; narrower terminals wrap lines
 
 SHOWN = ("mean", "p95")  # of the times with intervals; JSON has all percentiles
 _UNITS = {"ttft": ("s", 1.0), "tpot": ("ms", 1000.0), "e2e": ("s", 1.0)}

@@ -1,0 +1,96 @@
+"""How long a step of a model takes on GPUs of a kind: the sum of its operators.
+
+In each layer: the products of QKV, output projection, gate with up, and down; attention of chunks and of
+decodes, added up; what goes through memory number by number; with several GPUs two all-reduces. Then the
+head, for the sequences that get a token. Host time, sampling and what mixing costs attention are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from e2e.bench.cost_models.architectures import HEAD_DIM, Architecture
+from e2e.bench.cost_models.operators import Heads, Operators
+from headrace_engine.cost.model import Batch, chunk_work
+
+BYTES = 2  # of a number in bf16
+BANDWIDTH = {"A100": 2.039e12, "H100": 3.352e12, "H200": 4.8e12}  # bytes per second, by the data sheets
+REACHED = 0.8  # share of the bandwidth that kernels reach which go through memory once
+LAUNCHES = 10e-6  # seconds per layer that its small kernels take however little they do
+GRAPH_TOKENS = 512  # largest step that vLLM runs as a CUDA graph
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step computes."""
+
+    chunks: Sequence[tuple[int, int]] = ()  # tokens, and context that was computed before
+    contexts: Sequence[int] = ()  # of the decodes
+
+    @property
+    def batch(self) -> Batch:
+        """Return what a cost model is told of the step."""
+        return Batch(
+            sum(chunk for chunk, _ in self.chunks),
+            sum(chunk_work(chunk, context) for chunk, context in self.chunks),
+            len(self.contexts),
+            sum(self.contexts),
+            len(self.chunks),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A model on `gpus` GPUs of a kind."""
+
+    architecture: Architecture
+    gpu: str
+    gpus: int
+    operators: Operators
+
+    def step_seconds(self, step: Step) -> float:
+        """Return how long the step takes."""
+        model, gpus = self.architecture, self.gpus
+        tokens = step.batch.prefill_tokens + len(step.contexts)
+        layer = self._products(tokens) + self._attention(step) + self._elementwise(tokens)
+        if gpus > 1:
+            graph = tokens <= GRAPH_TOKENS
+            layer += 2 * self.operators.all_reduce(gpus, tokens * model.hidden, graph=graph)
+        sequences = len(step.chunks) + len(step.contexts)
+        head = self.operators.matrix(sequences, model.vocabulary // gpus, model.hidden)
+        return model.layers * layer + head
+
+    def _products(self, tokens: int) -> float:
+        model, gpus, matrix = self.architecture, self.gpus, self.operators.matrix
+        queries, keys_values = model.heads * HEAD_DIM, 2 * model.kv_heads * HEAD_DIM
+        return (
+            matrix(tokens, (queries + keys_values) // gpus, model.hidden)
+            + matrix(tokens, model.hidden, queries // gpus)
+            + matrix(tokens, 2 * model.ffn // gpus, model.hidden)
+            + matrix(tokens, model.hidden, model.ffn // gpus)
+        )
+
+    def _attention(self, step: Step) -> float:
+        heads = (self.architecture.heads // self.gpus, self.architecture.kv_heads // self.gpus)
+        seconds = 0.0
+        if step.chunks:  # one kernel for all: what it takes for nothing counts once
+            least = self.operators.prompt(heads, 1)
+            seconds += least + sum(self._chunk(heads, *chunk) - least for chunk in step.chunks)
+        if step.contexts:
+            mean = sum(step.contexts) / len(step.contexts)
+            seconds += self.operators.decode(heads, len(step.contexts), mean)
+        return seconds
+
+    def _chunk(self, heads: Heads, tokens: int, context: int) -> float:
+        """Return the time of a chunk: its part of the square that the whole prompt so far would take."""
+        whole = tokens + context
+        square = self.operators.prompt(heads, whole) * (1 - (context / whole) ** 2)
+        return max(square, self.operators.prompt(heads, tokens), self.operators.decode(heads, 1, whole))
+
+    def _elementwise(self, tokens: int) -> float:
+        """Return the time of norms, rotary embedding and activation, by the numbers they read and write."""
+        model = self.architecture
+        heads = (model.heads + 2 * model.kv_heads) * HEAD_DIM
+        numbers = tokens * (8 * model.hidden + (2 * heads + 3 * model.ffn) / self.gpus)
+        return numbers * BYTES / (REACHED * BANDWIDTH[self.gpu]) + LAUNCHES
