@@ -15,9 +15,9 @@ policy; how much that alone adds to stock, where they would lie side by side oth
 
 What a policy adds (`added`) is the median of the differences between the median step of its turn and of
 stock's beside it; that includes what vLLM does otherwise because other requests run. `planning` is the time
-inside our own code during `schedule()` alone. `idle` is what a step adds in all, to `schedule()` and to
-`update_from_output()`, if there is nothing to decide: 256 requests generate under FCFS, nobody waits, and
-there are no targets.
+inside our own code during `schedule()` alone. `beside` is what is added while the device computes the step:
+the sidecar is told then. `idle` is what a step adds in all, these three together, if there is nothing to
+decide: 256 requests generate under FCFS, nobody waits, and there are no targets.
 """
 
 import gc
@@ -30,7 +30,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +75,7 @@ class Contestant:
     schedule_times: list[int] = field(default_factory=list)
     planning_times: list[int] = field(default_factory=list)
     update_times: list[int] = field(default_factory=list)
+    beside_times: list[int] = field(default_factory=list)
 
     def step(self) -> None:
         """Top the queue up, then time one step."""
@@ -117,6 +117,7 @@ def measure(waiting: int, steps: int) -> dict[str, float]:
         figures[f"{name}_added_us_{waiting}"] = median_us(added(ours.schedule_times, stock.schedule_times))
         figures[f"{name}_planning_us_{waiting}"] = median_us(ours.planning_times[WARM_UP_STEPS:])
         figures[f"{name}_update_added_us_{waiting}"] = median_us(added(ours.update_times, stock.update_times))
+        figures[f"{name}_beside_added_us_{waiting}"] = median_us(added(ours.beside_times, stock.beside_times))
     return {
         f"stock_us_{waiting}": median_us(stock_schedule),
         f"stock_update_us_{waiting}": median_us(stock_update),
@@ -127,7 +128,10 @@ def measure_idle(steps: int) -> dict[str, float]:
     """Measure median microseconds that a step adds in which there is nothing to decide."""
     print(f"nobody waiting, {SETTINGS.max_num_seqs} running, no targets, {steps} steps", flush=True)
     stock, ours = pair(0, WARM_UP_STEPS + steps, PolicyDocument("FCFS"), steady)
-    in_all = [list(map(add, each.schedule_times, each.update_times)) for each in (ours, stock)]
+    in_all = [
+        list(map(sum, zip(each.schedule_times, each.update_times, each.beside_times, strict=True)))
+        for each in (ours, stock)
+    ]
     return {
         "idle_added_us": median_us(added(*in_all)),
         "idle_schedule_added_us": median_us(added(ours.schedule_times, stock.schedule_times)),
@@ -176,6 +180,7 @@ def contestant(
         watch_planning(scheduler, each.planning_times)
     scheduler.schedule = timed(scheduler.schedule, each.schedule_times)
     scheduler.update_from_output = timed(scheduler.update_from_output, each.update_times)
+    scheduler.get_grammar_bitmask = timed(scheduler.get_grammar_bitmask, each.beside_times)
     first = max(waiting, SETTINGS.max_num_seqs)
     early = clock.now - first / ARRIVALS_PER_SECOND
     for place in range(first):

@@ -142,3 +142,20 @@ def test_the_board_is_written_every_ten_milliseconds_at_most_and_when_the_engine
     assert len(times) < trial.engine.steps - 1
     trial.engine.run([make_request("next", 20, 1, trial.link.clock())])
     assert written[len(under_way) + 1].running == 1  # whoever hangs in its first step shows that it runs
+
+
+def test_who_finished_is_told_while_the_device_computes_the_next_step():
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.vllm_objects import make_request
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    for number, output in enumerate((3, 9)):
+        trial.scheduler.add_request(make_request(str(number), 20, output, START))
+    while not trial.engine.finished:
+        trial.engine.turn()
+    assert not trial.link.requests
+    output = trial.scheduler.schedule()
+    assert not trial.link.requests
+    trial.scheduler.get_grammar_bitmask(output)
+    (record,) = trial.link.requests
+    assert (record.output_tokens, record.time) == (3, trial.engine.finished["0"])

@@ -81,6 +81,11 @@ class PolicyScheduler:
         self._tell(Telemetry.record_schedule, output)
         return output
 
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
+        """Tell what can wait: the device computes, and the last step's outputs are on their way."""
+        self._tell(Telemetry.catch_up)
+        return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
@@ -133,6 +138,7 @@ class PolicyScheduler:
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged
+        self._tell(Telemetry.catch_up)
         self._guard.install_policy(staged.make)
         self._call_safely(self._tracker.install_document, staged.document)
         self._tell(Telemetry.record_document, staged.document)

@@ -71,6 +71,8 @@ class Telemetry:
         self._left = False  # whether anyone left the engine in it
         self._published = 0.0  # when the board was
         self._changed = False  # whether anyone came, started or left since
+        self._is_due = False  # whether the board is to be written
+        self._finished: list[tuple[Progress, float]] = []  # still to be published, and when each did
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
 
@@ -113,12 +115,24 @@ class Telemetry:
         if output.total_num_scheduled_tokens != len(output.scheduled_cached_reqs.req_ids):
             self._changed = True  # not all of the step are decodes: someone starts, or is amid a prefill
         # After an empty step nobody knows when the next one comes; the board of that one shows that it came.
-        is_empty = not output.total_num_scheduled_tokens
+        is_empty, was_at_rest = not output.total_num_scheduled_tokens, not self._published
         age = abs(now - self._published)
         if is_empty or age >= (BOARD_SECONDS if self._changed else CALM_BOARD_SECONDS):
             self._published = 0.0 if is_empty else now
             self._changed = False
+            self._is_due = True
+        if is_empty or was_at_rest:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Publish what could wait: the board if it is due, and those who finished."""
+        if self._is_due:
+            self._is_due = False
             self._link.publish_board(self._board())
+        if self._finished:
+            finished, self._finished = self._finished, []
+            for progress, at in finished:
+                self._publish_finished(progress, at)
 
     def record_tokens(
         self,
@@ -128,6 +142,7 @@ class Telemetry:
         now: float,
     ) -> None:
         """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
+        self.catch_up()  # mostly done while the device computed
         if sample is not None:
             self._link.publish_step(sample)
         names = self._receivers(output, results)
@@ -153,11 +168,11 @@ class Telemetry:
         return [item.request_id for item in chain.from_iterable(told) if item.new_token_ids]
 
     def _end(self, name: str, now: float) -> None:
-        """Publish a request that ran to its end."""
+        """Take in that a request ran to its end."""
         progress = self._progress.pop(name, None)
         if progress is not None:
             self._gaps.settle(name)
-            self._publish_finished(progress, now)
+            self._finished.append((progress, now))
 
     def _publish_finished(self, progress: Progress, now: float) -> None:
         self._link.publish_finished(finished_request(progress, now, self._tracker))

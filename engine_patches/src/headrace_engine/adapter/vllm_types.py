@@ -219,6 +219,9 @@ class VllmScheduler(Protocol):
     def schedule(self) -> SchedulerOutput:
         """Plan a step: who gets how many tokens."""
 
+    def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> object:
+        """Return what restricts the next tokens of a step, once the device has begun to compute it."""
+
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:

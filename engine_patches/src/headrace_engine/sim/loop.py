@@ -61,6 +61,7 @@ class VirtualEngine:
             requests = self.scheduler.requests
             sampled = {i: not requests[i].is_prefill_chunk for i in output.num_scheduled_tokens}
             self._in_flight.append((output, sampled))
+            self.scheduler.get_grammar_bitmask(output)  # as vLLM does while the device computes
             if sampled and len(self._in_flight) < self.depth:
                 return
         self._deliver()
