@@ -3,8 +3,8 @@
 vLLM 0.11.0 served Llama-3.1-8B on one H100 at constant rates, for 60 s each, until it was saturated and 440
 requests in flight waited for one another; once with prompts that all differ, once with 100 prompts in turn
 that are cached (kubernetes-sigs/inference-perf at 7de5ef2e, demos/kubecon-na-2025). `SERVER_HOST_TIME`
-(`headrace_engine.cost.host`) and the factor and padding of `headrace_engine.cost.catalog` are chosen by hand
-so that TPOT and the TTFT of the lower loads are met; so these errors are not of a blind prediction.
+(`headrace_engine.cost.host`) and factor and tile loss of `headrace_engine.cost.catalog` are chosen by hand so
+that TPOT and the TTFT of the lower loads are met; so these errors are not of a blind prediction.
 
 Writes gpu_runs.json, gpu_runs.md, and the known error that `headrace simulate` prints. The run at 98 %
 of what the engine can do is left out of that: there a few percent of step time decide between no queue and a

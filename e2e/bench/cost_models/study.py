@@ -122,7 +122,7 @@ def from_older(target: Target, document: models_file.Document) -> float:
     known = catalog.find_cost_model(target.model, target.gpu, target.gpus)
     assert isinstance(known, Knee)
     # as its tables say, without what the catalogue adds for a server
-    bare = replace(known, per_token=known.per_token / catalog.COMPUTE_FACTOR, padding=0)
+    bare = replace(known, per_token=known.per_token / catalog.COMPUTE_FACTOR, tile_loss=0)
     return error_percent(fitted.cost, fitted.batches, [bare.step_seconds(batch) for batch in fitted.batches])
 
 

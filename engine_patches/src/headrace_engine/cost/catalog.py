@@ -22,7 +22,7 @@ GIB = 2**30
 # load lowers its clock, and Vidur's tables of A100 and H100 are 1.17 to 1.19 times as long. The factor is
 # calibrated on the same H100 runs as `SERVER_HOST_TIME`; tiles of matrix kernels are 128 tokens.
 COMPUTE_FACTOR = 1.2
-PADDING = 64  # tokens: half a tile
+TILE_LOSS = 64  # tokens: half a tile
 
 
 class UnknownProfileError(LookupError):
@@ -141,7 +141,7 @@ def _knee(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> Knee:
         per_work=entry["a2"] * MS,
         per_decode=entry["a3"] * MS,
         per_context=entry["a4"] * MS,
-        padding=PADDING,
+        tile_loss=TILE_LOSS,
     )
 
 

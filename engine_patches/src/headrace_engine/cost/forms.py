@@ -17,7 +17,7 @@ class Knee:
     A soft maximum of reading the weights (`floor`) and of computing with them: a step gets longer with its
     tokens only beyond the knee. Our form; 1.5 to 4 % from composed operator times where a plane is 4 to 8 %.
     The matrices of operator tables fill their tiles. A step with prefill leaves the last one half empty on
-    average: `padding` tokens are computed for nothing.
+    average: `tile_loss` tokens are computed for nothing.
     """
 
     profile: Profile
@@ -28,13 +28,13 @@ class Knee:
     per_work: float
     per_decode: float
     per_context: float
-    padding: int = 0
+    tile_loss: int = 0
 
     def step_seconds(self, batch: Batch) -> float:
         """Return how many seconds one step takes."""
         sharpness = self.sharpness
-        padding = self.padding if batch.prefill_tokens else 0
-        compute = self.per_token * (batch.prefill_tokens + batch.decodes + padding)
+        lost = self.tile_loss if batch.prefill_tokens else 0
+        compute = self.per_token * (batch.prefill_tokens + batch.decodes + lost)
         dense = (self.floor**sharpness + compute**sharpness) ** (1 / sharpness)
         # mypy: a float to the power of a float might be complex
         return self.fixed + dense + self.per_decode * batch.decodes + self.attention_seconds(batch)  # type: ignore[no-any-return]
