@@ -192,7 +192,12 @@ def contestant(
 
 def arrivals(clock: VirtualClock) -> Iterator[Any]:
     """Yield the requests of the trace, arriving now, in another order than they are made in."""
-    chance, requests = random.Random(1), made(clock)
+    return scatter(made(clock), clock)
+
+
+def scatter(requests: Iterator[Any], clock: VirtualClock) -> Iterator[Any]:
+    """Yield requests, arriving now, in another order than they are made in: so they lie in memory."""
+    chance = random.Random(1)
     ready = list(itertools.islice(requests, MADE_AHEAD))
     while True:
         place = chance.randrange(MADE_AHEAD)
@@ -211,8 +216,8 @@ def made(clock: VirtualClock) -> Iterator[Any]:
 
 def steady(clock: VirtualClock) -> Iterator[Any]:
     """Yield requests that all go on generating."""
-    for number in itertools.count():
-        yield make_request(str(number), IDLE_PROMPT, IDLE_OUTPUT, clock.now)
+    made = (make_request(str(number), IDLE_PROMPT, IDLE_OUTPUT, clock.now) for number in itertools.count())
+    return scatter(made, clock)
 
 
 def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> FileLink:
