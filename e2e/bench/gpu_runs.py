@@ -14,15 +14,16 @@ long one, which the intervals of `headrace simulate` take in by themselves.
 import csv
 import statistics
 from collections.abc import Mapping
-from multiprocessing import get_context
 from pathlib import Path
+
+from rich.console import Console
 
 from e2e.bench.report import markdown, results
 from e2e.bench.runs.command_line import describe
 from headrace_engine.cost import known_error
 from headrace_engine.cost.known_error import Comparison
 from headrace_operator.predict.cases import read_cases
-from headrace_operator.predict.prediction_file import FIGURES, predict_row
+from headrace_operator.predict.prediction_file import FIGURES, predict_rows
 
 COMMAND = "python -m e2e.bench.gpu_runs"
 OPEN = Path(__file__).parents[1] / "data/gpu_runs/open.csv"
@@ -44,8 +45,7 @@ def main() -> None:
     describe(__doc__).parse_args()
     cases = read_cases(OPEN)
     measured = {row["id"]: row for row in csv.DictReader(OPEN.read_text().splitlines())}
-    with get_context("spawn").Pool(2) as pool:
-        predicted = {row["id"]: row for row in pool.imap(predict_row, cases, chunksize=1)}
+    predicted = {row["id"]: row for row in predict_rows(cases, Console(stderr=True))}
     errors = {name: errors_of(predicted[name], row) for name, row in measured.items()}
     figures = summarise(errors)
     results.write("gpu_runs", COMMAND, figures, simulated=True)

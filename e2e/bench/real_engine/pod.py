@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from e2e.bench.gateway.testbed import HOST, Testbed, TestbedError
+from e2e.bench.real_engine.vllm_server import answers
 from e2e.cluster import model
 from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode
@@ -71,7 +72,7 @@ class Pod:
             environment=self._engine_environment(),
         )
         deadline = time.monotonic() + START_SECONDS
-        while not _answers(f"http://{HOST}:{self.testbed.ports['engine']}/health"):
+        while not answers(f"http://{HOST}:{self.testbed.ports['engine']}/health"):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise TestbedError(f"vLLM did not start:\n{self.last_words()}")
             time.sleep(0.2)
@@ -169,11 +170,3 @@ def _programs() -> Iterator[Path]:
     for place in os.get_exec_path():
         if Path(place).is_dir():
             yield from (each for each in Path(place).iterdir() if os.access(each, os.X_OK))
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

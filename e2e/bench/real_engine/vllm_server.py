@@ -47,7 +47,7 @@ class Server:
     def wait_ready(self) -> None:
         """Wait until it serves; raises ServerError."""
         deadline = time.monotonic() + START_SECONDS
-        while not self._healthy():
+        while not answers(f"{self.url}/health"):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise ServerError(f"vLLM did not start:\n{self.last_words()}")
             time.sleep(POLL)
@@ -88,12 +88,14 @@ class Server:
             self.process.kill()
             self.process.wait()
 
-    def _healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+
+def answers(url: str) -> bool:
+    """Tell whether a server answers with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def start(

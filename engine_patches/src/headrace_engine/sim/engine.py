@@ -218,7 +218,7 @@ class SimulatedEngine:
     def _deliver(self) -> list[Outcome]:
         output, result, at = self._in_flight.popleft()
         live, per_output = self._live, self.host.per_output
-        now = max(at, self._front_end_free_at) if per_output else at
+        now = max(at, self._front_end_free_at)
         finished = []
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:

@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import inf
 
 import numpy as np
 
@@ -16,10 +15,11 @@ from headrace_engine.cost.host import SERVER_HOST_TIME, HostTime
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.outcome import Outcome
+from headrace_engine.sim.run import serve
 from headrace_engine.sim.settings import EngineSettings
 from headrace_operator.predict import loads
 from headrace_operator.predict.cases import Case
-from headrace_operator.simulate.simulated_engine import RESERVED
+from headrace_operator.simulate.simulated_engine import BLOCK_SIZE, default_steps, kv_room
 
 STAGE = 60.0  # seconds of arrivals where the case does not say
 FEWEST = 200  # requests at least, however slowly they arrive
@@ -27,7 +27,8 @@ RAMP = 10.0  # seconds over which a closed loop starts; all at once would go in 
 SETTLE = 20.0  # seconds of a closed loop before it is measured
 UTILIZATION = 0.9  # vLLM's --gpu-memory-utilization up to 0.24
 ASYNCHRONOUS_FROM = (0, 14)  # vLLM schedules asynchronously where nothing is said
-BLOCK = 16
+LARGE_STEPS_FROM = (0, 9)  # vLLM runs more requests at once on large GPUs
+SEQS_BEFORE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,14 @@ def predict(case: Case, host: HostTime = SERVER_HOST_TIME) -> Prediction:
 def settings_of(case: Case) -> EngineSettings:
     """Return the engine's settings: the case's, and vLLM's defaults of its OpenAI server on that GPU."""
     profile = case.cost.profile
-    large = profile.gpu.lower() != "a100"
-    budget = case.max_num_batched_tokens or (8192 if large else 2048)
-    seqs = case.max_num_seqs or (1024 if large and case.vllm >= (0, 9) else 256)
+    budget, seqs = default_steps(profile.gpu)
+    if case.vllm < LARGE_STEPS_FROM:
+        seqs = min(seqs, SEQS_BEFORE)
+    budget, seqs = case.max_num_batched_tokens or budget, case.max_num_seqs or seqs
     longest = int(case.prompt_tokens) + int(case.output_tokens) + 2
     return EngineSettings(
         num_blocks=case.kv_blocks or _kv_blocks(case),
-        block_size=BLOCK,
+        block_size=BLOCK_SIZE,
         max_num_seqs=min(seqs, budget),
         max_num_batched_tokens=budget,
         async_scheduling=case.vllm >= ASYNCHRONOUS_FROM,
@@ -73,9 +75,8 @@ def settings_of(case: Case) -> EngineSettings:
 
 def _kv_blocks(case: Case) -> int:
     profile = case.cost.profile
-    tokens = catalog.kv_tokens(profile.model, profile.gpu, profile.tensor_parallel, UTILIZATION)
-    reserved = RESERVED * profile.tensor_parallel // catalog.find_shape(profile.model).kv_bytes_per_token
-    return max(1, (tokens - reserved) // BLOCK)
+    per_token = catalog.find_shape(profile.model).kv_bytes_per_token
+    return max(1, kv_room(profile, UTILIZATION) // per_token // BLOCK_SIZE)
 
 
 def _open(case: Case, engines: Sequence[SimulatedEngine]) -> Prediction:
@@ -90,14 +91,11 @@ def _open(case: Case, engines: Sequence[SimulatedEngine]) -> Prediction:
             arrivals.append(replace(request, at=at))
             at += gap
     chance = random.Random(0)  # noqa: S311  (no secret)
-    outcomes = []
-    for arrival in arrivals:
-        engine = engines[chance.randrange(len(engines))] if len(engines) > 1 else engines[0]
-        _advance(engine, arrival.at)
-        outcomes.append(engine.add(arrival, arrival.at))
-    for engine in engines:
-        _advance(engine, inf)
-    measured = outcomes[skipped:]
+    chosen = [chance.randrange(len(engines)) for _ in arrivals]
+    for number, engine in enumerate(engines):
+        serve(engine, [arrival for arrival, to in zip(arrivals, chosen, strict=True) if to == number])
+    served = [iter(engine.outcomes) for engine in engines]
+    measured = [next(served[number]) for number in chosen][skipped:]
     seconds = max(each.finished_at or 0.0 for each in measured) - measured[0].arrival.at
     return _figures(measured, len(measured) / seconds)
 
@@ -120,11 +118,6 @@ def _closed(case: Case, engine: SimulatedEngine) -> Prediction:
             return _figures(measured, len(measured) / (end - SETTLE))
         else:
             engine.add(replace(next(upcoming), at=at), heapq.heappop(due))
-
-
-def _advance(engine: SimulatedEngine, until: float) -> None:
-    while engine.next_event_at < until:
-        engine.advance()
 
 
 def _figures(outcomes: Sequence[Outcome], completed: float) -> Prediction:

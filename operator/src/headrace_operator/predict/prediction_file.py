@@ -39,15 +39,20 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"{options.out}: there is no folder {options.out.absolute().parent}")
     require_vllm()
     console = Console(stderr=True)
-    os.environ |= ENVIRONMENT  # for the processes that are started
-    with get_context("spawn").Pool(min(len(cases), os.cpu_count() or 1, MOST)) as pool:
-        predicted = pool.imap(predict_row, cases, chunksize=1)
-        rows = list(track(predicted, "predicting", len(cases), console=console))
+    rows = predict_rows(cases, console)
     beside = options.out.with_name(f".{options.out.name}.new")
     beside.write_text(as_csv(rows), encoding="utf-8")
     beside.replace(options.out)
     missing = sum(1 for row in rows if row["why"])
     console.print(f"{options.out}: {len(rows) - missing} predicted, {missing} not (column why); simulated")
+
+
+def predict_rows(cases: Sequence[Case | Unpredictable], console: Console) -> list[dict[str, str]]:
+    """Predict all cases, some side by side, with a bar on the console; a row of the output for each."""
+    os.environ |= ENVIRONMENT  # for the processes that are started
+    with get_context("spawn").Pool(min(len(cases), os.cpu_count() or 1, MOST)) as pool:
+        predicted = pool.imap(predict_row, cases, chunksize=1)
+        return list(track(predicted, "predicting", len(cases), console=console))
 
 
 def predict_row(case: Case | Unpredictable) -> dict[str, str]:

@@ -61,7 +61,7 @@ def make_engine(service: LLMService, served: Served, profile: Profile) -> Engine
     spec = service.spec.engine
     options = engine_arguments.parse_arguments(spec.args)
     notes = _notes(service, served, profile, options)
-    budget, seqs = _LARGE_STEPS if profile.gpu.lower() in _LARGE_GPUS else _SMALL_STEPS
+    budget, seqs = default_steps(profile.gpu)
     budget = arguments.parse_whole_number(options, "max-num-batched-tokens") or budget
     longest = spec.max_model_len or served.longest or profile.max_context
     if longest is None:
@@ -91,6 +91,21 @@ def make_engine(service: LLMService, served: Served, profile: Profile) -> Engine
     return Engine(settings, kv_source, notes)
 
 
+def default_steps(gpu: str) -> tuple[int, int]:
+    """Return vLLM's own --max-num-batched-tokens and --max-num-seqs of a server on such a GPU."""
+    return _LARGE_STEPS if gpu.lower() in _LARGE_GPUS else _SMALL_STEPS
+
+
+def kv_room(profile: Profile, utilization: float) -> int:
+    """Count the bytes that a replica's GPUs have for KV: memory x utilization less weights and `RESERVED`.
+
+    Zero or less where the model does not fit.
+    """
+    per_token = catalog.find_shape(profile.model).kv_bytes_per_token
+    tokens = catalog.kv_tokens(profile.model, profile.gpu, profile.tensor_parallel, utilization)
+    return tokens * per_token - RESERVED * profile.tensor_parallel
+
+
 def _kv_blocks(service: LLMService, profile: Profile, options: Options, block_size: int) -> tuple[int, str]:
     """Count the KV blocks of one replica, over all its GPUs together.
 
@@ -107,7 +122,7 @@ def _kv_blocks(service: LLMService, profile: Profile, options: Options, block_si
         return memory * gpus // per_token // block_size, "--kv-cache-memory-bytes"
     percent = service.spec.engine.gpu_memory_utilization_percent
     utilization = percent / 100 if percent else UTILIZATION
-    room = catalog.kv_tokens(profile.model, profile.gpu, gpus, utilization) * per_token - RESERVED * gpus
+    room = kv_room(profile, utilization)
     source = f"{utilization:.0%} of {_gpus(profile)} less the weights and {RESERVED // GIB} GiB per GPU"
     if room <= 0:
         raise UsageError(
