@@ -4,11 +4,10 @@ For each target random steps are composed (`composition.py`) and the knee form i
 error on the rest is the model's `error_percent`. Writes the targets into the catalogue
 (`headrace_engine/cost/models.json`) and cost_models.json.
 
-The catalogue's other knees are older: they were fitted in the same way by a script that was not kept, and
-studies rest on them. Some are composed again here, and the mean difference in step time is told. Where there
-are several GPUs they differ for a reason: the older ones assume a ring of 230 (A100) or 360 GB/s (H100, H200)
-and 14 µs for an all-reduce; here its measured times are taken, which are shorter in small steps and longer in
-large ones.
+Studies rest on the catalogue's other knees, which are not fitted here. Some are composed again, and the mean
+difference in step time is told. Where there are several GPUs they differ for a reason: those assume a ring of
+230 (A100) or 360 GB/s (H100, H200) and 14 µs for an all-reduce; here its measured times are taken, which are
+shorter in small steps and longer in large ones.
 """
 
 from __future__ import annotations
