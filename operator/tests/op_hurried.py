@@ -5,12 +5,13 @@ import os
 from headrace_operator import __main__
 from headrace_operator.kube import client as cluster
 from headrace_operator.kube import handlers
-from headrace_operator.run import upgrade, workers
+from headrace_operator.run import upgrade, workers, workqueue
 
 FACTOR = float(os.environ["HEADRACE_HURRY"])
 
 workers._RESYNC /= FACTOR
 workers._RESYNC_AGAIN /= FACTOR
+workqueue._LAST_RETRY /= FACTOR
 __main__._RETRY_SECONDS /= FACTOR
 cluster._TIMEOUT /= FACTOR
 handlers._LONGEST_PAUSE /= FACTOR
