@@ -80,7 +80,7 @@ def test_adapter_on(version):
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["test_ep_adapter.py", "test_ep_adapter_telemetry.py", "test_ep_adapter_compat.py"]
-    command += ["test_ep_sim_engine.py::test_shortcuts_change_nothing[larry-uncached-async]"]
+    command += ["test_ep_sim_engine.py::test_shortcuts_change_nothing[larry-cached-async]"]
     window = "test_ep_adapter_awkward.py::test_a_sliding_window_is_charged_as_what_it_keeps"
     command += [f"{window}[LARRY-sync]", f"{window}[EconoServe-async]"]
     cache = "test_ep_adapter_prefix_cache.py"

@@ -22,6 +22,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request, RequestStatus
 
+from headrace_engine.sim.block_pool import QuickBlockPool
+
 ANY_TOKEN = 7
 LOCKS: defaultdict[str, Any] = defaultdict(RLock)
 NO_PROFILER = LOCKS.__getitem__  # a lock is entered and left in C, a null context is not
@@ -64,11 +66,6 @@ class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
         super().__init__(*args, **kwargs)
         self.told = EngineCoreOutput(self.request_id, [ANY_TOKEN])
         self.quiet = 0
-
-
-def no_tokens(request: object) -> int:  # noqa: ARG001
-    """Return how many tokens of a request the prefix cache has, if there is none: 0."""
-    return 0
 
 
 class Unsettled:
@@ -128,9 +125,9 @@ class Shortcuts:
         self._other_queues = [name for name in OTHER_QUEUES if hasattr(self, name)]
         self._decode_step: Any = None  # vLLM's output of a step in which all decode and nobody comes
         self._pool = manager.block_pool
+        self._pool.__class__ = QuickBlockPool
         manager.allocate_slots = self._allocate_slots
-        if not self._caching:
-            manager.estimate_cached_tokens = no_tokens
+        manager.estimate_cached_tokens = self._cached_tokens
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Give one token to those at the front that need just that, then leave all others to vLLM's loop."""
@@ -210,11 +207,11 @@ class Shortcuts:
             ):
                 if request.is_prefill_chunk or computed >= longest or budget <= len(decodes):
                     break
-                if len(request._all_token_ids) + placeholders - computed != 1:  # noqa: SLF001
+                known = len(request._all_token_ids)  # noqa: SLF001
+                if known + placeholders - computed != 1:
                     break
-                if (
-                    not computed % size or (caching and self._fills_block(request, computed))
-                ) and self._allocate_slots(request, 1) is None:
+                at_edge = not computed % size or (caching and not known % size)
+                if at_edge and self._allocate_slots(request, 1) is None:
                     break
                 decodes.append(request)
             settled += 1
@@ -223,26 +220,31 @@ class Shortcuts:
     def _allocate_slots(self, request: Any, num_new_tokens: int, **details: Any) -> Any:
         """Allocate for a running request's token no block if its last one has room, else the next free one.
 
-        vLLM does it where none is free, or a full one is to be cached.
+        And cache the block that the tokens known so far have filled. vLLM does it where none is free.
         """
         computed = request.num_computed_tokens
-        if (
-            num_new_tokens == 1
-            and request.status is RUNNING
-            and not (self._caching and self._fills_block(request, computed))
-        ):
-            if computed % self._table.block_size:
-                return self._no_blocks
-            if self._pool.get_num_free_blocks() and computed < self.max_model_len:
-                self._table.allocate_new_blocks(request.request_id, computed + 1, computed + 1)
-                return self._no_blocks
-        return self._allocate(request, num_new_tokens, **details)
+        if num_new_tokens != 1 or request.status is not RUNNING or computed >= self.max_model_len:
+            return self._allocate(request, num_new_tokens, **details)
+        if not computed % self._table.block_size:
+            if not self._pool.get_num_free_blocks():
+                return self._allocate(request, num_new_tokens, **details)
+            self._table.allocate_new_blocks(request.request_id, computed + 1, computed + 1)
+        if self._caching:
+            self._cache_blocks(request, min(computed + 1, len(request._all_token_ids)))  # noqa: SLF001
+        return self._no_blocks
 
-    def _fills_block(self, request: Any, computed: int) -> bool:
-        """Tell whether a block would be full with the next token that the prefix cache does not have yet."""
-        full: int = min(computed + 1, len(request._all_token_ids)) // self._table.block_size  # noqa: SLF001
+    def _cache_blocks(self, request: Any, tokens: int) -> None:
+        """Enter the blocks that these tokens fill into the prefix cache, as far as it does not have them."""
+        table, name = self._table, request.request_id
+        full, cached = tokens // table.block_size, table.num_cached_block.get(name, 0)
+        if full > cached:
+            self._pool.cache_full_blocks(request, table.req_to_blocks[name], cached, full, table.block_size)
+            table.num_cached_block[name] = full
+
+    def _cached_tokens(self, request: Any) -> int:
+        """Count the tokens of a request that the prefix cache has."""
         cached: int = self._table.num_cached_block.get(request.request_id, 0)
-        return full > cached
+        return cached * self._table.block_size if self._caching else 0
 
     def _reserve_prefill_lookahead(self, request: Any, num_computed_tokens: int, num_new_tokens: int) -> int:  # noqa: ARG002
         """Reserve nothing: there is no drafter."""
@@ -312,7 +314,7 @@ class Shortcuts:
                 request.num_output_placeholders -= 1
                 computed = request.num_computed_tokens - request.num_output_placeholders
                 if caching and not computed % size:
-                    self.kv_cache_manager.cache_blocks(request, computed)  # type: ignore[attr-defined]
+                    self._cache_blocks(request, computed)
             told.append(request.told)
         if not others:
             return {0: EngineCoreOutputs(outputs=told)}
