@@ -207,12 +207,13 @@ class SimulatedEngine:
             self._host_free_at = max(now, self._host_free_at) + work
             starts_at = max(self._host_free_at, self._gpu_free_at + work * self.host.exposed)
         self._gpu_free_at = starts_at + seconds
-        sampled = [SAMPLED] * len(tokens)
+        names = list(tokens)
+        sampled, places = [SAMPLED] * len(names), dict.fromkeys(tokens, 0)  # all alike, so any place will do
         if self.scheduler._inflight_prefills:  # noqa: SLF001
             requests = self.scheduler.requests
-            sampled = [NOTHING_SAMPLED if requests[name].is_prefill_chunk else SAMPLED for name in tokens]
-        names = list(tokens)
-        result = ModelRunnerOutput(names, dict(zip(names, range(len(names)), strict=True)), sampled)
+            sampled = [NOTHING_SAMPLED if requests[name].is_prefill_chunk else SAMPLED for name in names]
+            places = dict(zip(names, range(len(names)), strict=True))
+        result = ModelRunnerOutput(names, places, sampled)
         self._in_flight.append((output, result, self._gpu_free_at))
 
     def _deliver(self) -> list[Outcome]:

@@ -19,6 +19,7 @@ class PrefixHashes:
         self._block_size = block_size
         self._chains: dict[tuple[int, int], int] = {}  # (chain before, id) → chain
         self._requests = 0
+        self._numbers: list[bytes] = []  # of blocks in a request
 
     def hasher(self, arrival: Arrival) -> Callable[[Any], list[bytes]]:
         """Make what vLLM asks for the hashes of the blocks that filled up since it last asked."""
@@ -29,16 +30,17 @@ class PrefixHashes:
         self._requests += 1
         own = b"own" + self._requests.to_bytes(8, "big")
         size, span = self._block_size, arrival.prefix_block
+        numbers = self._numbers
+        numbers += [block.to_bytes(4, "big") for block in range(len(numbers), arrival.tokens // size)]
         named = min(arrival.prompt_tokens, len(chains) * span) // size  # blocks that the prefix ids cover
 
         def hashes(request: Any) -> list[bytes]:
             known, full = len(request.block_hashes), len(request._all_token_ids) // size  # noqa: SLF001
             if known == full:
                 return []
-            return [
-                (chains[((block + 1) * size - 1) // span] if block < named else own)
-                + block.to_bytes(4, "big")
-                for block in range(known, full)
+            shared = [
+                chains[((block + 1) * size - 1) // span] + numbers[block] for block in range(known, named)
             ]
+            return shared + [own + number for number in numbers[known + len(shared) : full]]
 
         return hashes

@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.core.sched.output import CachedRequestData
+from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
 from vllm.v1.request import Request, RequestStatus
@@ -35,13 +35,15 @@ RUNNING = RequestStatus.RUNNING  # looking it up in the enumeration takes as lon
 class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
     """A request that is only text, so vLLM need not look; `told` is what each token is told with.
 
-    `quiet`: so many of its next tokens are neither its first nor its last, unless it is preempted.
+    `quiet`: so many of its next tokens are neither its first nor its last, unless it is preempted. `ending`:
+    prompt and output, tokens.
     What is read for every token lies in slots: vLLM's attributes are too many for Python to find them fast.
     """
 
     __slots__ = (
         "_all_token_ids",
         "_output_token_ids",
+        "ending",
         "is_prefill_chunk",
         "max_tokens",
         "mm_features",
@@ -66,6 +68,7 @@ class TextRequest(Request):  # type: ignore[misc]  # mypy does not follow vLLM
         super().__init__(*args, **kwargs)
         self.told = EngineCoreOutput(self.request_id, [ANY_TOKEN])
         self.quiet = 0
+        self.ending = self.num_prompt_tokens + self.max_tokens
 
 
 class Unsettled:
@@ -151,8 +154,8 @@ class Shortcuts:
             output.total_num_scheduled_tokens += count
             self.prev_step_scheduled_req_ids.update(names)
         new_placeholders = 1 if self._is_async else 0
-        for request in decodes:
-            request.num_computed_tokens += 1
+        for request, before in zip(decodes, computed):  # noqa: B905 of equal length
+            request.num_computed_tokens = before + 1
             request.num_in_flight_tokens += 1
             request.num_output_placeholders += new_placeholders
         return output
@@ -172,7 +175,8 @@ class Shortcuts:
 
     def _only_decodes(self, names: list[str], computed: list[int]) -> Any:
         """Make a step of one token for each of `names`, and note what vLLM would note of it."""
-        output = copy.copy(self._decode_step)
+        output = object.__new__(SchedulerOutput)
+        output.__dict__.update(self._decode_step.__dict__)
         output.scheduled_cached_reqs = self._cached(names, computed)
         output.num_scheduled_tokens = dict.fromkeys(names, 1)
         output.total_num_scheduled_tokens = len(names)
@@ -201,8 +205,7 @@ class Shortcuts:
         budget = self.max_num_scheduled_tokens
         for request in self.running:
             placeholders, computed = request.num_output_placeholders, request.num_computed_tokens
-            ending = request.num_prompt_tokens + request.max_tokens
-            if not (placeholders and computed + 2 - placeholders >= ending) and (
+            if not (placeholders and computed + 2 - placeholders >= request.ending) and (
                 step >= request.next_decode_eligible_step
             ):
                 if request.is_prefill_chunk or computed >= longest or budget <= len(decodes):
@@ -228,7 +231,9 @@ class Shortcuts:
         if not computed % self._table.block_size:
             if not self._pool.get_num_free_blocks():
                 return self._allocate(request, num_new_tokens, **details)
-            self._table.allocate_new_blocks(request.request_id, computed + 1, computed + 1)
+            blocks = self._table.req_to_blocks[request.request_id]
+            if computed == len(blocks) * self._table.block_size:
+                blocks += self._pool.get_new_blocks(1)
         if self._caching:
             self._cache_blocks(request, min(computed + 1, len(request._all_token_ids)))  # noqa: SLF001
         return self._no_blocks
@@ -293,8 +298,9 @@ class Shortcuts:
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Take in tokens in the middle of a running request's output here, all others by vLLM."""
-        requests, caching, is_async = self.requests, self._caching, self._is_async  # type: ignore[attr-defined]
-        size = self._table.block_size
+        requests = self.requests  # type: ignore[attr-defined]
+        caching, size, placeholders = self._caching, self._table.block_size, 1 if self._is_async else 0
+        first = 1 % size  # tokens in a block that has just been begun
         told, others = [], {}
         samples = model_runner_output.sampled_token_ids
         for (name, tokens), sampled in zip(  # noqa: B905 of equal length
@@ -306,15 +312,16 @@ class Shortcuts:
                 continue
             request.quiet -= 1
             request.num_in_flight_tokens -= tokens
+            request.num_output_placeholders -= placeholders
             request._output_token_ids.append(ANY_TOKEN)  # noqa: SLF001
-            request._all_token_ids.append(ANY_TOKEN)  # noqa: SLF001
-            if caching and not len(request._all_token_ids) % size:  # noqa: SLF001
-                request.update_block_hashes()
-            if is_async:
-                request.num_output_placeholders -= 1
-                computed = request.num_computed_tokens - request.num_output_placeholders
-                if caching and not computed % size:
-                    self._cache_blocks(request, computed)
+            known = request._all_token_ids  # noqa: SLF001
+            known.append(ANY_TOKEN)
+            if caching:
+                over = len(known) % size
+                if not over:
+                    request.update_block_hashes()
+                if over == first and placeholders:  # all tokens but this one are computed
+                    self._cache_blocks(request, len(known) - 1)
             told.append(request.told)
         if not others:
             return {0: EngineCoreOutputs(outputs=told)}
