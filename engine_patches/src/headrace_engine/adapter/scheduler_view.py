@@ -44,6 +44,8 @@ def read_limits(scheduler: VllmScheduler) -> EngineLimits:
             for size, most in groups
             if most is not None or size != block_size
         ),
+        # A connector brings what was computed elsewhere.
+        keeps_kv=bool(scheduler.kv_cache_manager.enable_caching) or scheduler.connector is not None,
     )
 
 

@@ -189,6 +189,7 @@ class VllmScheduler(Protocol):
     """vLLM's `Scheduler`."""
 
     block_size: int
+    connector: object | None
     current_step: int
     encoder_cache_manager: object
     is_encoder_decoder: bool

@@ -71,6 +71,7 @@ class EngineLimits:
     min_step_tokens: int = 1  # below it, an engine that can't split a prompt would never start it
     decode_tokens: int = 1  # of one request that generates, in a step: the next one and its drafts
     other_groups: tuple[tuple[int, int], ...] = ()  # tokens per block, and most blocks of one request
+    keeps_kv: bool = True  # of what was computed once, for others; without, nobody shares or skips any
 
     def blocks(self, tokens: int) -> int:
         """Count the KV blocks that hold `tokens` tokens of one request."""

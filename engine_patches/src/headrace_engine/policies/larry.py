@@ -116,7 +116,8 @@ class LoadAdaptiveOrder:
 
     def _settle(self, view: EngineView) -> None:
         """Place those that are new, and those of whom another part is cached than when they were placed."""
-        for request in rotate_waiting(self._entries):
+        may_change = self._limits.keeps_kv
+        for request in rotate_waiting(self._entries) if may_change else ():
             _, number, before, _ = self._entries[request]
             blocks = self._size(request, view)
             if blocks != before:
@@ -124,7 +125,8 @@ class LoadAdaptiveOrder:
                 self._place(request, number, before, blocks)
         for request in list(islice(self._fresh, PLACED_PER_STEP)):
             before = self._fresh.pop(request)
-            self._place(request, next(self._joined), before, self._size(request, view))
+            blocks = self._size(request, view) if may_change else before
+            self._place(request, next(self._joined), before, blocks)
 
     def _size(self, request: RequestView, view: EngineView) -> int:
         """Count the blocks of what has to be computed."""

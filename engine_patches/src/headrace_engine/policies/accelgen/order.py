@@ -167,7 +167,7 @@ class UrgencyOrder:
     def _settle(self, view: EngineView) -> None:
         """Put new requests in their place, and those whose time has come in the next."""
         now = view.now
-        for request in rotate_waiting(self._waiting):
+        for request in rotate_waiting(self._waiting) if self._limits.keeps_kv else ():
             entry = self._waiting[request]
             if entry.place != "new" and entry.tokens != request.num_tokens - view.cached_tokens(request):
                 self._displace(request, entry)

@@ -51,6 +51,8 @@ class FuturePeak:
             size - 1
         ) / 2 + drafts  # of a request's last block, on average, and what may be rejected
         self._lengths = lengths
+        # A request that goes on as it was to is seen by its tokens alone.
+        self._plain = lengths.steady and not (limits.keeps_kv or limits.other_groups)
         self._passed = 0.0
         self._step = 0  # in tokens that each has got since: what passes is steps, but for accepted drafts
         self._numbers = count()
@@ -77,6 +79,8 @@ class FuturePeak:
     def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
         """Start in order as long as each fits; what runs alone always does."""
         for request in ranked:
+            if len(view.running) >= self._limits.max_running:
+                return  # whoever is asked for now would not start
             if self._running:
                 if not prefill_fits(request, view):
                     return
@@ -117,7 +121,9 @@ class FuturePeak:
         elif running:
             for _ in range(-(-len(running) // LOOKED_AT)):
                 self._turn = (self._turn + 1) % len(running)
-                self._look_at(running[self._turn], view)
+                request = running[self._turn]
+                if not (self._plain and self._goes_on(request)):
+                    self._look_at(request, view)
         self._common = self._held_together(view)
 
     def fits(self, tokens: int, left: int) -> bool:
@@ -180,6 +186,11 @@ class FuturePeak:
             self.enter(request, view, self._lengths.predict_left(request, view))
         self._running = list(running)
 
+    def _goes_on(self, request: RequestView) -> bool:
+        """Tell whether it holds what it was to hold by now, and is to hold more; nobody shares any of it."""
+        end, _, held, _ = self._entries[request]
+        return held + self._step == request.num_tokens and end > self._step
+
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
         shared = self._shared.get(request, 0)
@@ -200,7 +211,7 @@ class FuturePeak:
         return tokens + self._besides(tokens + end - self._step) if self._limits.other_groups else tokens
 
     def _shared_tokens(self, request: RequestView, view: EngineView) -> int:
-        blocks = view.shared_blocks(request)
+        blocks = view.shared_blocks(request) if self._limits.keeps_kv else 0
         return self._limits.shared_tokens(blocks) if blocks else 0
 
     def _held_together(self, view: EngineView) -> float:

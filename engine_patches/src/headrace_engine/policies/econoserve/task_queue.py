@@ -142,7 +142,7 @@ class TaskQueue:
                 yield request
 
     def _sort_in(self, view: EngineView) -> None:
-        for request in rotate_waiting(self._entries):
+        for request in rotate_waiting(self._entries) if self._limits.keeps_kv else ():
             entry, blocks = self._entries[request]
             if blocks != self._blocks(request, view):
                 del self._sorted[bisect_left(self._sorted, entry)]
@@ -165,9 +165,11 @@ class TaskQueue:
         return max(self._limits.blocks(request.num_tokens) - view.shared_blocks(request), 0)
 
     def _enter(self, request: RequestView, before: int, number: int, view: EngineView) -> None:
-        blocks = self._blocks(request, view)
-        self._ageing.record_resize(before, blocks)
-        shared = self._limits.shared_tokens(self._limits.blocks(request.num_tokens) - blocks)
+        blocks, shared = before, 0
+        if self._limits.keeps_kv:
+            blocks = self._blocks(request, view)
+            self._ageing.record_resize(before, blocks)
+            shared = self._limits.shared_tokens(self._limits.blocks(request.num_tokens) - blocks)
         latest = self._deadlines.latest_start(request, view)
         look_again, rank = self._ranking(request, view, latest, request.num_tokens - shared)
         entry = (rank, number, request)
