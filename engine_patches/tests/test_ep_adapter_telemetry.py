@@ -159,3 +159,14 @@ def test_who_finished_is_told_while_the_device_computes_the_next_step():
     trial.scheduler.get_grammar_bitmask(output)
     (record,) = trial.link.requests
     assert (record.output_tokens, record.time) == (3, trial.engine.finished["0"])
+
+
+def test_samples_go_out_with_the_board_and_all_of_them():
+    trial = Trial(False, PolicyDocument("FCFS"))
+    for request in load(5, per_second=100_000):
+        trial.scheduler.add_request(request)
+    while trial.scheduler.has_requests():
+        board, told = trial.link.board, len(trial.link.steps)
+        trial.engine.turn()
+        assert len(trial.link.steps) == told or trial.link.board is not board
+    assert len(trial.link.steps) == trial.engine.steps - 1  # the last step is empty

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.policies import larry, registry
+from headrace_engine.policies.admission import prompt_fits
+from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.larry import LoadAdaptiveOrder
+from headrace_engine.policies.plan import NO_LIMITS
+from headrace_engine.policies.step_budget import fixed_budget
 
 # Sixteenths of a second and small weights keep scores exact, so that ties are ties on both sides.
 requests = st.lists(
@@ -134,3 +138,16 @@ def test_fixed_step_budget_keeps_to_the_least_that_the_engine_can_work_with():
     document = PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 4))
     limits = dataclasses.replace(LIMITS, min_step_tokens=600)
     assert registry.build_policy(document, limits).plan(FakeView(limits=limits)).step_tokens == 600
+
+
+def test_only_a_policy_without_parts_decides_nothing():
+    assert Policy().decides_nothing
+    parts = {
+        "order": LoadAdaptiveOrder(10, 0, LIMITS),
+        "admission": prompt_fits,
+        "step_budget": fixed_budget(512),
+        "limiter": lambda _: NO_LIMITS,
+    }
+    for name, part in parts.items():
+        assert not Policy(**{name: part}).decides_nothing
+    assert not type("Own", (Policy,), {"plan": lambda *_: None})().decides_nothing

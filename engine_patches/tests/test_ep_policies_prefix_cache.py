@@ -191,3 +191,24 @@ def test_the_books_allot_a_shared_beginning_once():
     assert (ledger.free, ledger.reserve) == (90 - 20 - 4, 10)
     ledger.close(second.request)
     assert (ledger.free, ledger.reserve) == (90, 10)
+
+
+@POLICIES
+@given(st.lists(st.integers(1, 4000), max_size=40), st.data())
+def test_an_engine_that_keeps_no_kv_orders_as_one_that_has_nothing_cached(policy, lengths, data):
+    limits = [dataclasses.replace(LIMITS, keeps_kv=keeps) for keeps in (True, False)]
+    views = [FakeView(limits=each) for each in limits]
+    both = [policy.compose(policy.Params(), each, fixed_budget(2048)) for each in limits]
+    queue = [waits(str(number), tokens, arrival=number / 8) for number, tokens in enumerate(lengths)]
+    for request in queue:
+        for made, view in zip(both, views, strict=True):
+            made.add(request)
+            view.waiting.append(request)
+            view.now = request.arrival_time
+        orders = [ranked(made, view) for made, view in zip(both, views, strict=True)]
+        assert orders[0] == orders[1]
+        if data.draw(st.booleans()):
+            started = next(each for each in queue if each.request_id == orders[0][0])
+            for made, view in zip(both, views, strict=True):
+                made.discard(started)
+                view.waiting.remove(started)

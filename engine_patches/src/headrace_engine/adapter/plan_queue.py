@@ -51,6 +51,8 @@ class PlanQueue(RequestQueue):
         """Show everything again, and tell who joined and left meanwhile."""
         untold, self._untold = self._untold or [], None
         self.show_all()
+        if not untold:
+            return
         left: set[Request] = set()
         put_back: set[Request] = set()
         for tell, request in untold:

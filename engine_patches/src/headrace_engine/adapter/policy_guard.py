@@ -43,6 +43,7 @@ class PolicyGuard:
         self._make = make
         self._stopwatch = stopwatch
         self._policy: Policy | None = None  # None: has to start afresh
+        self._unlimited = Plan(step_tokens=view.limits.max_step_tokens)  # leaves all to the engine
         self._plan: Plan | None = None  # of the step under way, unless it is FCFS
         self._failed = False  # since the last step ended
         self._failures = 0  # in a row
@@ -90,12 +91,15 @@ class PolicyGuard:
         """Return a plan that can be carried out; take what it admits from `admitted`."""
         self._plan = None
         self._spent = 0.0
+        if self._policy is not None and self._policy.decides_nothing:
+            self.step_tokens, self.skipped = self._unlimited.step_tokens, 0
+            return self._unlimited
         if not (self.disabled or self._failed):
             try:
                 self._plan = self._checked_plan()
             except Exception as error:
                 self._fail(error)
-        plan = self._plan or Plan(step_tokens=self._view.limits.max_step_tokens)
+        plan = self._plan or self._unlimited
         self.step_tokens, self.skipped = plan.step_tokens, len(plan.running_limits.skipped)
         return plan
 

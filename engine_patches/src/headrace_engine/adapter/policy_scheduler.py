@@ -33,6 +33,8 @@ from headrace_engine.adapter.vllm_types import (
 )
 from headrace_engine.policies.composition import Policy
 
+FAILED = object()  # what telling gives if it raises
+
 log = logging.getLogger("vllm.headrace")
 
 
@@ -133,7 +135,8 @@ class PolicyScheduler:
         return now
 
     def _record_plan(self, output: SchedulerOutput, now: float) -> None:
-        self._tracker.note_started([new.req_id for new in output.scheduled_new_reqs])
+        if output.scheduled_new_reqs:
+            self._tracker.note_started([new.req_id for new in output.scheduled_new_reqs])
         self._step_timer.record_plan(output, now, count_encoded(output, self.requests))
 
     def _put_in_force(self, staged: Staged) -> None:
@@ -158,14 +161,9 @@ class PolicyScheduler:
 
     def _tell(self, event: Callable[..., None], *details: Any) -> None:
         telemetry = self._telemetry
-        if telemetry is not None and not self._call_safely(_call_event, event, telemetry, *details):
+        if telemetry is not None and self._call_safely(event, telemetry, *details, failed=FAILED) is FAILED:
             self._telemetry = None
             self._call_safely(self.link.mute)
-
-
-def _call_event(event: Callable[..., None], *details: Any) -> bool:
-    event(*details)
-    return True
 
 
 def derive_scheduler(stock: type, link: ControlLink) -> type:

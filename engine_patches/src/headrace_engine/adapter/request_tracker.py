@@ -138,6 +138,8 @@ class RequestTracker:
 
     def note_first_tokens(self, names: KeysView[str], now: float) -> None:
         """Note the time of the first tokens of those requests; a step that computed for them has ended."""
+        if not self._started:
+            return
         for name in self._started & names:
             tracked = self._silent.get(name)
             if tracked is None:

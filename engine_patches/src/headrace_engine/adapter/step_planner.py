@@ -28,6 +28,7 @@ class StepPlanner:
         self._own: list[VllmRequest] | None = (
             None  # the running requests in vLLM's order, if the step has another
         )
+        self._caps = False  # whether the step has caps on chunks
 
     def begin(self, now: float) -> None:
         """Plan the step that vLLM is about to schedule."""
@@ -53,7 +54,9 @@ class StepPlanner:
         """Take back what holds for one step. vLLM's order of `running` is that of starting."""
         scheduler, own = self._scheduler, self._own
         scheduler.max_num_scheduled_tokens = self._view.limits.max_step_tokens
-        scheduler.__dict__.pop("_reserve_prefill_lookahead", None)
+        if self._caps:
+            self._caps = False
+            scheduler.__dict__.pop("_reserve_prefill_lookahead", None)
         self._own = None
         if own is not None:
             running, before = set(scheduler.running), set(own)
@@ -106,4 +109,5 @@ class StepPlanner:
             tokens = vllm_says(request, num_computed_tokens, cap)
             return tokens or vllm_says(request, num_computed_tokens, num_new_tokens)
 
+        self._caps = True
         scheduler._reserve_prefill_lookahead = capped  # type: ignore[method-assign]

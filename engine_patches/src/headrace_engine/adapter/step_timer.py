@@ -63,8 +63,9 @@ class StepTimer:
         So it is where an encoder ran besides, on pictures: its time is in the step, but in no sample's terms.
         """
         told = None
-        if any(planned is output for planned, *_ in self._in_flight):  # empty steps are not in it
-            started, encoded = self._started(output)
+        found = self._started(output)  # empty steps are not in flight
+        if found is not None:
+            started, encoded = found
             seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
             sample = step_sample(output, max(seconds, 0.0))
             if output.scheduled_encoder_inputs:
@@ -92,9 +93,11 @@ class StepTimer:
         self._accepted.add(sum(given) / len(given))
         self.tokens_per_step = max(self._accepted.value, 1.0)
 
-    def _started(self, output: SchedulerOutput) -> tuple[float, int]:
+    def _started(self, output: SchedulerOutput) -> tuple[float, int] | None:
         """Return when this step was planned, and what it encodes; drop it and those before it."""
-        while True:
-            planned, started, encoded = self._in_flight.popleft()
+        for place, (planned, started, encoded) in enumerate(self._in_flight):
             if planned is output:
+                for _ in range(place + 1):
+                    self._in_flight.popleft()
                 return started, encoded
+        return None

@@ -1,7 +1,7 @@
 """What the engine tells its sidecar: the board, step samples, finished requests.
 
 The board is written as steps are planned, at most every `BOARD_SECONDS`, or `CALM_BOARD_SECONDS` while nobody
-comes, starts or leaves.
+comes, starts or leaves. All step samples since the last board go out with it.
 
 TTFT, E2E and queue time count from the request's arrival at the API server. ITL is the time between two
 deliveries of tokens of one request, TPOT its mean. The TPOT target is met if that mean is within it; single
@@ -72,6 +72,7 @@ class Telemetry:
         self._published = 0.0  # when the board was
         self._changed = False  # whether anyone came, started or left since
         self._is_due = False  # whether the board is to be written
+        self._samples: list[StepSample] = []  # still to be published
         self._finished: list[tuple[Progress, float]] = []  # still to be published, and when each did
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
@@ -125,10 +126,13 @@ class Telemetry:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Publish what could wait: the board if it is due, and those who finished."""
+        """Publish what could wait: the board if it is due, the samples with it, and those who finished."""
         if self._is_due:
             self._is_due = False
             self._link.publish_board(self._board())
+            samples, self._samples = self._samples, []
+            for sample in samples:
+                self._link.publish_step(sample)
         if self._finished:
             finished, self._finished = self._finished, []
             for progress, at in finished:
@@ -144,7 +148,7 @@ class Telemetry:
         """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
         self.catch_up()  # mostly done while the device computed
         if sample is not None:
-            self._link.publish_step(sample)
+            self._samples.append(sample)
         names = self._receivers(output, results)
         if names:
             for name in self._gaps.note_step(names, now):

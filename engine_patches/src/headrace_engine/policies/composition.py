@@ -51,6 +51,17 @@ class Policy:
     observer: Observer | None = None
     gauges: Gauges | None = None
 
+    @property
+    def decides_nothing(self) -> bool:
+        """Whether all is left to the engine, in every step; a kind of its own may plan otherwise."""
+        return (
+            type(self) is Policy
+            and self.order is None
+            and self.admission is None
+            and self.limiter is None
+            and self.step_budget is engine_budget
+        )
+
     def add(self, request: RequestView) -> None:
         """Take in `request`, which joined the queue."""
         if self.order is not None:
