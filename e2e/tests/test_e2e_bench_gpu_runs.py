@@ -29,3 +29,19 @@ def test_the_run_at_the_edge_of_capacity_is_no_known_error(errors):
         "b": {"ttft": 4.0, "tpot": 4.0, "e2e": 4.0},
     }
     assert (told.model, told.gpu, told.tensor_parallel) == ("llama-3-8b", "H100", 1)
+
+
+def test_runs_on_several_gpus_are_told_by_their_number_and_by_their_time_per_token():
+    def pair(gpus, flight, ours):
+        measured = {"tp": gpus, "prompt_tokens": "1024", "output_tokens": "128", "concurrency": flight}
+        return {"tpot_mean_ms": ours}, measured | {"tpot_mean_ms": "10"}
+
+    pairs = {"a": pair("2", "8", "11"), "b": pair("2", "16", "9.5"), "c": pair("4", "8", "8")}
+    figures = gpu_runs.summarise_several(pairs)
+    assert figures["several_gpus_tpot_error_median_percent"] == 10.0
+    assert figures["several_gpus_tpot_error_worst_percent"] == -20.0
+    two, four = gpu_runs.comparisons_of_several(pairs)
+    assert (two.tensor_parallel, two.runs) == (2, {"a": {"tpot": 10.0}, "b": {"tpot": -5.0}})
+    assert (four.tensor_parallel, four.runs) == (4, {"c": {"tpot": -20.0}})
+    rows = gpu_runs.table_of_several(pairs).splitlines()
+    assert [cell.strip() for cell in rows[2].strip("|").split("|")] == ["2", "1024", "128", "10", "-5"]

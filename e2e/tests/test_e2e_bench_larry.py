@@ -140,7 +140,7 @@ def test_the_page_says_that_it_is_simulated_and_where_larry_does_not_help(study,
     page = larry_page.write(study, tmp_path).read_text()
     assert "Simulated" in page
     assert "Where LARRY does not help" in page
-    assert "not validated against a run on such a GPU" in page
+    assert "never held against a run on A100" in page
     assert "without ageing" in page
     assert "SRPT" in page
     assert "(one seed)" in page

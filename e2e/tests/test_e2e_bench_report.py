@@ -85,8 +85,11 @@ def test_a_page_says_that_it_is_simulated_and_how_wrong_that_may_be(tmp_path, mo
         f"pro6000_8b_{key}_error_percent": value for key, value in (("ttft", -1), ("tpot", 2), ("e2e", 3))
     }
     (tmp_path / "validation.json").write_text(json.dumps({"figures": figures}))
+    assert "not known here" in markdown.known_error(tmp_path)
+    chosen = {"e2e_error_median_percent": 2.5, "several_gpus_tpot_error_median_percent": 1.5}
+    (tmp_path / "gpu_runs.json").write_text(json.dumps({"figures": chosen}))
     assert "TTFT is off by -1.0 %" in markdown.known_error(tmp_path)
-    assert "not known here" in markdown.known_error(tmp_path / "none")
+    assert "by 2.5 % (median of 14 runs)" in markdown.known_error(tmp_path)
     path = markdown.page(
         "x", "Title", " part ", markdown.picture(tmp_path / "a.svg", "Seen"), folder=tmp_path
     )

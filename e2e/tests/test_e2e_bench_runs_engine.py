@@ -9,7 +9,7 @@ from e2e.bench.runs import workloads
 from e2e.bench.runs.doubt import CORNERS, GRID, Doubt
 from e2e.bench.runs.engine import Case
 from headrace_engine.contracts import PolicyDocument, StepBudget
-from headrace_engine.cost.host import NO_HOST_TIME, SERVER_HOST_TIME
+from headrace_engine.cost.host import NO_HOST_TIME, server_host_time
 from headrace_engine.policies.engine_view import NO_TARGETS, Targets
 from headrace_engine.sim.form import Form
 from headrace_engine.sim.outcome import Outcome
@@ -93,10 +93,11 @@ def test_the_class_with_the_lowest_attainment_is_named_beside_the_total():
 
 
 def test_the_host_takes_its_time_but_where_it_is_in_the_cost_model():
-    assert cases.host_of("llama-3-8b-h100") == SERVER_HOST_TIME
+    once = server_host_time(1)
+    assert cases.host_of("llama-3-8b-h100") == once
     twice = cases.host_of("llama-3-8b-h100", 2.0)
-    assert twice.per_request == 2 * SERVER_HOST_TIME.per_request > 0
-    assert (twice.intake, twice.exposed) == (2 * SERVER_HOST_TIME.intake, SERVER_HOST_TIME.exposed)
+    assert twice.per_request == 2 * once.per_request > 0
+    assert (twice.intake, twice.exposed) == (2 * once.intake, once.exposed)
     assert cases.host_of("llama-3-8b-h100", 0.0).per_step == 0
     assert cases.host_of("opt-13b-a100") == NO_HOST_TIME
 

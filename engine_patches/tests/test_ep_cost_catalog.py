@@ -43,7 +43,6 @@ def test_each_model_on_each_gpu_and_engine_stands_once():
     keys = [(each.model, each.gpu, each.tensor_parallel, each.engine) for each in catalog.list_profiles()]
     assert len(keys) == len(set(keys))
     for model, gpu, gpus in (("qwen3-14b", "A100", 1), ("llama-3-70b", "H200", 2), ("yi-34b", "H100", 2)):
-        assert catalog.find_cost_model(model, gpu, gpus).profile.error_percent < 5
         assert catalog.kv_tokens(model, gpu, gpus) > 30_000
 
 

@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.cost import catalog
-from headrace_engine.cost.forms import Knee, Linear, PhaseLine, TwoPhase
+from headrace_engine.cost.forms import Linear, PhaseLine, TwoPhase
 from headrace_engine.cost.model import Batch, Profile, chunk_work, scale_cost, unloaded_seconds, vary_cost
 
 ANY = Profile("a model", "a GPU", 1, "an engine", "made up for a test")
 LINEAR = Linear(ANY, fixed=0.01, per_prefill=1e-4, per_work=1e-8, per_decode=2e-4, per_context=1e-6)
-KNEE = Knee(ANY, 0.002, 0.008, 5e-5, 2.0, 3e-9, 1e-5, 8e-8)
 TWO_PHASE = TwoPhase(
     ANY,
     PhaseLine(0.022, 1e-4, 8e-9),
@@ -18,7 +17,7 @@ TWO_PHASE = TwoPhase(
     PhaseLine(0.02, 1.2e-4, 5e-7),
     large_from=95,
 )
-FORMS = [LINEAR, KNEE, TWO_PHASE]
+FORMS = [LINEAR, TWO_PHASE]
 DECODES = Batch(decodes=32, decode_context=32_000)
 CHUNK = Batch(512, chunk_work(512, 100), prefills=1)
 MIXED = Batch(512, chunk_work(512, 100), 32, 32_000, 1)
@@ -28,12 +27,6 @@ def test_a_linear_step_is_the_sum_of_its_parts():
     assert LINEAR.step_seconds(MIXED) == pytest.approx(
         0.01 + 512e-4 + 512 * 356 * 1e-8 + 32 * 2e-4 + 32_000 * 1e-6
     )
-
-
-def test_below_the_knee_tokens_are_nearly_free_and_above_they_are_not():
-    few, more, many, double = (KNEE.step_seconds(Batch(tokens, prefills=1)) for tokens in (1, 32, 4096, 8192))
-    assert more - few < 0.02 * few
-    assert double / many == pytest.approx(2, rel=0.05)
 
 
 def test_distserve_changes_its_line_with_the_size_of_the_batch():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headrace_engine.cost.host import HostTime
+from headrace_engine.cost.host import HostTime, server_host_time
 
 
 def test_a_step_takes_a_fixed_part_and_one_for_each_request():
@@ -21,3 +21,9 @@ def test_a_step_takes_a_fixed_part_and_one_for_each_request():
 def test_impossible_times_are_refused(wrong, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         HostTime(**wrong)
+
+
+def test_more_gpus_take_more_of_the_host():
+    one, four = server_host_time(1), server_host_time(4)
+    assert 0 < one.step_seconds(100) < four.step_seconds(100)
+    assert server_host_time(2) == four

@@ -8,7 +8,8 @@ from ep_engine_view import LIMITS, FakeRequest, FakeView
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_engine.cost.forms import Knee, Linear
+from headrace_engine.cost.composed import Axes, Composed
+from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Batch, Profile
 from headrace_engine.policies.engine_view import Targets
 from headrace_engine.policies.slo_budget import (
@@ -64,15 +65,22 @@ def test_inversion_finds_the_most_tokens_that_are_in_time(allowed, each, bend, l
         assert seconds(tokens + 1) >= allowed * (1 - 2 * CLOSE) or tokens >= 0.98 * low
 
 
+def bent(flat, per_token):
+    """Make a cost model that takes as long for few tokens as for 100, and then so much for each."""
+    axes = Axes([1, 100, 10_100], [1, 2], [1, 2], [1, 2], [1, 2])
+    dense = [flat, flat, flat + 10_000 * per_token]
+    return Composed(ME, axes, dense, [0.0, 0.0], [0.0, 0.0], [[0.0, 0.0], [0.0, 0.0]])
+
+
 def test_pivot_is_where_tokens_stop_getting_cheaper():
-    cost = Knee(ME, 0.002, 0.006, 4e-5, 4.0, 0.0, 0.0, 0.0)
+    cost = bent(0.008, 4e-5)
     pivot = find_pivot(cost, 8192, SATURATED)
 
     def rate(tokens):
         return tokens / cost.step_seconds(Batch(prefill_tokens=tokens))
 
     assert rate(pivot) >= SATURATED * rate(8192) > rate(pivot - 1)
-    slower = Knee(ME, 0.02, 0.06, 4e-4, 4.0, 0.0, 0.0, 0.0)
+    slower = bent(0.08, 4e-4)
     assert find_pivot(slower, 8192, SATURATED) == pytest.approx(pivot, abs=1)
 
 

@@ -171,7 +171,7 @@ def report(rival=4, refuted_by=None, replicas=1, sure=2, refused=0, **spec):
     )
     found = find_intervals(each, (each,) * DRAWS, find_known_error(profile(), [COMPARED]).off_by)
     slo, assumed = targets.choose_targets(service)
-    arrivals = tuple(Arrival(at / 2, 9000 if at == 0 else 100, 10) for at in range(1200))
+    arrivals = tuple(Arrival(at / 2, 200_000 if at == 0 else 100, 10) for at in range(1200))
     return Report(
         service=service,
         profile=profile(),
@@ -222,7 +222,7 @@ def test_the_tables_say_what_to_do_and_how_far_to_believe_it():
     assert "kubectl scale" not in text
     assert "the busiest 0:10:00 of 1:00:00, from 0:30:00 on: 1200 requests, 2.00 per second" in text
     assert "Known error of the simulator: " in text
-    assert "0.1% of the requests exceed the 8192" in text
+    assert "0.1% of the requests exceed the 131072" in text
     assert "the prefix cache never helps here" in text
     assert "1 rows skipped, first: log.jsonl, row 3" in text
 

@@ -37,7 +37,7 @@ class Operators:
     decodes: Mapping[Heads, Plane]
     all_reduces: Mapping[tuple[int, str], Line]  # by GPUs and "graph" or "eager", then elements
 
-    def matrix(self, m: int, n: int, k: int) -> float:
+    def matrix(self, m: float, n: int, k: int) -> float:
         """Return the time of a product of m x k and k x n."""
         if n > LARGEST:
             return 2 * self.matrix(m, n // 2, k)
@@ -59,13 +59,21 @@ class Operators:
         )
 
     def decode(self, heads: Heads, decodes: int, context: float) -> float:
-        """Return the time of attention for so many decodes of that context each."""
+        """Return the time of attention for so many decodes of that context each.
+
+        Where every query head has a KV head of its own, so many decodes are as many more with fewer heads:
+        what the kernel does is by decode and KV head.
+        """
+        queries, kv = heads
+        if heads not in self.decodes and queries == kv:
+            most = max(q for q, own in self.decodes if q == own and kv % own == 0)
+            heads, decodes = (most, most), decodes * (kv // most)
         return sum(
             share * _decode(self.decodes[pair], decodes, context)
             for pair, share in _like(self.decodes, heads)
         )
 
-    def all_reduce(self, gpus: int, elements: int, *, graph: bool) -> float:
+    def all_reduce(self, gpus: int, elements: float, *, graph: bool) -> float:
         """Return the time to add up `elements` numbers over the GPUs, within a CUDA graph or not."""
         return at(self.all_reduces[gpus, "graph" if graph else "eager"], elements)
 

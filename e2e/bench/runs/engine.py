@@ -14,7 +14,7 @@ from e2e.bench.runs.pool import ENGINE_SOURCES, Figures, run_all
 from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import PerRequest, PolicyDocument, Slo, StepBudget
 from headrace_engine.cost import catalog
-from headrace_engine.cost.host import NO_HOST_TIME, SERVER_HOST_TIME, HostTime
+from headrace_engine.cost.host import NO_HOST_TIME, HostTime, server_host_time
 from headrace_engine.cost.model import CostModel, unloaded_seconds, vary_cost
 from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import NO_TARGETS
@@ -267,5 +267,7 @@ def host_of(engine: str, factor: float = 1.0) -> HostTime:
     """
     if ENGINES[engine].fitted_to is not None:
         return NO_HOST_TIME
-    shares = {"exposed": SERVER_HOST_TIME.exposed}
-    return HostTime(**{key: factor * seconds for key, seconds in asdict(SERVER_HOST_TIME).items()} | shares)
+    one = server_host_time(ENGINES[engine].tensor_parallel)
+    return HostTime(
+        **{key: factor * seconds for key, seconds in asdict(one).items()} | {"exposed": one.exposed}
+    )

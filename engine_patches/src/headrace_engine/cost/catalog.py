@@ -1,28 +1,23 @@
 """Published cost models by the names of model and GPU; `models.json` beside this file holds them.
 
-Coefficients there are milliseconds per unit, as published.
+Times there are milliseconds.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from headrace_engine.cost.forms import Knee, PhaseLine, TwoPhase
+from headrace_engine.cost.composed import Axes, Composed
+from headrace_engine.cost.forms import PhaseLine, TwoPhase
 from headrace_engine.cost.model import CostModel, Profile
 
 MS = 1e-3
 GIB = 2**30
-
-# What kernels take in a server beyond their times alone. Tables are measured in short bursts; a GPU under
-# load lowers its clock, and Vidur's tables of A100 and H100 are 1.17 to 1.19 times as long. The factor is
-# calibrated on the same H100 runs as `SERVER_HOST_TIME`; tiles of matrix kernels are 128 tokens.
-COMPUTE_FACTOR = 1.2
-TILE_LOSS = 64  # tokens: half a tile
 
 
 class UnknownProfileError(LookupError):
@@ -113,7 +108,10 @@ def _document() -> Mapping[str, Any]:
 def _all() -> tuple[CostModel, ...]:
     document = _document()
     return (
-        *(_knee(entry, document["engines"]) for entry in document["knee"]),
+        *(
+            read_composed(entry, _profile(entry, document["engines"]), Axes(**document["axes"]))
+            for entry in document["composed"]
+        ),
         *(_two_phase(entry, document["engines"]) for entry in document["two_phase"]),
     )
 
@@ -126,23 +124,25 @@ def _profile(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> Profile:
         entry["tensor_parallel"],
         engine["name"],
         engine["source"],
-        entry.get("error_percent"),
         entry.get("max_context"),
     )
 
 
-def _knee(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> Knee:
-    return Knee(
-        _profile(entry, engines),
-        fixed=entry["c0"] * MS,
-        floor=entry["w_mem"] * MS,
-        per_token=entry["c_tok"] * COMPUTE_FACTOR * MS,
-        sharpness=entry["p"],
-        per_work=entry["a2"] * MS,
-        per_decode=entry["a3"] * MS,
-        per_context=entry["a4"] * MS,
-        tile_loss=TILE_LOSS,
+def read_composed(entry: Mapping[str, Any], profile: Profile, axes: Axes) -> Composed:
+    """Read an entry of the file."""
+    products, other = _seconds(entry["products"]), _seconds(entry["other"])
+    return Composed(
+        profile,
+        axes,
+        dense=[each + more for each, more in zip(products, other, strict=True)],
+        head=_seconds(entry["head"]),
+        prompt=_seconds(entry["prompt"]),
+        decode=[_seconds(line) for line in entry["decode"]],
     )
+
+
+def _seconds(milliseconds: Sequence[float]) -> list[float]:
+    return [each * MS for each in milliseconds]
 
 
 def _two_phase(entry: Mapping[str, Any], engines: Mapping[str, Any]) -> TwoPhase:

@@ -11,40 +11,6 @@ from headrace_engine.cost.model import Batch, Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Knee:
-    """fixed + (floor^p + (per_token T)^p)^(1/p) + per_work W + per_decode D + per_context S, p the sharpness.
-
-    A soft maximum of reading the weights (`floor`) and of computing with them: a step gets longer with its
-    tokens only beyond the knee. Our form; 1.5 to 4 % from composed operator times where a plane is 4 to 8 %.
-    The matrices of operator tables fill their tiles. A step with prefill leaves the last one half empty on
-    average: `tile_loss` tokens are computed for nothing.
-    """
-
-    profile: Profile
-    fixed: float
-    floor: float
-    per_token: float
-    sharpness: float
-    per_work: float
-    per_decode: float
-    per_context: float
-    tile_loss: int = 0
-
-    def step_seconds(self, batch: Batch) -> float:
-        """Return how many seconds one step takes."""
-        sharpness = self.sharpness
-        lost = self.tile_loss if batch.prefill_tokens else 0
-        compute = self.per_token * (batch.prefill_tokens + batch.decodes + lost)
-        dense = (self.floor**sharpness + compute**sharpness) ** (1 / sharpness)
-        # mypy: a float to the power of a float might be complex
-        return self.fixed + dense + self.per_decode * batch.decodes + self.attention_seconds(batch)  # type: ignore[no-any-return]
-
-    def attention_seconds(self, batch: Batch) -> float:
-        """Return the share of the seconds that grows with W and S."""
-        return self.per_work * batch.prefill_work + self.per_context * batch.decode_context
-
-
-@dataclass(frozen=True, slots=True)
 class Linear:
     """fixed + per_prefill P + per_work W + per_decode D + per_context S: what a live fit finds."""
 

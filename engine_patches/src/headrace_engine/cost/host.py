@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,12 @@ NO_HOST_TIME = HostTime()
 # Calibrated on published runs of vLLM 0.11 (synchronous) on an H100 (kubernetes-sigs/inference-perf at
 # 7de5ef2e, demos/kubecon-na-2025, Apache-2.0): Llama-3.1-8B at 1 to 170 requests/s. `exposed` is from the two
 # runs of vLLM 0.19 that the simulator is validated on (LLMServingSim), which are asynchronous.
-SERVER_HOST_TIME = HostTime(
-    per_step=565e-6, per_request=5.9e-6, exposed=0.6, intake=15.5e-3, per_output=35e-6
-)
+_ONE_GPU = HostTime(per_step=950e-6, per_request=12e-6, exposed=0.4, intake=16.5e-3, per_output=35e-6)
+# With several, each step goes to a process for each GPU and back. From the time per token of vLLM 0.12
+# (synchronous) with Qwen3-32B on two, four and eight H100 (aiconfigurator-core 0.12.0, NVIDIA, Apache-2.0).
+_MORE_GPUS = replace(_ONE_GPU, per_step=1250e-6, per_request=36e-6)
+
+
+def server_host_time(tensor_parallel: int) -> HostTime:
+    """Return what a GPU server's CPU takes for an engine on so many GPUs, as measured runs show it."""
+    return _ONE_GPU if tensor_parallel == 1 else _MORE_GPUS

@@ -31,8 +31,7 @@ class Profile:
     tensor_parallel: int
     engine: str  # name and version
     source: str  # one line
-    error_percent: float | None = None  # mean absolute error against what it was fitted to
-    max_context: int | None = None  # tokens; contexts beyond it were not fitted
+    max_context: int | None = None  # tokens of the longest sequence that they were made for
 
 
 class CostModel(Protocol):

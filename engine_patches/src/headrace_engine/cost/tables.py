@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import csv
 import gzip
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace_engine.cost.grid import locate, read_line, read_plane
 from headrace_engine.cost.model import Batch, Profile
 
 MICROSECOND = 1e-6
@@ -40,7 +41,7 @@ CONTEXTS = (0, *DOUBLING)
 DECODES = tuple(2**power for power in range(8))
 
 Row = tuple[int, int, int, int]  # prefill_chunk, kv_prefill, n_decode, kv_decode
-Place = tuple[int, float]  # index of the lower neighbour on an axis, weight of the upper one
+Line = tuple[Sequence[int], Sequence[float]]  # sizes and seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +82,21 @@ class Tables:
         return first + (chunks - 1) * max(first - self._mixed(0, 0, decodes, mean), 0.0)
 
     def _decodes(self, decodes: float, context: float) -> float:
-        return _plane(self.decode_only, _place(DECODES, decodes), _place(DOUBLING, context))
+        return read_plane(self.decode_only, locate(DECODES, decodes), locate(DOUBLING, context))
 
     def _prefill(self, chunk: float, context: float) -> float:
-        return _plane(self.prefill_only, _place(CHUNKS, chunk), _place(CONTEXTS, context))
+        return read_plane(self.prefill_only, locate(CHUNKS, chunk), locate(CONTEXTS, context))
 
     def _mixed(self, chunk: float, context: float, decodes: float, mean: float) -> float:
-        row, up = _place(CHUNKS, chunk)
-        column, right = _place(CONTEXTS, context)
-        decode, length = _place(DECODES, decodes), _place(DOUBLING, mean)
+        row, up = locate(CHUNKS, chunk)
+        column, right = locate(CONTEXTS, context)
+        decode, length = locate(DECODES, decodes), locate(DOUBLING, mean)
         seconds = 0.0
         for i, weight_i in ((row, 1 - up), (row + 1, up)):
             for j, weight_j in ((column, 1 - right), (column + 1, right)):
                 weight = weight_i * weight_j
                 if weight:
-                    seconds += weight * _plane(self.mixed[i][j], decode, length)
+                    seconds += weight * read_plane(self.mixed[i][j], decode, length)
         return seconds
 
 
@@ -150,10 +151,10 @@ def _operators(path: Path) -> dict[str, dict[int, float]]:
     return operators
 
 
-def _sums(operators: Mapping[str, Mapping[int, float]], times: Mapping[str, int]) -> list[tuple[int, float]]:
-    """Add up all operators at the sizes that all have, each as often as `times` says: size and seconds."""
+def _sums(operators: Mapping[str, Mapping[int, float]], times: Mapping[str, int]) -> Line:
+    """Add up all operators at the sizes that all have, each as often as `times` says."""
     sizes = sorted(set.intersection(*(set(seconds) for seconds in operators.values())))
-    return [(size, sum(times.get(name, 1) * operators[name][size] for name in operators)) for size in sizes]
+    return sizes, [sum(times.get(name, 1) * operators[name][size] for name in operators) for size in sizes]
 
 
 def _padded(tokens: int, captured: Sequence[int]) -> int:
@@ -161,25 +162,7 @@ def _padded(tokens: int, captured: Sequence[int]) -> int:
     return captured[index] if tokens and index < len(captured) else tokens
 
 
-def _straight(points: Sequence[tuple[int, float]], size: int) -> float:
-    """Return the seconds at `size`, along straight lines between the points; 0 for nothing."""
-    if size <= points[0][0]:
-        return points[0][1] if size else 0.0
-    above = min(bisect_right(points, size, key=lambda point: point[0]), len(points) - 1)
-    (left, before), (right, after) = points[above - 1], points[above]
-    return before + (after - before) * (size - left) / (right - left)
-
-
-def _place(axis: Sequence[int], value: float) -> Place:
-    if value <= axis[0]:
-        return 0, 0.0
-    index = min(bisect_right(axis, value), len(axis) - 1) - 1
-    return index, (value - axis[index]) / (axis[index + 1] - axis[index])
-
-
-def _plane(table: Sequence[Sequence[float]], row: Place, column: Place) -> float:
-    """Interpolate the table's value between four of its cells."""
-    (i, down), (j, right) = row, column
-    upper, lower = table[i], table[i + 1]
-    above = upper[j] + (upper[j + 1] - upper[j]) * right
-    return above + (lower[j] + (lower[j + 1] - lower[j]) * right - above) * down
+def _straight(line: Line, size: int) -> float:
+    """Return the seconds at `size`, along straight lines between the sizes; 0 for nothing."""
+    sizes, seconds = line
+    return read_line(seconds, locate(sizes, size)) if size else 0.0

@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from headrace_engine.cost import catalog
-from headrace_engine.cost.host import SERVER_HOST_TIME, HostTime
+from headrace_engine.cost.host import HostTime, server_host_time
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.outcome import Outcome
@@ -44,9 +44,13 @@ class Prediction:
     completed_rps: float
 
 
-def predict(case: Case, host: HostTime = SERVER_HOST_TIME) -> Prediction:
-    """Serve the case; raises ValueError if the engine could never serve such requests."""
+def predict(case: Case, host: HostTime | None = None) -> Prediction:
+    """Serve the case; raises ValueError if the engine could never serve such requests.
+
+    `host` is what the CPU takes, if not what it takes in a GPU server.
+    """
     settings = settings_of(case)
+    host = host or server_host_time(case.cost.profile.tensor_parallel)
     engines = [SimulatedEngine(settings, case.cost, host=host) for _ in range(case.replicas)]
     with no_collector():
         if case.process == "closed":
@@ -101,23 +105,29 @@ def _open(case: Case, engines: Sequence[SimulatedEngine]) -> Prediction:
 
 
 def _closed(case: Case, engine: SimulatedEngine) -> Prediction:
-    """Keep `concurrency` requests in flight; measure those that end in the stage, after it has settled."""
+    """Keep `concurrency` requests in flight; measure those that end in the stage, after it has settled.
+
+    It has settled when `SETTLE` is over and so many requests have ended; the stage lasts until as many more
+    have.
+    """
     upcoming = loads.requests(case)
     due = [RAMP * number / case.concurrency for number in range(case.concurrency)]  # a heap: sorted
-    end = SETTLE + (case.seconds or STAGE)
+    settling, since = case.concurrency, SETTLE
     measured: list[Outcome] = []
     while True:
-        at = min(due[0], end) if due else end
-        if engine.next_event_at < at:
-            for outcome in engine.advance():
-                finished_at = outcome.finished_at or 0.0
-                heapq.heappush(due, finished_at)
-                if SETTLE <= finished_at < end:
-                    measured.append(outcome)
-        elif at == end:
-            return _figures(measured, len(measured) / (end - SETTLE))
-        else:
-            engine.add(replace(next(upcoming), at=at), heapq.heappop(due))
+        if due and due[0] <= engine.next_event_at:
+            engine.add(replace(next(upcoming), at=due[0]), heapq.heappop(due))
+            continue
+        for outcome in engine.advance():
+            finished_at = outcome.finished_at or 0.0
+            heapq.heappush(due, finished_at)
+            if settling > 0 or finished_at <= since:
+                settling, since = settling - 1, max(finished_at, SETTLE)
+                continue
+            measured.append(outcome)
+            seconds = finished_at - since
+            if seconds >= (case.seconds or STAGE) and len(measured) >= case.concurrency:
+                return _figures(measured, len(measured) / seconds)
 
 
 def _figures(outcomes: Sequence[Outcome], completed: float) -> Prediction:

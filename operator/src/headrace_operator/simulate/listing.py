@@ -36,20 +36,19 @@ def print_cost_models(console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("model", "GPUs", "step times of"):
         table.add_column(f"{heading}\n", no_wrap=True)
-    for heading in ("fit,\n%", "runs\n", *(f"{figure.upper()}, %\n(worst)" for figure in FIGURES)):
+    for heading in ("runs\n", *(f"{figure.upper()}, %\n(worst)" for figure in FIGURES)):
         table.add_column(heading, justify="right", no_wrap=True)
     for profile in profiles:
         found = find_known_error(profile, everything).compared
-        table.add_row(profile.model, _gpus(profile), profile.engine, _percent(profile), *_errors(found))
+        table.add_row(profile.model, _gpus(profile), profile.engine, *_errors(found))
     known = {(profile.model, _gpus(profile)) for profile in profiles}
     for other in everything:
         if (other.model, _gpus(other)) not in known:
-            table.add_row(other.model, _gpus(other), "its own tables", "-", *_errors([other]), style="dim")
+            table.add_row(other.model, _gpus(other), "its own tables", *_errors([other]), style="dim")
     console.print(table)
     console.print(
-        "fit: mean error against the operator times that a cost model was made from. TTFT, TPOT, E2E: how far"
-        " the means of measured vLLM runs were missed, median and worst; -: never compared, so that the"
-        " widest of these errors is assumed.",
+        "TTFT, TPOT, E2E: how far the means of measured vLLM runs were missed, median and worst; -: never"
+        " compared, so that the widest of these errors is assumed.",
         style="dim",
         highlight=False,
     )
@@ -68,10 +67,6 @@ def _errors(compared: Sequence[Comparison]) -> list[str]:
 
 def _gpus(of: Profile | Comparison) -> str:
     return f"{of.tensor_parallel} x {of.gpu}"
-
-
-def _percent(profile: Profile) -> str:
-    return "-" if profile.error_percent is None else f"{profile.error_percent:g}"
 
 
 def _order(profile: Profile) -> tuple[str, str, int]:

@@ -99,13 +99,6 @@ def as_json(report: Report) -> JsonObject:
     }
 
 
-def describe_fit_error(percent: float | None) -> str:
-    """Say how far the fit is from the operator times that it was made from."""
-    if percent is None:
-        return "the fit's error is unknown"
-    return f"fitted within {percent:g} % of composed operator times, not of a run on that GPU"
-
-
 def notes(report: Report) -> list[str]:
     """Say what is not as in the service, or not known."""
     arrivals, settings = report.stretch.arrivals, report.engine.settings
@@ -126,7 +119,7 @@ def notes(report: Report) -> list[str]:
     beyond = sum(arrival.tokens > fitted for arrival in arrivals) / len(arrivals) if fitted else 0.0
     if beyond:
         found.append(
-            f"{beyond:.1%} of the requests exceed the {fitted} tokens that the cost model was fitted to"
+            f"{beyond:.1%} of the requests exceed the {fitted} tokens that the cost model was made for"
         )
     if report.stretch.skipped:
         found.append(f"{len(report.stretch.skipped)} rows skipped, first: {report.stretch.skipped[0]}")
@@ -195,7 +188,7 @@ def about(report: Report) -> list[str]:
         ),
         (
             f"Step times: {profile.model} on {profile.tensor_parallel} x {profile.gpu}, {profile.engine}, "
-            f"{profile.source}; {describe_fit_error(profile.error_percent)}."
+            f"{profile.source}."
         ),
         f"Targets: {targets.format_targets(report.slo)}"
         + (" (assumed: spec.slo sets none)." if report.slo_assumed else " (spec.slo)."),

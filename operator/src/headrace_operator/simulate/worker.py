@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace_engine.contracts import Slo
-from headrace_engine.cost.host import SERVER_HOST_TIME
+from headrace_engine.cost.host import server_host_time
 from headrace_engine.cost.model import CostModel, scale_cost, unloaded_seconds, vary_cost
 from headrace_engine.sim.engine import SimulatedEngine
 from headrace_engine.sim.fleet import simulate_fleet
@@ -51,10 +51,9 @@ def serve(world: World, job: Job) -> Served:
     if job.draw is not None:
         arrivals = resample_arrivals(arrivals, world.seconds, job.draw.seed)
         cost = scale_cost(cost, job.draw.step_factor)
+    host = server_host_time(cost.profile.tensor_parallel)
     engines = [
-        SimulatedEngine(
-            world.settings, cost, job.policy, number=number, listening=True, host=SERVER_HOST_TIME
-        )
+        SimulatedEngine(world.settings, cost, job.policy, number=number, listening=True, host=host)
         for number in range(job.replicas)
     ]
     boards = [engine.link for engine in engines if engine.link is not None]
