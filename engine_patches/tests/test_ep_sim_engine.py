@@ -10,6 +10,7 @@ from ep_chaos import chaos
 from ep_sim import BLOCK, Line, load, settings
 
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.cost.host import NO_HOST_TIME, HostTime
 from headrace_engine.policies.engine_view import Targets
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -21,6 +22,7 @@ POLICIES = {
     "larry": PolicyDocument("LARRY"),
     "chaos": lambda limits: chaos(1)[0],
 }
+HOST = HostTime(per_step=1e-3, per_request=1e-5, exposed=0.5, intake=0.01, per_output=1e-4)
 GOLDEN = {  # synchronous, asynchronous; sets of vLLM's that strings are hashed into decide nothing
     "stock": (
         "ac5b74995fade40345495879d490c4a795e25b1f209f3fc05bf56bae266339f5",
@@ -33,14 +35,16 @@ GOLDEN = {  # synchronous, asynchronous; sets of vLLM's that strings are hashed 
 }
 
 
-def simulate(arrivals, asynchronous=False, caching=False, policy="fcfs", quick=True, **changed):
+def simulate(
+    arrivals, asynchronous=False, caching=False, policy="fcfs", *, quick=True, host=NO_HOST_TIME, **changed
+):
     from headrace_engine.sim import run
     from headrace_engine.sim.engine import SimulatedEngine
 
     chosen = settings(async_scheduling=asynchronous, prefix_caching=caching, **changed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "SimulatedEngine", partial(SimulatedEngine, quick=quick))
-        return run.simulate(arrivals, chosen, Line(), POLICIES[policy])
+        return run.simulate(arrivals, chosen, Line(), POLICIES[policy], host=host)
 
 
 def engine(cost=None, policy="fcfs", listening=False, **changed):
@@ -71,8 +75,8 @@ def test_patched_fcfs_is_stock(asynchronous, caching, watermark):
 @pytest.mark.parametrize("policy", ["stock", "larry", "chaos"])
 def test_shortcuts_change_nothing(asynchronous, caching, policy):
     arrivals = load(50)
-    quick = simulate(arrivals, asynchronous, caching, policy)
-    assert simulate(arrivals, asynchronous, caching, policy, quick=False) == quick
+    quick = simulate(arrivals, asynchronous, caching, policy, host=HOST)
+    assert simulate(arrivals, asynchronous, caching, policy, quick=False, host=HOST) == quick
     assert quick.preemptions
 
 

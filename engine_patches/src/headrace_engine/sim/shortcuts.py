@@ -301,14 +301,15 @@ class Shortcuts:
         requests = self.requests  # type: ignore[attr-defined]
         caching, size, placeholders = self._caching, self._table.block_size, 1 if self._is_async else 0
         first = 1 % size  # tokens in a block that has just been begun
-        told, others = [], {}
+        told: list[EngineCoreOutput] = []
+        others, places = dict[str, int](), dict[str, int]()  # tokens; how many are told before
         samples = model_runner_output.sampled_token_ids
         for (name, tokens), sampled in zip(  # noqa: B905 of equal length
             scheduler_output.num_scheduled_tokens.items(), samples
         ):
             request = requests.get(name)
             if request is None or not request.quiet or not sampled:
-                others[name] = tokens
+                others[name], places[name] = tokens, len(told)
                 continue
             request.quiet -= 1
             request.num_in_flight_tokens -= tokens
@@ -328,8 +329,11 @@ class Shortcuts:
         rest = copy.copy(scheduler_output)
         rest.num_scheduled_tokens = others
         results = super().update_from_output(rest, model_runner_output)  # type: ignore[misc]
-        if told:
-            results.setdefault(0, EngineCoreOutputs(outputs=[])).outputs.extend(told)
+        if told:  # in the order in which the requests were scheduled, as all would be
+            outputs = results.setdefault(0, EngineCoreOutputs(outputs=[])).outputs
+            for output in reversed(outputs):
+                told.insert(places.get(output.request_id, len(told)), output)
+            outputs[:] = told
         for name in others:
             request = requests.get(name)
             if (
