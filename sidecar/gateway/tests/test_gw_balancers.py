@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headrace_engine.contracts import GatewayConfig, SalParameters
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_gateway.balancers import BALANCERS, sal
-from headrace_gateway.balancers.context import Context
+from headrace_gateway.balancers.context import FIRST_GUESS, Context
 from headrace_gateway.balancers.endpoint import Endpoint, Work
-from headrace_gateway.balancers.waits import wait_seconds
+from headrace_gateway.balancers.waits import FAR, wait_seconds
 
 
 def engine(number, report=IDLE):
@@ -61,13 +61,25 @@ def equation_2(report, booked, tokens, release):
     queued = report.waiting_prefill_tokens + report.unfinished_prefill_tokens + booked + tokens
     needed = report.waiting_kv_blocks + ceil((booked + tokens) / report.block_size)
     i, o = report.mean_prompt_tokens, report.mean_output_tokens
+    rate, typical = report.prefill_tokens_per_second, FIRST_GUESS.prefill
+    if typical / FAR < rate < typical * FAR:
+        rate = typical
     gross_tokens_per_step = max(report.running, 1) * (i + o) / o
     consumed = max(report.running, 1) if release == "Net" else 0
     blocks_per_second = (gross_tokens_per_step - consumed) / report.step_seconds / report.block_size
     return max(
-        queued / report.prefill_tokens_per_second,
+        queued / rate,
         (needed - report.free_kv_blocks) / blocks_per_second,
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "counts"), [(8_000.0, False), (12_000.0, False), (5_000.0, True), (20_000.0, True)]
+)
+def test_an_engine_is_as_fast_as_the_others_unless_it_is_far_from_them(own, counts):
+    report = replace(IDLE, prefill_tokens_per_second=own, waiting_prefill_tokens=30_000)
+    seconds = wait_seconds(engine(1, report), Work(tokens=10_000), context())
+    assert seconds == pytest.approx(40_000 / (own if counts else 10_000.0))
 
 
 @given(

@@ -94,6 +94,15 @@ def test_a_cold_engine_borrows_its_siblings_rates():
     assert fleet("x").context.typical == FIRST_GUESS
 
 
+def test_the_rate_of_a_service_is_one_that_half_of_its_engines_reach():
+    service = fleet("a", "b", "c")
+    for second, rates in enumerate([(9_000.0, 30_000.0, 20_000.0), (9_000.0, 10_000.0, 20_000.0)]):
+        for address, rate in zip("abc", rates, strict=True):
+            service.observe(address, replace(IDLE, prefill_tokens_per_second=rate), second + 0.4)
+        service.observe("a", replace(IDLE, prefill_tokens_per_second=9_000.0), second + 0.9)
+        assert service.context.typical.prefill == sorted(rates)[1]
+
+
 def test_a_changed_balancer_keeps_what_is_known():
     service = fleet("a", "b", balancer="RoundRobin")
     service.observe("a", replace(IDLE, waiting_prefill_tokens=50_000), 0.0)

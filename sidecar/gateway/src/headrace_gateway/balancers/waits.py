@@ -9,6 +9,8 @@ Ours:
 - A report counts the prompt tokens that no step has taken up. Those in the step under way, most of a short
   queue, it leaves out. So the picker notes for each engine when the prefills that it sent should be done
   (`Endpoint.busy_until`), and lets each report correct that.
+- Engines of a service are taken to compute prompts equally fast, unless one is far from the others. What each
+  measures hangs on the prompts that it got: one that got short ones looks faster, and would get long ones.
 - Where reports stay away, the engine is taken to go on at its rate. Otherwise all requests herd to the engine
   whose report came last.
 """
@@ -19,6 +21,7 @@ from headrace_engine.contracts import LoadReport
 from headrace_gateway.balancers.context import Context, Rates
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 
+FAR = 1.5  # times: other hardware, or something that is wrong; prompts alone move an engine's rate by less
 REPORT_SECONDS = 0.1  # reports of a busy engine come closer than this; what it does meanwhile they will tell
 DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's, until a report says otherwise
 
@@ -46,9 +49,10 @@ def prefill_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
 
 
 def prefill_rate(endpoint: Endpoint, context: Context) -> float:
-    """Return the prompt tokens that the engine computes per second, over 0."""
-    known = endpoint.report.prefill_tokens_per_second if endpoint.report is not None else 0.0
-    return known or context.typical.prefill
+    """Return the prompt tokens that the engine computes per second, over 0: as all do, or its own."""
+    own = endpoint.report.prefill_tokens_per_second if endpoint.report is not None else 0.0
+    shared = context.typical.prefill
+    return own if own and not shared / FAR < own < shared * FAR else shared
 
 
 def released_blocks_per_second(report: LoadReport, context: Context) -> float:

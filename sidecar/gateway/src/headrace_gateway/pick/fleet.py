@@ -20,6 +20,7 @@ from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex, cut_chunks
 from headrace_gateway.pick.tokens import Prompt, TokenRate
 
 NOTHING = Work(requests=0)
+RATE_SECONDS = 0.5  # between two looks at all engines' rates, which move slowly
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -45,6 +46,7 @@ class Fleet:
     token_rate: TokenRate = field(default_factory=TokenRate)
     prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     turn: int = 0
+    rates_due: float = float("-inf")  # when all engines' rates are looked at again
 
     @classmethod
     def from_config(cls, config: GatewayConfig, random: Random) -> "Fleet":
@@ -73,12 +75,23 @@ class Fleet:
             return
         before = endpoint.pending_tokens()
         landed = endpoint.observe(report, now)
+        self._learn_rates(report, now)
         self._correct_busy(endpoint, before, now)
         if landed is not None:
             self.token_rate.learn(landed)
-        self.context.typical = Rates.from_report(report).with_fallback(self.context.typical)
         kv_tokens = report.total_kv_blocks * report.block_size
         self.prefixes.resize(address, report.boot, kv_tokens / self.token_rate.value())
+
+    def _learn_rates(self, report: LoadReport, now: float) -> None:
+        """Learn what is typical: the prefill rate that half of the engines reach, the rest as told last."""
+        if not report.prefill_tokens_per_second or now < self.rates_due:
+            rates = replace(Rates.from_report(report), prefill=0.0)
+        else:
+            self.rates_due = now + RATE_SECONDS
+            reports = [each.report for each in self.endpoints.values() if each.report is not None]
+            known = sorted(rate for each in reports if (rate := each.prefill_tokens_per_second))
+            rates = replace(Rates.from_report(report), prefill=known[len(known) // 2])
+        self.context.typical = rates.with_fallback(self.context.typical)
 
     def _correct_busy(self, endpoint: Endpoint, before: float, now: float) -> None:
         """Let a report correct when the engine should be done, so that errors of its rate do not add up.
