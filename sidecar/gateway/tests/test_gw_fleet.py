@@ -32,6 +32,25 @@ def test_engines_without_fresh_reports_are_avoided():
     assert {service.choose(SHORT, 1.0).address for _ in range(5)} == {"a"}
 
 
+@pytest.mark.parametrize(("reporting", "served"), [(8, 8), (7, 16), (1, 16)])
+def test_where_only_a_minority_reports_all_serve(reporting, served):
+    addresses = [f"10.0.0.{number}" for number in range(16)]
+    service = fleet(*addresses)
+    for address in addresses:
+        service.observe(address, IDLE, 0.0)
+    for address in addresses[:reporting]:
+        service.observe(address, IDLE, 10.0)
+    chosen = Counter(service.choose(SHORT, 10.0).address for _ in range(10 * served))
+    assert set(chosen) == set(addresses[:served])
+    assert max(chosen.values()) <= 20
+
+
+def test_a_stuck_engine_serves_nobody_while_another_is_only_silent():
+    service = fleet("a", "b")
+    service.observe("a", replace(IDLE, serving=False), 0.0)
+    assert {service.choose(SHORT, 0.0).address for _ in range(5)} == {"b"}
+
+
 def test_with_no_report_at_all_every_engine_serves_in_turn():
     service = fleet("a", "b", "c")
     chosen = Counter(service.choose(SHORT, 0.0).address for _ in range(30))

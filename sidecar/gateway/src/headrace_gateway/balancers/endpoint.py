@@ -92,7 +92,11 @@ class Endpoint:
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the engine reports and makes progress."""
-        return self.serving and now - self.reported_at <= STALE_SECONDS
+        return self.serving and not self.is_silent(now)
+
+    def is_silent(self, now: float) -> bool:
+        """Tell whether nothing was heard of the engine lately."""
+        return now - self.reported_at > STALE_SECONDS
 
     def held_requests(self) -> int:
         """Count the requests that the engine runs, queues, or is about to get."""
@@ -128,7 +132,7 @@ class Endpoint:
     def forget_stale(self, now: float) -> None:
         """Drop a report that is too old to say anything, and the work that should have landed long ago."""
         self.expire_bookings(now)
-        if self.report is not None and now - self.reported_at > STALE_SECONDS:
+        if self.report is not None and self.is_silent(now):
             self.report = None
             self.busy_until = float("-inf")
             self.queued_tokens, self.missing_blocks, self.requests = 0.0, 0, 0

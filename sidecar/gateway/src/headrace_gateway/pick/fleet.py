@@ -136,14 +136,20 @@ class Fleet:
         return work, chunks
 
     def candidates(self, now: float) -> list[Endpoint]:
-        """Return the engines that report and make progress; all if none does: sidecars may be away."""
+        """Return the engines that report and make progress, or those that are silent besides.
+
+        Where only a minority reports, the path of the reports is broken rather than the engines, and those
+        that are left could not serve all: half is where Envoy panics, too. If all who report are stuck and
+        nobody is silent, all are candidates.
+        """
         endpoints = self.endpoints.values()
         fresh = [endpoint for endpoint in endpoints if endpoint.is_fresh(now)]
-        if fresh:
+        silent = [endpoint for endpoint in endpoints if endpoint.is_silent(now)]
+        if fresh and len(fresh) >= len(silent):
             return fresh
-        for endpoint in endpoints:
+        for endpoint in silent:
             endpoint.forget_stale(now)  # an old queue must not refuse requests for ever
-        return list(endpoints)
+        return fresh + silent or list(endpoints)
 
     def _refuse_overload(self, chosen: Endpoint, candidates: list[Endpoint]) -> None:
         """Raise OverloadedError if every candidate's queue is too long; mostly a look at `chosen` is enough.
