@@ -167,6 +167,17 @@ def test_shared_prefixes_are_found_in_the_cache():
     assert third.ttft < second.ttft
 
 
+def test_what_the_cache_holds_of_a_prompt_is_told_as_kv_events_would():
+    driven = engine(prefix_caching=True)
+    later = Arrival(9.0, 500, 2, (1, 2, 7, 8), 128)
+    assert driven.cached_blocks(later) == 0
+    driven.add(Arrival(0.0, 500, 2, (1, 2, 3, 4), 128), 0.0)
+    finish(driven)
+    assert driven.cached_blocks(later) == 2 * 128 // BLOCK
+    assert driven.cached_blocks(Arrival(9.0, 500, 2)) == 0
+    assert engine(prefix_caching=False).cached_blocks(later) == 0
+
+
 def test_the_watermark_leaves_blocks_free():
     def most_running(watermark):
         driven = engine(num_blocks=101, watermark=watermark, max_num_batched_tokens=2048)

@@ -66,6 +66,30 @@ class Turns:
         self.gone_at = now
 
 
+class Listening(Turns):
+    """Writes down first tokens, too."""
+
+    def __init__(self, engines):
+        super().__init__(engines)
+        self.begun = []
+
+    def record_first_token(self, engine, outcome, now):
+        assert (outcome.engine, outcome.first_token_at) == (engine, now)
+        assert outcome not in self.ended, "an answer begins before it ends"
+        self.begun.append(outcome)
+
+
+class Slow(Counter):
+    """An engine whose answers go on for a second after their first token."""
+
+    def advance(self):
+        if self.queue[0].first_token_at is not None:
+            return super().advance()
+        self.queue[0].first_token_at = self.next_event_at
+        self.next_event_at += 1.0
+        return []
+
+
 def arrivals(*times):
     return [Arrival(at, 10, 2) for at in times]
 
@@ -123,6 +147,22 @@ def test_every_request_ends_once_and_the_same_seed_decides_the_same(times, engin
     assert len(first.outcomes) == len(times)
     assert len(gateway.ended) == sum(not outcome.lost for outcome in first.outcomes)
     assert all(not outcome.lost or outcome.engine == 0 for outcome in first.outcomes)
+
+
+def test_a_gateway_that_listens_hears_every_answer_begin_once():
+    gateway = Listening(2)
+    run = simulate_fleet(arrivals(*(0.3 * number for number in range(9))), [Counter(0), Slow(1)], gateway)
+    assert sorted(map(id, gateway.begun)) == sorted(map(id, run.outcomes))
+
+
+@pytest.mark.parametrize("failures", [[], [Failure(2.0, 0)]])
+def test_listening_changes_nothing(failures):
+    times = arrivals(*(0.2 * number for number in range(20)))
+    heard, unheard = (
+        simulate_fleet(times, [Counter(0), Slow(1)], gateway, failures=failures)
+        for gateway in (Listening(2), Turns(2))
+    )
+    assert heard == unheard
 
 
 def test_nothing_to_do():

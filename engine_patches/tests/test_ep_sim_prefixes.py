@@ -57,3 +57,12 @@ def test_hashes_come_as_blocks_fill_up():
     request._all_token_ids += [1] * 12
     request.block_hashes += hasher(request)
     assert len(set(request.block_hashes)) == 2
+
+
+def test_shared_hashes_are_those_that_a_request_before_had():
+    prefixes = PrefixHashes(16)
+    first = hashes(prefixes, Arrival(0, 200, 1, (1, 2, 3, 4), 48))
+    assert list(prefixes.shared_hashes(Arrival(0, 200, 1, (1, 2, 9, 4), 48))) == first[:6]
+    assert list(prefixes.shared_hashes(Arrival(0, 70, 1, (1, 2), 48))) == first[:4], "whole blocks only"
+    assert list(prefixes.shared_hashes(Arrival(0, 200, 1, (5, 2), 48))) == []
+    assert list(prefixes.shared_hashes(Arrival(0, 200, 1))) == []

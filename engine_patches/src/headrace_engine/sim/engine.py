@@ -138,6 +138,17 @@ class SimulatedEngine:
         self._turn()
         return finished
 
+    def cached_blocks(self, arrival: Arrival) -> int:
+        """Count the KV blocks of the prompt's beginning that are in the cache, as KV events would tell."""
+        if self._hashes is None:
+            return 0
+        held = 0
+        for block_hash in self._hashes.shared_hashes(arrival):
+            if self._pool.get_cached_block(block_hash, [0]) is None:
+                break
+            held += 1
+        return held
+
     def slow_down(self, factor: float) -> None:
         """Make steps planned from now on take `factor` times as long as the cost model says."""
         self._slowness = factor

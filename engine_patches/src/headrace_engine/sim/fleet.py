@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
@@ -55,6 +55,14 @@ class Gateway(Protocol):
 
     def drop_engine(self, engine: int, now: float, /) -> None:
         """Take in that an engine is lost."""
+
+
+@runtime_checkable
+class StreamListener(Protocol):
+    """A gateway that also sees answers begin: all of them are streamed."""
+
+    def record_first_token(self, engine: int, outcome: Outcome, now: float) -> None:
+        """Take in that the first token of a request passed the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,8 @@ class _Loop:
     failed: set[int] = field(default_factory=set)
     outcomes: list[Outcome | None] = field(default_factory=list)
     choices: list[int] = field(default_factory=list)
+    listener: StreamListener | None = None
+    silent: dict[int, list[Outcome]] = field(default_factory=dict)  # by engine: no token yet, if one listens
     unfinished: int = 0  # requests between their arrival and their end
     reports: int = 0
     now: float = 0.0
@@ -128,6 +138,7 @@ class _Loop:
 
     def run(self) -> FleetRun:
         self.planned = [inf] * len(self.engines)
+        self.listener = self.gateway if isinstance(self.gateway, StreamListener) else None
         self.outcomes = [None] * len(self.arrivals)
         if self.arrivals:
             self.push(self.arrivals[0].at, self.arrive, 0)
@@ -154,7 +165,9 @@ class _Loop:
             self.unfinished -= 1
             self.outcomes[number] = Outcome(self.arrivals[number], engine)
             return
-        self.outcomes[number] = self.engines[engine].add(self.arrivals[number], self.now)
+        outcome = self.outcomes[number] = self.engines[engine].add(self.arrivals[number], self.now)
+        if self.listener is not None:
+            self.silent.setdefault(engine, []).append(outcome)
         self.plan(engine)
 
     def plan(self, engine: int) -> None:
@@ -169,10 +182,22 @@ class _Loop:
         if self.planned[engine] != at:
             return
         self.planned[engine] = inf
-        for outcome in self.engines[engine].advance():
+        finished = self.engines[engine].advance()
+        if self.listener is not None:
+            finished = list(finished)
+            self.tell_first_tokens(engine, self.listener)
+        for outcome in finished:
             self.unfinished -= 1
             self.gateway.record_finished(engine, outcome, self.now)
         self.plan(engine)
+
+    def tell_first_tokens(self, engine: int, listener: StreamListener) -> None:
+        waiting = self.silent.get(engine, [])
+        self.silent[engine] = [outcome for outcome in waiting if outcome.first_token_at is None]
+        if len(self.silent[engine]) < len(waiting):
+            for outcome in waiting:
+                if outcome.first_token_at is not None:
+                    listener.record_first_token(engine, outcome, self.now)
 
     def observe(self, engine: int) -> None:
         if engine in self.failed:

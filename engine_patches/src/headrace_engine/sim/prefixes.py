@@ -6,7 +6,7 @@ each chain of prefix ids will do. Blocks past the ids, and those with output, ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace_engine.sim.workloads.arrival import Arrival
@@ -44,3 +44,16 @@ class PrefixHashes:
             return shared + [own + number for number in numbers[known + len(shared) : full]]
 
         return hashes
+
+    def shared_hashes(self, arrival: Arrival) -> Iterator[bytes]:
+        """Give the hashes of blocks that prefix ids cover, as long as requests of this engine had them."""
+        chains, chain = [], 0
+        for prefix_id in arrival.prefix:
+            known = self._chains.get((chain, prefix_id))
+            if known is None:
+                break
+            chain = known
+            chains.append(chain.to_bytes(8, "big"))
+        size, span = self._block_size, arrival.prefix_block
+        for block in range(min(arrival.prompt_tokens, len(chains) * span) // size):
+            yield chains[((block + 1) * size - 1) // span] + block.to_bytes(4, "big")
