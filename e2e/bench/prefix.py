@@ -3,18 +3,19 @@
 Mooncake's conversations carry the ids of their prompts' blocks; `chats` are synthetic chats of several turns.
 """
 
+from dataclasses import replace
+
 from e2e.bench.report import intervals, markdown, plots, results
 from e2e.bench.report.intervals import Estimate
+from e2e.bench.rivals import RIVALS
 from e2e.bench.runs.command_line import Options, parse_options
 from e2e.bench.runs.fleet import FleetCase, measure
-from e2e.bench.sal.cases import NAMES
+from e2e.bench.sal.cases import NAMES, base
 from e2e.bench.sal.study import DIGITS
 
 COMMAND = "python -m e2e.bench.prefix"
-ENGINES = {"mooncake": "llama-3-8b-h100-long", "chats": "llama-3-8b-h100"}
-SIZES = {"mooncake": (16, 120), "chats": (8, 150)}  # engines, requests for each
 SEEDS = {("mooncake", 0.9): (0, 1, 2), ("mooncake", 0.7): (0,), ("chats", 0.9): (0,)}  # by workload and load
-KINDS = ("prefix", "plain", "least_request", "round_robin")
+KINDS = ("prefix", "plain", "least_request", "round_robin", *RIVALS)
 Key = tuple[str, str, float, int]  # workload, kind, load, seed
 
 INTRODUCTION = (
@@ -24,23 +25,16 @@ INTRODUCTION = (
     "is an interval. The cost model of the 8B model on H100 was fitted up to 8,192 tokens of context; beyond "
     "that, as for almost half of Mooncake's prompts, it is extrapolated. Texts have exactly four bytes per "
     "token here (elsewhere that varies from request to request), so SAL, with and without the index, knows "
-    "the lengths of prompts better than it would."
+    "the lengths of prompts better than it would, and so do the balancers of others, of which "
+    "`e2e/bench/rivals` names the sources."
 )
 
 
 def case(workload: str, kind: str, load: float, seed: int, *, quick: bool) -> FleetCase:
     """Describe one run as a case."""
-    engines, requests = (2, 10) if quick else SIZES[workload]
-    return FleetCase(
-        workload,
-        "sal" if kind in ("prefix", "plain") else kind,
-        load,
-        engines=engines,
-        seed=seed,
-        requests=requests,
-        engine=ENGINES[workload],
-        prefix_index=kind == "prefix",
-    )
+    balancer = "sal" if kind in ("prefix", "plain") else kind
+    one = base(workload, load, balancer=balancer, seed=seed, prefix_index=kind != "plain")
+    return replace(one, engines=2, requests=10) if quick else one
 
 
 def all_cases(*, quick: bool) -> dict[Key, FleetCase]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from e2e.bench.rivals import RIVALS
 from e2e.bench.runs import workloads
 from e2e.bench.runs.engine import ENGINES, SOURCES, cost_of, host_of, settings_of
-from e2e.bench.runs.other_balancers import RIVALS
 from e2e.bench.runs.pool import Figures, run_all
 from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParameters
@@ -37,7 +37,7 @@ FLEET_SOURCES = (
     GATEWAY / "balancers",
     *(GATEWAY / "pick" / name for name in ("fleet.py", "tokens.py", "prefix_index.py")),
     *(SIDECAR / name for name in ("estimates.py", "reports.py", "stream.py")),
-    REPOSITORY / "e2e/bench/runs/other_balancers.py",
+    REPOSITORY / "e2e/bench/rivals",
 )
 MIXED = "mixed"  # conversation and code, as many of each, at random times
 CHATS_RATE = 1.0  # requests/s of users for each engine; then all times shrink to the load
@@ -194,6 +194,6 @@ def gateway_of(case: FleetCase, engines: Sequence[Any]) -> SimulatedGateway:
     sal = SalParameters(kv_release="Gross" if case.release == "Gross" else "Net")
     config = GatewayConfig("llm", "chat", ("chat",), "chat", sal=sal)
     if case.balancer in RIVALS:
-        return RIVALS[case.balancer](config, boards, case.seed)
+        return RIVALS[case.balancer](config, engines, case.seed)
     config = replace(config, balancer=PRODUCT[case.balancer], prefix_caching=case.prefix_index)
     return SimulatedGateway(config, boards, case.seed, bookkeeping=case.bookkeeping)

@@ -1,6 +1,6 @@
 """What the study of SAL simulates: rows of cases on fleets that differ in load, workload, size and failures.
 
-Three seeds where a figure is kept by name, one elsewhere.
+Three seeds where a figure is kept by name, one elsewhere. `e2e/bench/rivals` are the balancers of others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,28 +8,32 @@ from dataclasses import dataclass, replace
 
 from e2e.bench.report import intervals
 from e2e.bench.report.intervals import Estimate
+from e2e.bench.rivals import RIVALS
 from e2e.bench.runs.doubt import GRID
 from e2e.bench.runs.fleet import FleetCase
 from e2e.bench.runs.pool import Figures
 
 LOADS = (0.7, 0.9)
 SEEDS, ONE = (0, 1, 2), (0,)
-REQUIRED = ("random", "round_robin", "power_of_two", "least_request", "token_kv")
-ALONE = ("token_load", "littles_law")  # beside them, with the first seed only
-OTHERS = (*REQUIRED, *ALONE)
+OTHERS = ("random", "round_robin", "power_of_two", "least_request", *RIVALS)
 TWO = ("round_robin", "least_request")
 STALE = (0.05, 0.5, 2.5)  # seconds between reports; the gateway drops what is older than 3 s
-GRIDDED = {"conversation": TWO, "code-poisson": ("least_request", "littles_law")}  # the nearest rivals
+GRIDDED = {"conversation": ("least_request", "llm_d"), "code-poisson": ("least_request", "llm_d")}
 LATENCIES = ("ttft_mean", "ttft_p95")
+REQUESTS = {"conversation": 300, "mooncake": 120}  # for each engine; elsewhere 150
 NAMES = {
     "sal": "SAL",
     "random": "Random",
     "round_robin": "RoundRobin",
     "power_of_two": "PowerOfTwo",
     "least_request": "LeastRequest",
-    "token_kv": "token load + KV",
-    "token_load": "token load",
-    "littles_law": "Little's law",
+    "llm_d": "llm-d",
+    "llm_d_scorers": "llm-d 3/2/2",
+    "lmetric": "LMetric",
+    "dynamo": "Dynamo",
+    "vllm_router": "vllm-router",
+    "aibrix": "AIBrix",
+    "two_choices": "two choices, tokens",
 }
 Found = Mapping[FleetCase, Figures]
 
@@ -44,32 +48,38 @@ class Setting:
 
     def cases(self) -> list[FleetCase]:
         """List all cases of the setting."""
-        ours = [self.of("sal", seed) for seed in self.seeds]
-        return ours + [self.of(other, seed) for other in self.others for seed in self.seeds_of(other)]
+        return [self.of(balancer, seed) for balancer in ("sal", *self.others) for seed in self.seeds]
 
     def of(self, balancer: str, seed: int) -> FleetCase:
         """Return the case with this balancer and seed."""
         return replace(self.case, balancer=balancer, seed=seed)
 
-    def seeds_of(self, other: str) -> Sequence[int]:
-        """Return those that the other balancer is run with."""
-        return self.seeds[:1] if other in ALONE else self.seeds
-
     def ratio(self, found: Found, other: str, figure: str = "ttft_mean") -> Estimate:
         """Estimate the figure's ratio of SAL to another balancer."""
-        seeds = self.seeds_of(other)
-        ours, theirs = ([float(found[self.of(b, seed)][figure]) for seed in seeds] for b in ("sal", other))
+        ours, theirs = (
+            [float(found[self.of(balancer, seed)][figure]) for seed in self.seeds]
+            for balancer in ("sal", other)
+        )
         return intervals.ratio(ours, theirs)
+
+    def best_rival(self, found: Found, figure: str = "ttft_mean") -> str:
+        """Name the rival with the lowest mean of the figure."""
+        rivals = [other for other in self.others if other in RIVALS]
+        return min(rivals, key=lambda other: self.mean(found, other, figure))
 
     def mean(self, found: Found, balancer: str, figure: str) -> float:
         """Return the figure's mean over the seeds."""
-        values = [float(found[self.of(balancer, seed)][figure]) for seed in self.seeds_of(balancer)]
+        values = [float(found[self.of(balancer, seed)][figure]) for seed in self.seeds]
         return sum(values) / len(values)
 
 
 def base(workload: str, load: float, **changes: object) -> FleetCase:
-    """Make SAL on a fleet of 16, several times as long as a request takes."""
-    case = FleetCase(workload, "sal", load, requests=300 if workload == "conversation" else 150)
+    """Make SAL on a fleet of 16, or 8 for chats, several times as long as a request takes."""
+    case = FleetCase(workload, "sal", load, requests=REQUESTS.get(workload, 150))
+    if workload == "mooncake":
+        case = replace(case, engine="llama-3-8b-h100-long")
+    if workload == "chats":
+        case = replace(case, engines=8)
     return replace(case, **changes)  # type: ignore[arg-type]
 
 
@@ -86,7 +96,7 @@ def settings(*, quick: bool) -> dict[str, list[Setting]]:
     both = {
         section: [
             *(Setting(base(*each, slow=slow), OTHERS, SEEDS) for each in conversation),
-            *(Setting(base(*each, slow=slow), OTHERS) for each in code),
+            *(Setting(base(*each, slow=slow), OTHERS, SEEDS) for each in code),
         ]
         for section, slow in (("even", 0), ("slow", 1))
     }
@@ -94,12 +104,16 @@ def settings(*, quick: bool) -> dict[str, list[Setting]]:
     return {
         "even": [*both["even"], Setting(base("mixed", 0.9, requests=100))],
         "slow": both["slow"],
-        "bursts": [Setting(base("code", 0.9))],
-        "sizes": [Setting(base("conversation", 0.9, engines=n)) for n in (2, 4, 64)],
+        "prefixes": [Setting(base(workload, 0.9), OTHERS, SEEDS) for workload in ("mooncake", "chats")],
+        "bursts": [Setting(base("code", 0.9), OTHERS, SEEDS)],
+        "sizes": [
+            *(Setting(base("conversation", 0.9, engines=n), OTHERS, SEEDS) for n in (2, 4)),
+            Setting(base("conversation", 0.9, engines=64), OTHERS),  # takes the whole trace
+        ],
         "larry": [Setting(base("code-poisson", 0.9, policy="LARRY"))],
         "kv": [Setting(base("sharegpt-poisson", 0.9, **kv))],
         "stale": [
-            Setting(base("conversation", 0.9, report_interval=interval), ("least_request", "token_load"))
+            Setting(base("conversation", 0.9, report_interval=interval), ("least_request", "llm_d"))
             for interval in STALE
         ],
         "lost": [Setting(base("conversation", 0.7, lost_at=12.0))],

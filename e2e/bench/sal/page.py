@@ -24,9 +24,10 @@ INTRODUCTION = (
     "a ratio near 1 says little there. Arrivals: Azure's conversation trace as recorded, its code lengths at "
     "random times (`code-poisson`) or as recorded (`code`); both, `mixed`. A load is a fraction of what the "
     "engines sustain on the very requests that are served. The first 46 % of each run are left out (engines "
-    "start empty), and the last 6 %."
+    "start empty), and the last 6 %. Random, RoundRobin, PowerOfTwo and LeastRequest are the product's own; "
+    "the others are ports of what others run, with their defaults: `e2e/bench/rivals` names the sources."
 )
-LATE = "The gateway drops reports older than 3 s. Token load counts what it sent, and needs none."
+LATE = "The gateway drops reports older than 3 s. llm-d counts what it sent, and needs none."
 LOST = (
     "TTFT is that of the requests that were served: those lost with the engine have none, and no ratio above "
     "counts them. They are:"
@@ -37,8 +38,8 @@ def draw(sections: Mapping[str, Sequence[Setting]], found: Found, chosen: Option
     """Mean TTFT of SAL over that of each other balancer."""
     groups = {
         f"{label(setting)}": {NAMES[other]: setting.ratio(found, other) for other in setting.others}
-        for section in ("even", "slow")
-        for setting in sections[section]
+        for section in ("even", "slow", "prefixes")
+        for setting in sections.get(section, ())
         if setting.case.load == 0.9
     }
     plots.ratios(
@@ -78,6 +79,7 @@ def write(
     titles = {
         "even": "Equal engines",
         "slow": "One engine at half speed",
+        "prefixes": "Prompts that begin alike: Mooncake's conversations, and synthetic chats",
         "bursts": "Code completion as recorded: bursts that fill every engine",
         "sizes": "Fleets of 2, 4 and 64",
         "larry": "With LARRY inside the engines",
@@ -97,6 +99,8 @@ def write(
             table(rows, found, "ttft_mean"),
             "p95 of TTFT:",
             table(rows, found, "ttft_p95"),
+            "Mean E2E:",
+            table(rows, found, "e2e_mean"),
         ]
         if name == "stale":
             parts.append(LATE)

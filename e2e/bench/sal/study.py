@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from e2e.bench.report import intervals, results
+from e2e.bench.rivals import RIVALS
 from e2e.bench.runs.command_line import Options, parse_options
 from e2e.bench.runs.fleet import measure
 from e2e.bench.sal import page
@@ -25,7 +26,7 @@ def run(chosen: Options) -> None:
         grid(quick=chosen.quick),
     )
     found = measure(all_cases(sections, changed, points), "SAL", chosen.workers)
-    figures = headline(sections, found) | worst_points(points, found)
+    figures = headline(sections, found) | best_rivals(sections, found) | worst_points(points, found)
     rounded = {name: float(f"{value:.{DIGITS}g}") for name, value in figures.items()}
     results.write("sal", COMMAND, rounded, simulated=True, folder=chosen.folder)
     page.draw(sections, found, chosen)
@@ -35,14 +36,30 @@ def run(chosen: Options) -> None:
 def headline(sections: Mapping[str, Sequence[Setting]], found: Found) -> dict[str, float]:
     """Return the figures by name: conversation without a suffix, the others with theirs."""
     figures: dict[str, float] = {}
-    for section, suffix in (("even", ""), ("slow", "_slow")):
-        for setting in sections[section]:
+    for section, suffix in (("even", ""), ("slow", "_slow"), ("prefixes", "")):
+        for setting in sections.get(section, ()):
             workload = suffix_of(setting)
             load = f"{round(setting.case.load * 10):02d}"
             for other in setting.others:
                 for figure in ("ttft_mean", "ttft_p95", "e2e_mean"):
                     key = f"{figure}_ratio_{other}{workload}_{load}{suffix}"
                     figures |= intervals.keyed(key, setting.ratio(found, other, figure))
+    return figures
+
+
+def best_rivals(sections: Mapping[str, Sequence[Setting]], found: Found) -> dict[str, float]:
+    """Return SAL's mean TTFT and E2E over the best rival's at 0.9, by workload, `_slow` and `_N_engines`."""
+    figures: dict[str, float] = {}
+    for section in ("even", "slow", "prefixes", "bursts", "sizes"):
+        for setting in sections.get(section, ()):
+            case = setting.case
+            if case.load != 0.9 or not set(RIVALS) <= set(setting.others):
+                continue
+            place = case.workload.replace("-", "_") + ("_slow" if case.slow else "")
+            place += f"_{case.engines}_engines" if section == "sizes" else ""
+            for figure, name in (("ttft_mean", "best_rival"), ("e2e_mean", "best_rival_e2e")):
+                best = setting.ratio(found, setting.best_rival(found, figure), figure)
+                figures |= intervals.keyed(f"{name}_{place}", best)
     return figures
 
 
