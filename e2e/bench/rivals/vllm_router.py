@@ -2,9 +2,9 @@
 
 Read: src/policies/cache_aware.rs of vllm-project/router at 16917f4, and the defaults of its package
 vllm-router 0.1.17 on PyPI (router_args.py). The package's own policy is compiled and could not be read; run
-before three idle servers, it sends all that matches little to the first of them, as here. sglang-router's
-cache_aware, from which it was forked, is the same but for older versions (sgl-project/sglang, sgl-router at
-026f853), which send what matches little to the engine with the smallest tree.
+before three idle servers, it sends all that matches little to the first of them, as here. Of sglang-router's
+cache_aware, from which it was forked, only sgl-router at 026f853 of sgl-project/sglang was read, which sends
+what matches little to the engine with the smallest tree.
 """
 
 from collections.abc import Sequence
