@@ -296,6 +296,11 @@ def _token_ids(limit: int) -> bytes:
     return fields + b",".join([b"0"] * ((limit - len(fields)) // 2 - 1)) + b"]}"
 
 
+def _messages(message: bytes, limit: int) -> bytes:
+    fields = b'{"model":"chat","messages":['
+    return fields + b",".join([message] * ((limit - len(fields)) // (len(message) + 1) - 1)) + b"]}"
+
+
 def _bodies(plain: Message, limit: int) -> list[Attack]:
     deep = raw_chat('"x":' + "[" * 100_000 + "]" * 100_000)
     objects = raw_chat('"x":' + '{"a":' * 20_000 + "1" + "}" * 20_000)
@@ -327,6 +332,12 @@ def _bodies(plain: Message, limit: int) -> list[Attack]:
             "token ids up to the limit",
             replace(plain, path="/v1/completions", body=_token_ids(limit)),
             (200,),
+        ),
+        *(
+            Attack(
+                f"{name} messages up to the limit", replace(plain, body=_messages(each, limit)), (400,), True
+            )
+            for name, each in (("empty", b"{}"), ("tiny", b'{"role":"user","content":"x"}'))
         ),
         Attack("a byte too large", replace(plain, body=chat(user="x" * limit)), (413,)),
         Attack("four times too large", replace(plain, body=chat(user="x" * 4 * limit)), (413,)),

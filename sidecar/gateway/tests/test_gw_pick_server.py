@@ -14,8 +14,9 @@ from headrace_gateway import metrics, names
 from headrace_gateway.balancers.endpoint import Work
 from headrace_gateway.catalog import Catalog, Service
 from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
-from headrace_gateway.pick import pick_server
+from headrace_gateway.pick import pick_server, prompt_reader
 from headrace_gateway.pick.picker import Picker
+from headrace_gateway.pick.prompt_reader import PromptReader
 
 LIMIT = 10_000
 BODY = b'{"messages": [{"role": "user", "content": "hi"}]}'
@@ -36,10 +37,17 @@ def picker():
 
 
 @pytest.fixture
-async def ask(picker):
+async def reader(monkeypatch):
+    monkeypatch.setattr(prompt_reader, "READ_SECONDS", 60.0)  # on a busy machine
+    async with PromptReader() as made:
+        yield made
+
+
+@pytest.fixture
+async def ask(picker, reader):
     """Asks for a service's engine, or another path; status, headers and body."""
     healthy, leads = [True], [True]
-    runner = web.ServerRunner(pick_server.server(picker, lambda: healthy[0], lambda: leads[0], LIMIT))
+    runner = web.ServerRunner(pick_server.server(picker, reader, lambda: healthy[0], lambda: leads[0], LIMIT))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
@@ -110,6 +118,21 @@ async def test_a_body_over_the_limit_is_refused(ask):
     assert (await ask("llm/chat", b" " * (LIMIT + 2000)))[0] == 413
 
 
+async def test_a_body_that_takes_long_is_read_elsewhere_and_answered_alike(ask, picker, reader, monkeypatch):
+    message = b'{"role":"user"}'
+    long = b'{"messages": [' + b",".join([message] * 510) + b"]}"
+    assert prompt_reader.takes_long(long)
+    assert (await ask("llm/chat", long))[1][DESTINATION_HEADER] == "10.0.0.1:8000"
+    assert picker.fleets["llm/chat"].endpoints["10.0.0.1"].booked_requests == 1
+    status, _, text = await ask("llm/chat", long[:-2])
+    assert (status, '"invalid_body"' in text) == (400, True)
+    monkeypatch.setattr(prompt_reader, "MOST_WAITING", 0)
+    status, headers, text = await ask("llm/chat", long)
+    assert (status, headers["retry-after"]) == (429, "1")
+    assert "other long requests" in text
+    assert DESTINATION_HEADER not in (await ask("llm/unknown", long))[1]
+
+
 async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, monkeypatch):
     monkeypatch.setattr(pick_server, "MOST_BYTES", 5000)
     reading = asyncio.Event()
@@ -127,8 +150,8 @@ async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, 
     assert (await ask("llm/chat"))[0] == 200
 
 
-async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(picker):
-    handle = pick_server.server(picker, lambda: True, lambda: True, LIMIT).request_handler
+async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(picker, reader):
+    handle = pick_server.server(picker, reader, lambda: True, lambda: True, LIMIT).request_handler
     headers = {ROUTE_HEADER: "llm/chat"}
     request = make_mocked_request("POST", names.PICK_PATH, headers)
     request._read_bytes = BODY

@@ -24,6 +24,7 @@ from headrace_gateway.catalog import Catalog, Publish, ServiceKey
 from headrace_gateway.kube.lease import Lead
 from headrace_gateway.pick import pick_server
 from headrace_gateway.pick.picker import Picker
+from headrace_gateway.pick.prompt_reader import PromptReader
 from headrace_gateway.reports import load_client
 from headrace_gateway.reports.status_reporter import Reporter, write_nowhere
 from headrace_gateway.settings import Settings
@@ -68,7 +69,11 @@ async def serve(
     reporter = reporter or Reporter(dict, write_nowhere)
     discovery = DiscoveryServer(snapshots, stale_after, lambda: leads is False, reporter.note_change)
     server = _ads_server(settings, discovery)
-    async with load_client.client(picker.observe, picker.random) as loads, asyncio.TaskGroup() as group:
+    async with (
+        load_client.client(picker.observe, picker.random) as loads,
+        PromptReader() as reader,
+        asyncio.TaskGroup() as group,
+    ):
         published: Catalog | None = None
 
         def publish(catalog: Catalog) -> None:
@@ -105,7 +110,8 @@ async def serve(
 
         await server.start()
         picking = await _start_picks(
-            settings, pick_server.server(picker, healthy, lambda: bool(leads), settings.max_body_bytes)
+            settings,
+            pick_server.server(picker, reader, healthy, lambda: bool(leads), settings.max_body_bytes),
         )
         probes = await _start_http(settings, picker, synced.is_set)
         feeding = group.create_task(source(publish))

@@ -6,7 +6,7 @@ for the client. Envoy takes any 5xx for an answer that did not come and goes on 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import perf_counter
 
@@ -18,17 +18,24 @@ from prometheus_client import Counter
 
 from headrace_gateway import metrics, names
 from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
-from headrace_gateway.pick.picker import Choice, Picker
+from headrace_gateway.pick.picker import Choice, Picker, invalid_body
+from headrace_gateway.pick.prompt_reader import PromptReader, ReaderBusyError, takes_long
+from headrace_gateway.pick.tokens import BadRequestError, Prompt
 from headrace_gateway.replies import Reply
 
 KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends as it is used
 LONGEST_LINE = 65_536  # bytes; Envoy lets through paths and headers of 60 KiB together
 MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room for a few times that
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
+BUSY = Reply(429, "overloaded", "the gateway reads other long requests of this service first", retry_after=1)
 
 
 def server(
-    picker: Picker, healthy: Callable[[], bool], leads: Callable[[], bool], max_body_bytes: int
+    picker: Picker,
+    reader: PromptReader,
+    healthy: Callable[[], bool],
+    leads: Callable[[], bool],
+    max_body_bytes: int,
 ) -> web.Server:
     """Make the server that answers picks, and Envoy's health check at `names.HEALTH_PATH`.
 
@@ -49,14 +56,11 @@ def server(
             return web.Response(status=503)
         held += size
         try:
-            body = await request.read()
+            return await _answer(picker, reader, request)
         except ConnectionResetError:
             return web.Response(status=503)  # for nobody
         finally:
             held -= size
-        if request.transport is None:  # Envoy waits no more: what is booked now would go nowhere
-            return web.Response(status=503)
-        return _decide(picker, request.headers, body)
 
     def received(
         message: RawRequestMessage,
@@ -77,20 +81,43 @@ def server(
     )
 
 
-def _decide(picker: Picker, headers: Mapping[str, str], body: bytes) -> web.Response:
-    start = perf_counter()
+async def _answer(picker: Picker, reader: PromptReader, request: web.BaseRequest) -> web.Response:
+    body, headers = await request.read(), request.headers
     service = headers.get(ROUTE_HEADER, "")
-    decision = picker.decide(service, body, headers)
-    if decision is None:
-        response = web.Response()
-    elif isinstance(decision, Choice):
-        _picks(service, decision.balancer).inc()
-        response = web.Response(headers={DESTINATION_HEADER: decision.host})
+    prompt: Prompt | Reply | None = None
+    if service in picker.fleets and takes_long(body):
+        prompt = await _read_elsewhere(reader, service, body)
+    if request.transport is None:  # Envoy waits no more: what is booked now would go nowhere
+        return web.Response(status=503)
+    start = perf_counter()
+    if isinstance(prompt, Reply):
+        decision: Choice | Reply | None = prompt
+    elif prompt is None:
+        decision = picker.decide(service, body, headers)
     else:
-        metrics.REFUSALS.labels(*metrics.service_labels(service), decision.code).inc()
-        response = _refuse(decision)
+        decision = picker.place(service, prompt, headers)
+    response = _tell(service, decision)
     metrics.PICK_SECONDS.observe(perf_counter() - start)
     return response
+
+
+async def _read_elsewhere(reader: PromptReader, service: str, body: bytes) -> Prompt | Reply:
+    try:
+        return await reader.read(service, body)
+    except BadRequestError as error:
+        return invalid_body(error)
+    except ReaderBusyError:
+        return BUSY
+
+
+def _tell(service: str, decision: Choice | Reply | None) -> web.Response:
+    if decision is None:
+        return web.Response()
+    if isinstance(decision, Choice):
+        _picks(service, decision.balancer).inc()
+        return web.Response(headers={DESTINATION_HEADER: decision.host})
+    metrics.REFUSALS.labels(*metrics.service_labels(service), decision.code).inc()
+    return _refuse(decision)
 
 
 def forget(services: Iterable[str]) -> None:

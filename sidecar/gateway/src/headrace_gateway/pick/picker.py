@@ -12,7 +12,7 @@ from headrace_engine.contracts import LoadReport
 from headrace_gateway.catalog import Catalog, ServiceKey, authority
 from headrace_gateway.pick.fleet import NO_HEADERS, Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.prefix_index import MOST_CHUNKS
-from headrace_gateway.pick.tokens import BadRequestError, read_prompt
+from headrace_gateway.pick.tokens import BadRequestError, Prompt, read_prompt
 from headrace_gateway.replies import Reply
 
 PREFIX_CHUNKS = 524_288  # of all services together; some 300 bytes each
@@ -63,16 +63,25 @@ class Picker:
         picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
         of the others, finds out by itself which of them serve, and has the one answer where none does.
         """
-        fleet = self.fleets.get(service)
-        if fleet is None:
+        if service not in self.fleets:
             return None
         try:
             prompt = read_prompt(body)
-            if self.owners.get(prompt.model, service) != service:
-                return _another_services_model(prompt.model, service, fleet)
-            endpoint = fleet.choose(prompt, self.clock(), headers)
         except BadRequestError as error:
-            return Reply(400, "invalid_body", str(error), error.param)
+            return invalid_body(error)
+        return self.place(service, prompt, headers)
+
+    def place(
+        self, service: str, prompt: Prompt, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Choice | Reply | None:
+        """Choose the engine for a request whose body was read, as `decide` does."""
+        fleet = self.fleets.get(service)
+        if fleet is None:
+            return None
+        if self.owners.get(prompt.model, service) != service:
+            return _another_services_model(prompt.model, service, fleet)
+        try:
+            endpoint = fleet.choose(prompt, self.clock(), headers)
         except NoEngineError:
             return None
         except OverloadedError as error:
@@ -83,6 +92,11 @@ class Picker:
                 retry_after=error.retry_after,
             )
         return Choice(authority(endpoint.address, fleet.config.port), fleet.config.balancer)
+
+
+def invalid_body(error: BadRequestError) -> Reply:
+    """Tell the client what is wrong with its request."""
+    return Reply(400, "invalid_body", str(error), error.param)
 
 
 def _another_services_model(model: str, service: str, fleet: Fleet) -> Reply:

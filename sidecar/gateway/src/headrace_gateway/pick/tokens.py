@@ -19,6 +19,7 @@ EMBEDDED = "prompt_embeds"  # prompts as vectors, whose lengths cannot be seen
 FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
 FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
+MOST_MESSAGES = 8192  # a chat of years; a chat template takes longer with them than the picker
 TEMPLATE_TOKENS = 1024  # of a chat template, or of a picture, come on top
 MOST_PROMPTS = 2048  # of one request, times choices; OpenAI's own limit for embeddings
 _SPOKEN = ("content", "name", "arguments", "output")  # of a message, a tool's call, and its result
@@ -129,6 +130,8 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
     messages = request[key]
     if not isinstance(messages, list) or not messages or not _are(dict, messages):
         raise BadRequestError(f"`{key}` is not a list of messages", key)
+    if len(messages) > MOST_MESSAGES:
+        raise BadRequestError(f"`{key}` has {len(messages)} messages: send {MOST_MESSAGES} at most", key)
     tools, texts = _tools(request.get("tools")), [_text(request.get("instructions"))]
     text = [_salt(request), tools, texts[0]]
     known = True  # what came before is text, all of it in `text`
@@ -221,4 +224,4 @@ def _choices(request: dict[str, Any]) -> int:
 
 
 def _are(kind: type, items: list[Any]) -> bool:
-    return all(isinstance(item, kind) for item in items)
+    return set(map(type, items)) <= {kind}
