@@ -92,32 +92,42 @@ class StepFit:
             self._take(sample)
 
     def _take(self, sample: StepSample) -> None:
-        expected = self._expected.step_seconds(_batch(sample)) if self._expected else self._mean[-1]
-        weight = 1 / max(expected or sample.seconds, sample.seconds / OUTLIER, SHORTEST_STEP) ** 2
+        tokens, work, decodes, context, seconds = sample
         keep, mean = self._keep, self._mean
+        expected = self._expected.step_seconds(_batch(sample)) if self._expected else mean[4]
+        weight = 1 / max(expected or seconds, seconds / OUTLIER, SHORTEST_STEP) ** 2
         self._weight = self._weight * keep + weight
-        values = (
-            sample.prefill_tokens,
-            sample.decodes,
-            sample.decode_context,
-            sample.prefill_work,
-            sample.seconds,
-        )
-        before = [value - centre for value, centre in zip(values, mean, strict=True)]
         step = weight / self._weight
-        for index, difference in enumerate(before):
-            mean[index] += difference * step
-        after = [value - centre for value, centre in zip(values, mean, strict=True)]
-        for row, products in enumerate(self._products):
-            scaled = weight * before[row]
-            for column in range(row, FEATURES + 1):
-                products[column] = products[column] * keep + scaled * after[column]
-        if sample.prefill_tokens > 0:
+        # Written out, since it is done for every step and loops take twice as long.
+        p, d, s, w = tokens - mean[0], decodes - mean[1], context - mean[2], work - mean[3]
+        mean[0] += p * step
+        mean[1] += d * step
+        mean[2] += s * step
+        mean[3] += w * step
+        mean[4] += (seconds - mean[4]) * step
+        to_d, to_s, to_w, to_t = decodes - mean[1], context - mean[2], work - mean[3], seconds - mean[4]
+        p, d, s, w = weight * p, weight * d, weight * s, weight * w
+        of_p, of_d, of_s, of_w = self._products
+        of_p[0] = of_p[0] * keep + p * (tokens - mean[0])
+        of_p[1] = of_p[1] * keep + p * to_d
+        of_p[2] = of_p[2] * keep + p * to_s
+        of_p[3] = of_p[3] * keep + p * to_w
+        of_p[4] = of_p[4] * keep + p * to_t
+        of_d[1] = of_d[1] * keep + d * to_d
+        of_d[2] = of_d[2] * keep + d * to_s
+        of_d[3] = of_d[3] * keep + d * to_w
+        of_d[4] = of_d[4] * keep + d * to_t
+        of_s[2] = of_s[2] * keep + s * to_s
+        of_s[3] = of_s[3] * keep + s * to_w
+        of_s[4] = of_s[4] * keep + s * to_t
+        of_w[3] = of_w[3] * keep + w * to_w
+        of_w[4] = of_w[4] * keep + w * to_t
+        if tokens > 0:
             self._prefills += 1
-            self._tokens = self._tokens * keep + sample.prefill_tokens
-            self._work = self._work * keep + sample.prefill_work
-            self._token_seconds = self._token_seconds * keep + sample.seconds
-            each = sample.seconds / sample.prefill_tokens
+            self._tokens = self._tokens * keep + tokens
+            self._work = self._work * keep + work
+            self._token_seconds = self._token_seconds * keep + seconds
+            each = seconds / tokens
             self._token_at_most = min(self._token_at_most or each, each)
         self._since += 1
         if self._since >= REFIT or self._prefills >= self._enough:
