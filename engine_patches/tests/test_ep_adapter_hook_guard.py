@@ -30,6 +30,7 @@ ELSEWHERE = {  # public, but not on the way from a hook of vLLM's that has not f
     "PolicyGuard.abandon_step",
     "StepTimer.record_drafts",  # only with drafts
     "SchedulerView.encoder_tokens",  # only with pictures
+    "headrace_engine.adapter.policy_scheduler.count_encoded",
 }
 
 

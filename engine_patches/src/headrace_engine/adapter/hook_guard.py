@@ -19,9 +19,13 @@ class HookGuard:
         """The answer of `call(*details)`, or `failed` if it raises. Never raises."""
         try:
             return call(*details)
-        except Exception:
-            name = getattr(call, "__qualname__", repr(call))
-            if name not in self._logged:
-                self._logged.add(name)
-                log.exception("headrace: %s failed; the engine goes on without", name)
+        except Exception as error:
+            self.report(call, error)
             return failed
+
+    def report(self, call: Callable[..., Any], error: Exception) -> None:
+        """Log that `call` raised, for a hook that calls it itself: to be called in between takes its time."""
+        name = getattr(call, "__qualname__", repr(call))
+        if name not in self._logged:
+            self._logged.add(name)
+            log.error("headrace: %s failed; the engine goes on without", name, exc_info=error)

@@ -43,6 +43,7 @@ class PolicyGuard:
         self._make = make
         self._stopwatch = stopwatch
         self._policy: Policy | None = None  # None: has to start afresh
+        self.decides_nothing = False  # the policy that has started
         self._unlimited = Plan(step_tokens=view.limits.max_step_tokens)  # leaves all to the engine
         self._plan: Plan | None = None  # of the step under way, unless it is FCFS
         self._failed = False  # since the last step ended
@@ -58,7 +59,7 @@ class PolicyGuard:
     def install_policy(self, make: Callable[[], Policy]) -> None:
         """Put another policy in force from the next step on; requests in flight notice nothing."""
         self._make = make
-        self._policy = None
+        self._set_policy(None)
         self._failed = self.disabled = False
         self._failures = self._empty_steps = 0
         self.error = ErrorCode.NONE
@@ -91,9 +92,6 @@ class PolicyGuard:
         """Return a plan that can be carried out; take what it admits from `admitted`."""
         self._plan = None
         self._spent = 0.0
-        if self._policy is not None and self._policy.decides_nothing:
-            self.step_tokens, self.skipped = self._unlimited.step_tokens, 0
-            return self._unlimited
         if not (self.disabled or self._failed):
             try:
                 self._plan = self._checked_plan()
@@ -141,18 +139,19 @@ class PolicyGuard:
 
     def _disable(self, why: str) -> None:
         self.disabled = True
-        self._policy = None
+        self._set_policy(None)
         log.error("headrace: policy disabled until the next document: it %s", why)
 
     def _checked_plan(self) -> Plan:
         started = self._stopwatch()
-        if self._policy is None:
+        policy = self._policy
+        if policy is None:
             policy = self._make()
             for request in self._view.waiting:
                 policy.add(request)
-            self._policy = policy
+            self._set_policy(policy)
             started = self._stopwatch()  # starting afresh takes as long as the queue does
-        plan = self._policy.plan(self._view)
+        plan = policy.plan(self._view)
         self._charge(started)
         _check(plan, self._view)
         return plan
@@ -201,7 +200,11 @@ class PolicyGuard:
         if not self._failures:
             log.warning("headrace: this step goes on FCFS, its policy failed: %r", error, exc_info=error)
         self._failed = True
-        self._policy = None
+        self._set_policy(None)
+
+    def _set_policy(self, policy: Policy | None) -> None:
+        self._policy = policy
+        self.decides_nothing = policy is not None and policy.decides_nothing
 
 
 def _check(plan: Plan, view: EngineView) -> None:

@@ -33,8 +33,6 @@ from headrace_engine.adapter.vllm_types import (
 )
 from headrace_engine.policies.composition import Policy
 
-FAILED = object()  # what telling gives if it raises
-
 log = logging.getLogger("vllm.headrace")
 
 
@@ -72,13 +70,14 @@ class PolicyScheduler:
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plan, let vLLM schedule, tell."""
-        now = self._call_safely(self._begin, failed=0.0)
+        now = self._begin()
         tokens = 0
         try:
             output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]
             tokens = output.total_num_scheduled_tokens
         finally:
-            self._call_safely(self._step.end, tokens)
+            if self._step.is_planned:
+                self._call_safely(self._step.end, tokens)
         self._call_safely(self._record_plan, output, now)
         self._tell(Telemetry.record_schedule, output)
         return output
@@ -95,11 +94,17 @@ class PolicyScheduler:
         results: dict[int, EngineCoreOutputs] = super().update_from_output(  # type: ignore[misc]
             scheduler_output, model_runner_output
         )
-        now = self._call_safely(self.link.clock, failed=0.0)
-        sample = self._call_safely(self._step_timer.record_delivery, scheduler_output, now)
+        now, sample = 0.0, None
+        try:
+            now = self.link.clock()
+            sample = self._step_timer.record_delivery(scheduler_output, now)
+        except Exception as error:
+            self._call_safely.report(self._step_timer.record_delivery, error)
         if scheduler_output.scheduled_spec_decode_tokens:
             self._call_safely(self._step_timer.record_drafts, scheduler_output, model_runner_output)
-        self._call_safely(self._tracker.note_first_tokens, scheduler_output.num_scheduled_tokens.keys(), now)
+        if self._tracker.started:
+            names = scheduler_output.num_scheduled_tokens.keys()
+            self._call_safely(self._tracker.note_first_tokens, names, now)
         self._tell(Telemetry.record_tokens, scheduler_output, sample, results, now)
         return results
 
@@ -123,21 +128,24 @@ class PolicyScheduler:
         super().shutdown()  # type: ignore[misc]
 
     def _begin(self) -> float:
-        """Put a new document in force and plan the step; gives the time."""
-        now = self.link.clock()
+        """Put a new document in force and plan the step; gives the time. Never raises."""
+        now = 0.0
         try:
+            now = self.link.clock()
             staged = self.link.staged
             if staged is not self._in_force and staged is not None:
                 self._put_in_force(staged)
             self._step.begin(now)
         except Exception as error:
-            self._guard.abandon_step(error)
+            self._call_safely(self._guard.abandon_step, error)
+            self._step.is_planned = True  # or should have been: its books are closed
         return now
 
     def _record_plan(self, output: SchedulerOutput, now: float) -> None:
         if output.scheduled_new_reqs:
             self._tracker.note_started([new.req_id for new in output.scheduled_new_reqs])
-        self._step_timer.record_plan(output, now, count_encoded(output, self.requests))
+        encoded = count_encoded(output, self.requests) if output.scheduled_encoder_inputs else 0
+        self._step_timer.record_plan(output, now, encoded)
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged
@@ -161,9 +169,13 @@ class PolicyScheduler:
 
     def _tell(self, event: Callable[..., None], *details: Any) -> None:
         telemetry = self._telemetry
-        if telemetry is not None and self._call_safely(event, telemetry, *details, failed=FAILED) is FAILED:
-            self._telemetry = None
-            self._call_safely(self.link.mute)
+        if telemetry is not None:
+            try:
+                event(telemetry, *details)
+            except Exception as error:
+                self._call_safely.report(event, error)
+                self._telemetry = None
+                self._call_safely(self.link.mute)
 
 
 def derive_scheduler(stock: type, link: ControlLink) -> type:

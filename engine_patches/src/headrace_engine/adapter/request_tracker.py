@@ -72,7 +72,7 @@ class RequestTracker:
         self._failed_in_a_row = 0
         self._live: dict[VllmRequest, TrackedRequest] = {}
         self._silent: dict[str, TrackedRequest] = {}  # those without output, by their id
-        self._started: set[str] = set()  # those of them that a step may have computed for
+        self.started: set[str] = set()  # those of them that a step may have computed for
         self._to_learn: list[tuple[Features, int]] = []  # requests that ended, and their output's tokens
         self.failures = 0  # predictions for which the mean of recent outputs stood in
         self.ignored_overrides = 0
@@ -129,31 +129,32 @@ class RequestTracker:
         self._live[request] = tracked
         self._silent[request.request_id] = tracked
         if request.num_computed_tokens:  # it runs already
-            self._started.add(request.request_id)
+            self.started.add(request.request_id)
         return tracked
 
     def note_started(self, names: Iterable[str]) -> None:
         """Note the requests that a step computes for the first time."""
-        self._started.update(names)
+        self.started.update(names)
 
     def note_first_tokens(self, names: KeysView[str], now: float) -> None:
-        """Note the time of the first tokens of those requests; a step that computed for them has ended."""
-        if not self._started:
-            return
-        for name in self._started & names:
+        """Note the time of the first tokens of those requests; a step that computed for them has ended.
+
+        It is that of nobody if nobody has `started`.
+        """
+        for name in self.started & names:
             tracked = self._silent.get(name)
             if tracked is None:
-                self._started.discard(name)
+                self.started.discard(name)
             elif tokens := tracked.request.num_output_tokens:
                 del self._silent[name]
-                self._started.discard(name)
+                self.started.discard(name)
                 tracked.first_token = (now, tokens)
 
     def forget_request(self, request: VllmRequest) -> None:
         """Drop what is known of a request that is about to be freed."""
         self._live.pop(request, None)
         self._silent.pop(request.request_id, None)
-        self._started.discard(request.request_id)
+        self.started.discard(request.request_id)
 
     def learn_from_request(self, request: VllmRequest) -> None:
         """Learn from a request that ran to its end, at the latest before the next prediction."""

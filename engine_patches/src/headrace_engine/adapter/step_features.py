@@ -13,16 +13,25 @@ def step_sample(output: SchedulerOutput, seconds: float) -> StepSample:
     return StepSample(*step_features(output)[:4], seconds)
 
 
+def pure_decode_context(output: SchedulerOutput) -> int | None:
+    """Sum up the context of a step that only decodes, a token for each and nobody new; None of any other."""
+    cached = output.scheduled_cached_reqs
+    if output.total_num_scheduled_tokens != len(cached.req_ids):
+        return None
+    return sum(cached.num_computed_tokens)
+
+
 def step_features(output: SchedulerOutput) -> tuple[int, int, int, int, int]:
     """Count prefill tokens and work, decodes and their context, prefill chunks of a `SchedulerOutput`.
 
     A token's context is all that precedes it. One token is a decode, also if it is the last of a prompt.
     """
+    pure = pure_decode_context(output)
+    if pure is not None:
+        return 0, 0, output.total_num_scheduled_tokens, pure, 0
     tokens, drafted = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
     cached, fresh = output.scheduled_cached_reqs, output.scheduled_new_reqs
     decodes, decode_context = len(cached.req_ids), sum(cached.num_computed_tokens)
-    if output.total_num_scheduled_tokens == decodes:  # one token each, and nobody new
-        return 0, 0, decodes, decode_context, 0
     contexts = {new.req_id: new.num_computed_tokens for new in fresh}
     chunks: Iterable[tuple[str, int]] = [(name, tokens[name]) for name in contexts]
     if output.total_num_scheduled_tokens != decodes + sum(chunk for _, chunk in chunks):

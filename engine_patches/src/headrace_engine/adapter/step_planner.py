@@ -29,9 +29,14 @@ class StepPlanner:
             None  # the running requests in vLLM's order, if the step has another
         )
         self._caps = False  # whether the step has caps on chunks
+        self.is_planned = True  # whether the step has a plan, or should have had; if not, there is no `end`
 
     def begin(self, now: float) -> None:
-        """Plan the step that vLLM is about to schedule."""
+        """Plan the step that vLLM is about to schedule, if there is anything to decide."""
+        self.is_planned = not self._guard.decides_nothing
+        if not self.is_planned:
+            self._view.now = now
+            return
         self._view.begin(now)
         plan = self._guard.plan_step()
         self._queue.begin(self._guard.admitted())

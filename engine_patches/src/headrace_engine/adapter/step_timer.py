@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from headrace_engine.adapter.encoder import EncoderTime
-from headrace_engine.adapter.step_features import step_sample
+from headrace_engine.adapter.step_features import pure_decode_context, step_sample
 from headrace_engine.adapter.vllm_types import ModelRunnerOutput, SchedulerOutput
 from headrace_engine.control.records import StepSample
 from headrace_engine.cost.fit import DecayedMean, StepFit, is_plausible
@@ -13,6 +13,7 @@ from headrace_engine.cost.model import Batch, CostModel
 
 GAIN_HALF_LIFE = 50  # steps with drafts
 STEPS_IN_FLIGHT = 16  # at most; vLLM plans one or, with pipeline stages, a few steps ahead
+TOGETHER = 16  # samples that are learned from at once, at most: amid a step each would take longer
 
 
 class StepTimer:
@@ -27,8 +28,10 @@ class StepTimer:
         self._fit = StepFit()
         self._telling = always
         self._learning = always and known is None
-        # Each step's output, its start, and the tokens that encoders yield in it.
-        self._in_flight: deque[tuple[SchedulerOutput, float, int]] = deque(maxlen=STEPS_IN_FLIGHT)
+        self._fresh: list[StepSample] = []  # still to be learned from
+        # Each step's output, its start, the tokens that encoders yield in it, and its context if it only
+        # decodes: that is summed up at once, since the processor's caches still hold it.
+        self._in_flight: deque[tuple[SchedulerOutput, float, int, int | None]] = deque(maxlen=STEPS_IN_FLIGHT)
         self._delivered = 0.0  # when the last step's output came
         self._accepted = DecayedMean(GAIN_HALF_LIFE)
         self._encoder = EncoderTime()
@@ -40,11 +43,13 @@ class StepTimer:
         if self._known is not None:
             return self._known
         self._learning = True
+        self._learn()
         return self._fit.latest
 
     @property
     def token_at_most(self) -> float | None:
         """Seconds of a prompt token in steps larger than any so far, at most, before the cost is known."""
+        self._learn()
         return self._fit.token_at_most
 
     @property
@@ -55,30 +60,42 @@ class StepTimer:
     def record_plan(self, output: SchedulerOutput, now: float, encoded: int = 0) -> None:
         """Note that a step was planned: its `SchedulerOutput`, and the tokens that encoders yield in it."""
         if (self._learning or self._telling) and output.total_num_scheduled_tokens:
-            self._in_flight.append((output, now, encoded))
+            self._in_flight.append((output, now, encoded, pure_decode_context(output)))
 
     def record_delivery(self, output: SchedulerOutput, now: float) -> StepSample | None:
         """Take in that a step's tokens are there; gives its sample, None if nobody can tell how long it took.
 
         So it is where an encoder ran besides, on pictures: its time is in the step, but in no sample's terms.
         """
-        told = None
-        found = self._started(output)  # empty steps are not in flight
-        if found is not None:
-            started, encoded = found
-            seconds = now - max(started, self._delivered)  # steps overlap when vLLM plans ahead
-            sample = step_sample(output, max(seconds, 0.0))
-            if output.scheduled_encoder_inputs:
-                self._learn_encoder(sample, encoded)
-            else:
-                told = sample
-                if self._learning and is_plausible(sample):
-                    self._fit.add(sample)
-        self._delivered = now
-        return told
+        began, self._delivered = self._delivered, now
+        if not self._find(output):
+            return None  # it was never planned, or is empty
+        _, started, encoded, context = self._in_flight.popleft()
+        seconds = max(now - max(started, began), 0.0)  # steps overlap when vLLM plans ahead
+        if context is None:
+            sample = step_sample(output, seconds)
+        else:  # made by the tuple itself, which takes half the time
+            values = (0, 0, output.total_num_scheduled_tokens, context, seconds)
+            sample = tuple.__new__(StepSample, values)
+        if output.scheduled_encoder_inputs:
+            self._learn_encoder(sample, encoded)
+            return None
+        if self._learning:
+            self._fresh.append(sample)
+            if len(self._fresh) >= TOGETHER:
+                self._learn()
+        return sample
+
+    def _learn(self) -> None:
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, []
+        for sample in filter(is_plausible, fresh):
+            self._fit.add(sample)
 
     def _learn_encoder(self, sample: StepSample, encoded: int) -> None:
         """Learn from a step whose encoders yielded so many tokens."""
+        self._learn()
         cost = self._known or self._fit.latest
         if cost is not None and is_plausible(sample):
             without = Batch(sample.prefill_tokens, sample.prefill_work, sample.decodes, sample.decode_context)
@@ -93,11 +110,13 @@ class StepTimer:
         self._accepted.add(sum(given) / len(given))
         self.tokens_per_step = max(self._accepted.value, 1.0)
 
-    def _started(self, output: SchedulerOutput) -> tuple[float, int] | None:
-        """Return when this step was planned, and what it encodes; drop it and those before it."""
-        for place, (planned, started, encoded) in enumerate(self._in_flight):
-            if planned is output:
-                for _ in range(place + 1):
-                    self._in_flight.popleft()
-                return started, encoded
-        return None
+    def _find(self, output: SchedulerOutput) -> bool:
+        """Tell whether this step is in flight, and drop those before it."""
+        in_flight = self._in_flight
+        if in_flight and in_flight[0][0] is output:
+            return True
+        if not any(each[0] is output for each in in_flight):
+            return False
+        while in_flight[0][0] is not output:
+            in_flight.popleft()
+        return True

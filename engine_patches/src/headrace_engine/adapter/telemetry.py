@@ -10,6 +10,7 @@ gaps beyond it are counted besides. Targets are the request's own, see `targets`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -26,7 +27,13 @@ from headrace_engine.adapter.request_tracker import (
 from headrace_engine.adapter.scheduler_view import SchedulerView
 from headrace_engine.adapter.targets import flag_targets
 from headrace_engine.adapter.token_gaps import TokenGaps, TokenTimes
-from headrace_engine.adapter.vllm_types import EngineCoreOutputs, SchedulerOutput, VllmRequest, VllmScheduler
+from headrace_engine.adapter.vllm_types import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    SchedulerOutput,
+    VllmRequest,
+    VllmScheduler,
+)
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
 from headrace_engine.policies.engine_view import Targets
@@ -146,7 +153,8 @@ class Telemetry:
         now: float,
     ) -> None:
         """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
-        self.catch_up()  # mostly done while the device computed
+        if self._is_due or self._finished:  # mostly done while the device computed
+            self.catch_up()
         if sample is not None:
             self._samples.append(sample)
         names = self._receivers(output, results)
@@ -155,21 +163,25 @@ class Telemetry:
                 progress = self._progress.get(name)
                 if progress is not None:
                     self._gaps.begin(name, progress.tokens, progress.tracked.targets.tpot)
-        ended, self._ended, self._left = self._ended, [], False
-        for name in ended:
-            self._end(name, now)
+        if self._left:
+            ended, self._ended, self._left = self._ended, [], False
+            for name in ended:
+                self._end(name, now)
 
     def _receivers(self, output: SchedulerOutput, results: dict[int, EngineCoreOutputs]) -> list[str]:
         """List who got tokens: all that the step computed for, unless some are amid their prefill.
 
-        vLLM tells of a request that goes on only if it has tokens.
+        vLLM tells of a request that goes on only if it has tokens. A list of vLLM's own if there is one.
         """
-        told = [result.outputs for result in results.values()]
-        if sum(map(len, told)) == len(output.num_scheduled_tokens) and (
-            not self._left or all(map(NEW_TOKENS, chain.from_iterable(told)))
+        told = 0
+        for result in results.values():
+            told += len(result.outputs)
+        if told == len(output.num_scheduled_tokens) and (
+            not self._left or all(map(NEW_TOKENS, _items(results)))
         ):
-            return list(output.num_scheduled_tokens)
-        return [item.request_id for item in chain.from_iterable(told) if item.new_token_ids]
+            went_on = output.scheduled_cached_reqs.req_ids
+            return went_on if len(went_on) == told else list(output.num_scheduled_tokens)
+        return [item.request_id for item in _items(results) if item.new_token_ids]
 
     def _end(self, name: str, now: float) -> None:
         """Take in that a request ran to its end."""
@@ -229,6 +241,10 @@ class Telemetry:
             return max(limits.block_size // max(limits.kv_groups, 1), 1)
         mean = max(self._arrived_tokens // max(self._arrivals, 1), 1)
         return max(mean // limits.blocks(mean), 1)
+
+
+def _items(results: dict[int, EngineCoreOutputs]) -> Iterator[EngineCoreOutput]:
+    return chain.from_iterable(result.outputs for result in results.values())
 
 
 def finished_request(progress: Progress, now: float, tracker: RequestTracker) -> FinishedRequest:

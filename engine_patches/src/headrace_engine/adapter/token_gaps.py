@@ -46,28 +46,40 @@ class TokenGaps:
     def note_step(self, names: list[str], now: float) -> list[str]:
         """Take in that a step brought tokens to `names`; gives those whose row `begin` shall begin.
 
-        An engine appends who starts, so what the last step's list says mostly holds for this one.
+        Mostly they are those of the last step, whose strings an engine goes on using: a quick comparison.
         """
-        rows, known = self._rows, self._names
-        joined: list[str] = []
-        if names == known:
-            pass
-        elif names[: len(known)] == known and rows.keys().isdisjoint(names[len(known) :]):
-            joined = names[len(known) :]
-        else:
-            current = set(names)
-            joined = list(current.difference(rows))
-            for name in rows.keys() - current:
-                self._end(name)
-        self._names = names
-        if rows:
-            self._note_gap(now - self._time)
-        else:
-            self._peaks.clear()
-            self._peak_gaps.clear()
+        joined = [] if names == self._names else self._regroup(names)
+        gap = now - self._time
         self._step += 1
         self._time = now
+        peaks, gaps = self._peaks, self._peak_gaps
+        if not self._rows:
+            peaks.clear()
+            gaps.clear()
+            return joined
+        while gaps and gaps[-1] <= gap:
+            del peaks[-1], gaps[-1]
+        peaks.append(self._step)
+        gaps.append(gap)
+        for target in self._beyond:
+            if gap > target:
+                self._beyond[target] += 1
         return joined
+
+    def _regroup(self, names: list[str]) -> list[str]:
+        """End the rows of those who are not among `names`; gives those of `names` who have none.
+
+        An engine appends who starts, so `names` mostly begins with those of the last step.
+        """
+        rows, known = self._rows, self._names
+        self._names = names.copy()  # from which we remove
+        started = names[len(known) :]
+        if names[: len(known)] == known and rows.keys().isdisjoint(started):
+            return started
+        current = set(names)
+        for name in rows.keys() - current:
+            self._end(name)
+        return list(current.difference(rows))
 
     def begin(self, name: str, times: TokenTimes, target: float | None) -> None:
         """Begin a row of the request `name` with the last step; gaps beyond `target` will be counted."""
@@ -114,13 +126,3 @@ class TokenGaps:
         if target is not None:
             self._holders[target] = self._holders.get(target, 0) + 1
             times.violations_before = self._beyond.setdefault(target, 0)
-
-    def _note_gap(self, gap: float) -> None:
-        peaks, gaps = self._peaks, self._peak_gaps
-        while gaps and gaps[-1] <= gap:
-            del peaks[-1], gaps[-1]
-        peaks.append(self._step + 1)
-        gaps.append(gap)
-        for target in self._beyond:
-            if gap > target:
-                self._beyond[target] += 1

@@ -71,7 +71,7 @@ class NewRequestData(Protocol):
 class CachedRequestData(Protocol):
     """Requests that workers know already, as parallel lists."""
 
-    req_ids: Sequence[str]
+    req_ids: list[str]
     num_computed_tokens: Sequence[int]
 
 

@@ -19,7 +19,6 @@ LONGEST_STEP = 600.0  # seconds; what took longer was a machine asleep
 COLLINEAR = 1e-6  # share of a feature's variance that must be its own for its slope to be told
 OUTLIER = 4.0  # times the expected duration; what took longer counts less
 FEATURES = 4  # prefill tokens, decodes, their context, prefill work
-TOGETHER = 16  # samples that are taken into account at once, at most
 REFIT = 64  # samples after which expectations are renewed, if not before
 ME = Profile("", "", 1, "this engine", "live fit of its own steps")
 _TERMS = ("fixed", "per_prefill", "per_work", "per_decode", "per_context")
@@ -75,23 +74,9 @@ class StepFit:
         self._enough = MIN_PREFILLS  # prefills, for the next renewal
         self._expected: Linear | None = None
         self._since = 0  # samples since then
-        self._fresh: list[StepSample] = []  # those that are not taken into account yet
 
     def add(self, sample: StepSample) -> None:
-        """Take one step of more than 0 seconds into account, when somebody asks or with some others.
-
-        Between two steps of an engine the processor's caches forget this code: one by one takes longer.
-        """
-        self._fresh.append(sample)
-        if len(self._fresh) >= TOGETHER:
-            self._settle()
-
-    def _settle(self) -> None:
-        fresh, self._fresh = self._fresh, []
-        for sample in fresh:
-            self._take(sample)
-
-    def _take(self, sample: StepSample) -> None:
+        """Take one step of more than 0 seconds into account."""
         tokens, work, decodes, context, seconds = sample
         keep, mean = self._keep, self._mean
         expected = self._expected.step_seconds(_batch(sample)) if self._expected else mean[4]
@@ -141,7 +126,6 @@ class StepFit:
 
         It is renewed at the first MIN_PREFILLS, at twice as many and so on, and every REFIT samples.
         """
-        self._settle()
         return self._expected
 
     @property
@@ -150,12 +134,10 @@ class StepFit:
 
         A step has a fixed cost, which more tokens share. None before the first prefill; free to ask for.
         """
-        self._settle()
         return self._token_at_most
 
     def cost(self) -> Linear | None:
         """Fit the cost; None until prefills of different sizes were seen."""
-        self._settle()
         if self._prefills < MIN_PREFILLS or self._products[0][0] <= 0:
             return None
         fixed, slopes = self._line()
@@ -169,7 +151,6 @@ class StepFit:
 
         Never below what steps with prefill really did: a full step spreads its fixed cost over more tokens.
         """
-        self._settle()
         if self._prefills < MIN_PREFILLS:
             return 0.0
         seen = self._tokens / self._token_seconds
