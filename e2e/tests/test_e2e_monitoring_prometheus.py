@@ -33,6 +33,7 @@ for folder in ("operator/tests", "sidecar/engine/tests", "sidecar/gateway/tests"
 import gw_rig  # noqa: E402
 import op_kube  # noqa: E402
 import op_process  # noqa: E402
+import op_release  # noqa: E402
 import sc_fake_engine  # noqa: E402
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.envoy, pytest.mark.timeout(300)]
@@ -147,6 +148,7 @@ def monitors():
 @pytest.fixture(scope="module")
 def running_operator(apiserver, tmp_path_factory):
     op_kube.install_crd(apiserver)
+    op_release.install(apiserver)
     operator = op_process.Operator(apiserver, tmp_path_factory.mktemp("operator") / "log").wait()
     kube = op_kube.new_namespace(apiserver, "llm")
     yield operator, kube

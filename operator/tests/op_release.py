@@ -26,7 +26,9 @@ PATHS = {
 
 
 def install(apiserver):
-    """Install them; writes `operator.kubeconfig` into the API server's folder."""
+    """Install them, once; writes `operator.kubeconfig` into the API server's folder."""
+    if kubeconfig(apiserver).exists():
+        return
     kube = Kube(apiserver, helm.NAMESPACE)
     ok(kube.http.post("/api/v1/namespaces", json={"metadata": {"name": helm.NAMESPACE}}))
     for manifest in helm.render():
