@@ -144,6 +144,8 @@ class Fleet:
         """
         endpoints = self.endpoints.values()
         fresh = [endpoint for endpoint in endpoints if endpoint.is_fresh(now)]
+        if fresh and 2 * len(fresh) >= len(endpoints):
+            return fresh  # mostly, so that each pick looks at each engine once
         silent = [endpoint for endpoint in endpoints if endpoint.is_silent(now)]
         if fresh and len(fresh) >= len(silent):
             return fresh
