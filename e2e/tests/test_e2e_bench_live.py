@@ -102,6 +102,29 @@ def served(at, e2e, ttft=0.1):
     return Served(at, ttft, 0.02, e2e, alone=1.0)
 
 
+def test_of_settings_with_as_good_a_mean_e2e_the_one_with_the_lowest_mean_ttft_is_taken():
+    found = {
+        Contestant(TUNED, 64): {"e2e_mean": 2.00, "ttft_mean": 0.9},
+        Contestant(TUNED, 128, 0.05): {"e2e_mean": 2.05, "ttft_mean": 0.3},
+        Contestant(TUNED, 256): {"e2e_mean": 2.07, "ttft_mean": 0.2},
+    }
+    assert forecast.best(found) == Contestant(TUNED, 128, 0.05)
+
+
+@pytest.mark.parametrize(("name", "tried"), [(TUNED, {0.0, 0.02, 0.05, 0.1}), ("larry", {0.0})])
+def test_a_watermark_is_searched_for_stock_where_kv_binds(name, tried, monkeypatch):
+    seen = set()
+
+    def predict(device, fitted, workload, contestant, arrivals):
+        seen.add(contestant)
+        return {"e2e_mean": 1.0, "ttft_mean": contestant.budget}
+
+    monkeypatch.setattr(forecast, "predict", predict)
+    assert forecast.tune(CPU, FITTED, cases.named(CPU.workloads, "kv"), name, 2.0).budget == min(CPU.budgets)
+    assert {each.watermark for each in seen} == tried
+    assert {each.budget for each in seen} == set(CPU.budgets)
+
+
 def test_requests_of_the_warm_up_do_not_count():
     figures_of_run = figures.of_run([served(0.5, 90.0), served(2.0, 4.0), served(4.0, 6.0)], 1.0, 5.0)
     assert figures_of_run["requests"] == 2

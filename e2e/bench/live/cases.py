@@ -21,6 +21,7 @@ DEFAULT, TUNED = "default", "tuned"
 POLICIES: Mapping[str, str] = {"larry": "LARRY", "econoserve": "EconoServe", "accelgen": "AccelGen"}
 CONTESTANTS = (DEFAULT, TUNED, *POLICIES)
 FIXED_BUDGETS = (TUNED, "larry", "econoserve")  # whose step budget is searched; AccelGen derives its own
+WATERMARKS = (0.0, 0.02, 0.05, 0.1)  # where KV binds
 OUTPUT_WEIGHT = 4.0  # of an output token against a prompt token, where requests are sorted by size
 CODE, CONVERSATION, KV = "code", "conversation", "kv"
 BURSTY, POISSON = 3.0, 1.0  # coefficients of variation of the gaps between arrivals
@@ -37,6 +38,7 @@ class Workload:
     blocks: int  # KV blocks of its servers
     seconds: float  # of arrivals in a run
     e2e_scale: float  # the target: end to end within so many times what the request takes alone
+    watermarks: tuple[float, ...] = (0.0,)  # shares of KV blocks kept free at admission, searched for stock
 
     @property
     def warm_up(self) -> float:
@@ -100,9 +102,9 @@ _CPU = Device(
     },
     budgets=(32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048),
     workloads=(
-        Workload(CODE, Scale(16, 4, 1024, 1024), BURSTY, blocks=512, seconds=14.0, e2e_scale=10.0),
-        Workload(CONVERSATION, Scale(16, 4, 1024, 1024), POISSON, blocks=512, seconds=14.0, e2e_scale=5.0),
-        Workload(KV, Scale(16, 3, 1024, 1024), POISSON, blocks=80, seconds=18.0, e2e_scale=5.0),
+        Workload(CODE, Scale(16, 4, 1024, 1024), BURSTY, 512, 14.0, 10.0),
+        Workload(CONVERSATION, Scale(16, 4, 1024, 1024), POISSON, 512, 14.0, 5.0),
+        Workload(KV, Scale(16, 3, 1024, 1024), POISSON, 80, 18.0, 5.0, WATERMARKS),
     ),
     clients=32,
     pinned=True,
@@ -129,9 +131,9 @@ _CUDA = Device(
     environment={},
     budgets=(512, 768, 1024, 1536, 2048, 3072, 4096, 8192),
     workloads=(
-        Workload(CODE, Scale(1, 1, 7168, 1024), BURSTY, blocks=8192, seconds=5.0, e2e_scale=10.0),
-        Workload(CONVERSATION, Scale(1, 1, 7168, 1024), POISSON, blocks=8192, seconds=5.0, e2e_scale=5.0),
-        Workload(KV, Scale(1, 1, 7168, 1024), POISSON, blocks=1536, seconds=6.0, e2e_scale=5.0),
+        Workload(CODE, Scale(1, 1, 7168, 1024), BURSTY, 8192, 5.0, 10.0),
+        Workload(CONVERSATION, Scale(1, 1, 7168, 1024), POISSON, 8192, 5.0, 5.0),
+        Workload(KV, Scale(1, 1, 7168, 1024), POISSON, 1536, 6.0, 5.0, WATERMARKS),
     ),
     clients=256,
     loads=(0.9,),
@@ -178,10 +180,11 @@ def _shuffled(device: Device, workload: str, repetition: int) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One of CONTESTANTS with its tokens a step; None is vLLM's own number, or what a policy derives."""
+    """One of CONTESTANTS and its settings. `budget`: tokens a step; None is vLLM's own, or the policy's."""
 
     name: str
-    budget: int | None
+    budget: int | None = None
+    watermark: float = 0.0
 
     def document(self, workload: Workload) -> PolicyDocument | None:
         """Make what the plugin is told; None for stock vLLM."""

@@ -33,7 +33,7 @@ class Engines:
     device: Device
     folder: Path
     servers: dict[str, Server] = field(default_factory=dict)
-    asked: dict[str, tuple[int, int | None]] = field(default_factory=dict)  # KV blocks and budget of each
+    asked: dict[str, tuple[int, int | None, float]] = field(default_factory=dict)  # settings of each
     end_token: int = 0
 
     def write_model(self) -> None:
@@ -44,14 +44,19 @@ class Engines:
         (folder / "config.json").write_text(json.dumps(made))
 
     def start(
-        self, name: str, blocks: int, budget: int | None = None, policy: PolicyDocument | None = None
+        self,
+        name: str,
+        blocks: int,
+        budget: int | None = None,
+        watermark: float = 0.0,
+        policy: PolicyDocument | None = None,
     ) -> None:
         """Start a server with so many KV blocks, and wait until it serves; one that is like it stays.
 
-        `budget`: --max-num-batched-tokens, None for vLLM's own. `policy`: None for stock vLLM.
-        Raises ServerError.
+        `budget`: --max-num-batched-tokens, None for vLLM's own. `watermark`: share of blocks kept free.
+        `policy`: None for stock vLLM. Raises ServerError.
         """
-        if self.asked.get(name) == (blocks, budget):
+        if self.asked.get(name) == (blocks, budget, watermark):
             return
         if name in self.servers:
             self.stop(name)
@@ -60,6 +65,7 @@ class Engines:
             f"--max-model-len={settings.max_model_len}",
             f"--block-size={settings.block_size}",
             f"--num-gpu-blocks-override={blocks}",
+            f"--watermark={watermark}",
             *self.device.arguments,
         ]
         if budget is not None:
@@ -81,7 +87,7 @@ class Engines:
         finally:
             self.stay()
         self.servers[name] = made
-        self.asked[name] = (blocks, budget)
+        self.asked[name] = (blocks, budget, watermark)
         made.wait_ready()
         if self.device.pinned:
             pin(made.engine_processes(), CORES[0])

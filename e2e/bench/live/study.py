@@ -122,8 +122,11 @@ class Study:
             for part, numbers in self.journal.read("fit").get("", {}).items()
             for key, value in numbers.items()
         }
-        for name, budgets in self.journal.read("budgets").items():
-            made |= {f"step_budget_{contestant}_{name}": value for contestant, value in budgets.items()}
+        for name, tuned in self.journal.read("tuned").items():
+            for contestant, each in tuned.items():
+                made[f"step_budget_{contestant}_{name}"] = each["budget"]
+                if each["watermark"]:
+                    made[f"watermark_percent_{contestant}_{name}"] = 100 * each["watermark"]
         for name, entry in self.journal.read("capacity").items():
             made[f"capacity_{name}_per_second"] = round(entry["rate"], 3)
         return made
@@ -134,9 +137,10 @@ class Study:
         engines.start(PLUGIN, workload.blocks, policy=PolicyDocument("FCFS"))
         asyncio.run(measure.warm_up(engines, PLUGIN))
         fitted = self._fitted(engines)
-        for name, budget in ((DEFAULT, None), (TUNED, self._budgets(fitted, workload)[TUNED])):
+        for name in (DEFAULT, TUNED):
+            contestant = self._contestant(fitted, workload, name)
             self.console.print(f"{workload.name}: starting {name}")
-            engines.start(name, workload.blocks, budget)
+            engines.start(name, workload.blocks, contestant.budget, contestant.watermark)
             asyncio.run(measure.warm_up(engines, name))
         return fitted
 
@@ -149,19 +153,18 @@ class Study:
             self.console.print(str(calibration.entry(found)))
         return calibration.read(self.journal.read("fit")[""])
 
-    def _budgets(self, fitted: Fitted, workload: Workload) -> dict[str, int]:
-        """Search the step budgets, unless they are known."""
-        if workload.name not in self.journal.read("budgets"):
-            rate = forecast.simulated_capacity(self.device, fitted, workload)
+    def _contestant(self, fitted: Fitted, workload: Workload, name: str) -> Contestant:
+        """Return one of CONTESTANTS with its settings, which are searched unless they are known."""
+        if workload.name not in self.journal.read("tuned"):
+            rate = forecast.SEARCHED_LOAD * forecast.simulated_capacity(self.device, fitted, workload)
             made = {
-                contestant: forecast.search_budget(
-                    self.device, fitted, workload, contestant, forecast.SEARCHED_LOAD * rate
-                )
-                for contestant in FIXED_BUDGETS
+                each: {"budget": found.budget, "watermark": found.watermark}
+                for each in FIXED_BUDGETS
+                for found in [forecast.tune(self.device, fitted, workload, each, rate)]
             }
-            self.journal.write("budgets", workload.name, made)
-            self.console.print(f"{workload.name}: step budgets {made}")
-        return dict(self.journal.read("budgets")[workload.name])
+            self.journal.write("tuned", workload.name, made)
+            self.console.print(f"{workload.name}: tuned {made}")
+        return Contestant(name, **self.journal.read("tuned")[workload.name].get(name, {}))
 
     def _capacity(self, engines: Engines, workload: Workload) -> float:
         """Measure the tuned server's capacity, unless it is known."""
@@ -174,7 +177,7 @@ class Study:
     def _run(self, engines: Engines, fitted: Fitted, workload: Workload, run: Run) -> None:
         """Predict a run, write that down, then make the run."""
         rate = run.load * self._capacity(engines, workload)
-        contestant = Contestant(run.contestant, self._budgets(fitted, workload).get(run.contestant))
+        contestant = self._contestant(fitted, workload, run.contestant)
         arrivals = workload.arrivals(rate, run.repetition)
         key = journal.key(run)
         if key not in self.journal.read("prediction"):
