@@ -50,6 +50,22 @@ def test_the_next_turn_goes_where_the_chat_is():
     assert made.choose(chat(FIRST, "answer", "and then?"), 5.0).address == home
 
 
+def test_a_picture_behind_a_known_beginning_is_still_to_be_computed():
+    made = fleet()
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    seen = {
+        "messages": [
+            {"role": "system", "content": FIRST[:4096]},
+            {"role": "user", "content": [picture] * 10},
+        ]
+    }
+    home = made.choose(read_prompt(orjson.dumps(seen)), 0.0)
+    landed(made, home.address, 1.0)
+    made.choose(read_prompt(orjson.dumps(seen)), 5.0)
+    assert home.booked_uncached > 9000  # ten pictures
+    assert home.booked_tokens - home.booked_uncached > 900  # the beginning
+
+
 def test_a_long_queue_is_worse_than_computing_again():
     made = fleet()
     home = made.choose(chat(FIRST), 0.0).address

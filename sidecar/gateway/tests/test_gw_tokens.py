@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_gateway.balancers.endpoint import Landed
-from headrace_gateway.pick.tokens import FIRST_GUESS, BadRequestError, Prompt, TokenRate, read_prompt
+from headrace_gateway.pick.tokens import (
+    FIRST_GUESS,
+    MEDIA_FIRST_GUESS,
+    BadRequestError,
+    Prompt,
+    TokenRate,
+    read_prompt,
+)
 
 USER = {"role": "user", "content": "héllo"}  # six bytes in UTF-8
 
@@ -25,7 +32,17 @@ CALL = {"type": "function", "function": CALLED}
                     {"role": "user", "content": [{"type": "text", "text": "abc"}, {"type": "image_url"}]}
                 ]
             },
-            Prompt(1, 3, 0),
+            Prompt(1, 3, 0, media=1),
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url"}, {"type": "input_audio"}]},
+                    {"role": "user", "content": [{"type": "image_url"}]},
+                ],
+                "n": 2,
+            },
+            Prompt(2, 0, 0, media=6),
         ),
         ({"messages": [{"role": "assistant", "content": None}]}, Prompt(1, 0, 0)),
         ({"messages": [USER], "tools": [{"a": 1}]}, Prompt(1, 15, 0)),
@@ -33,7 +50,8 @@ CALL = {"type": "function", "function": CALLED}
         ({"prompt": ["ab", "cd"], "n": 2}, Prompt(4, 8, 0)),
         ({"prompt": [1, 2, 3]}, Prompt(1, 0, 3)),
         ({"prompt": [[1, 2], [3]]}, Prompt(2, 0, 3)),
-        ({"input": "abc", "instructions": "x"}, Prompt(1, 3, 0)),
+        ({"input": "abc", "instructions": "x"}, Prompt(1, 4, 0)),
+        ({"input": "abc", "tools": [{"a": 1}]}, Prompt(1, 12, 0)),
         ({"input": [USER], "instructions": "x"}, Prompt(1, 7, 0)),
         ({"input": "abc", "prompt": None, "messages": None}, Prompt(1, 3, 0)),
         ({"prompt_embeds": "AAAA", "n": 2}, Prompt(2, 0, 0)),
@@ -119,23 +137,40 @@ def test_a_rate_starts_from_a_guess_and_follows_what_arrives():
     rate = TokenRate()
     assert rate.value() == FIRST_GUESS
     for _ in range(10):
-        rate.learn(Landed(text_bytes=100.0, counted_tokens=7.0, arrived_tokens=57))
+        rate.learn(Landed(text_bytes=100.0, counted_tokens=7.0, media=0, arrived_tokens=57))
     assert rate.value() == pytest.approx(0.5)
     for _ in range(400):
-        rate.learn(Landed(text_bytes=100.0, counted_tokens=0.0, arrived_tokens=20))
+        rate.learn(Landed(text_bytes=100.0, counted_tokens=0.0, media=0, arrived_tokens=20))
     assert rate.value() == pytest.approx(0.2, rel=0.01)
-    rate.learn(Landed(text_bytes=0.0, counted_tokens=0.0, arrived_tokens=20))
-    rate.learn(Landed(text_bytes=10.0, counted_tokens=9.0, arrived_tokens=9))
+    rate.learn(Landed(text_bytes=0.0, counted_tokens=0.0, media=0, arrived_tokens=20))
+    rate.learn(Landed(text_bytes=10.0, counted_tokens=9.0, media=0, arrived_tokens=9))
     assert rate.value() == pytest.approx(0.2, rel=0.01)
 
 
 @pytest.mark.parametrize(("text_bytes", "tokens"), [(4e6, 12), (10.0, 50_000)])
 def test_what_no_tokenizer_gives_is_not_learned(text_bytes, tokens):
     rate = TokenRate()
-    rate.learn(Landed(text_bytes=text_bytes, counted_tokens=0.0, arrived_tokens=tokens))
+    rate.learn(Landed(text_bytes=text_bytes, counted_tokens=0.0, media=0, arrived_tokens=tokens))
     assert rate.value() == FIRST_GUESS
 
 
 def test_work_counts_ids_and_estimates_text():
     work = TokenRate().work(Prompt(requests=2, text_bytes=400, counted_tokens=50))
     assert (work.requests, work.tokens, work.text_bytes, work.counted_tokens) == (2, 150.0, 400, 50)
+
+
+def test_tokens_of_pictures_are_learned_beside_those_of_text():
+    rate = TokenRate()
+    assert rate.work(Prompt(1, 400, 0, media=2)).tokens == 100 + 2 * MEDIA_FIRST_GUESS
+    for _ in range(20):
+        rate.learn(Landed(text_bytes=100.0, counted_tokens=0.0, media=0, arrived_tokens=20))
+        rate.learn(Landed(text_bytes=100.0, counted_tokens=0.0, media=3, arrived_tokens=20 + 3 * 576))
+    assert rate.value() == pytest.approx(0.2)
+    assert rate.work(Prompt(1, 100, 0, media=2)).tokens == pytest.approx(20 + 2 * 576)
+
+
+def test_pictures_that_bring_no_tokens_teach_nothing():
+    rate = TokenRate()
+    rate.learn(Landed(text_bytes=4000.0, counted_tokens=0.0, media=1, arrived_tokens=12))
+    rate.learn(Landed(text_bytes=4000.0, counted_tokens=0.0, media=1, arrived_tokens=10**9))
+    assert rate.of_media() == MEDIA_FIRST_GUESS

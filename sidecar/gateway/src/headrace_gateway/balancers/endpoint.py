@@ -28,7 +28,8 @@ class Work:
     """What one client request will put into an engine's queue.
 
     `requests`: engine requests (prompts x choices). `tokens`: prompt tokens over all of them, estimated.
-    `text_bytes`: the part of the prompt that came as text; `counted_tokens`: the part that came as token ids.
+    `text_bytes`: the part of the prompt that came as text; `counted_tokens`: the part that came as token ids;
+    `media`: pictures, sounds and files in it.
     What balancers have to ask for: `cached`, by address the part of `tokens` that an engine need not compute
     since it did so before; `headers`, the request's by name.
     """
@@ -37,6 +38,7 @@ class Work:
     tokens: float = 0.0
     text_bytes: int = 0
     counted_tokens: int = 0
+    media: int = 0
     cached: Mapping[str, float] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,6 +57,7 @@ class Booking:
     uncached: float  # tokens to compute
     text_bytes: float
     counted_tokens: float
+    media: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Landed:
 
     text_bytes: float
     counted_tokens: float
+    media: float
     arrived_tokens: int
 
 
@@ -113,7 +117,9 @@ class Endpoint:
         uncached = min(work.uncached_tokens(self.address), tokens)
         deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
         self.bookings.append(
-            Booking(deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens)
+            Booking(
+                deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens, work.media
+            )
         )
         self.booked_requests += work.requests
         self.booked_tokens += tokens
@@ -157,14 +163,14 @@ class Endpoint:
         self.expire_bookings(now)
         arrivals = report.arrivals - before.arrivals
         known = arrivals <= self.booked_requests
-        text_bytes, counted_tokens = self._take(arrivals)
+        text_bytes, counted_tokens, media = self._take(arrivals)
         if arrivals <= 0 or not known:
             return None
-        return Landed(text_bytes, counted_tokens, report.arrived_tokens - before.arrived_tokens)
+        return Landed(text_bytes, counted_tokens, media, report.arrived_tokens - before.arrived_tokens)
 
-    def _take(self, requests: int) -> tuple[float, float]:
-        """Strike off the oldest `requests`; returns their text bytes and counted tokens."""
-        text_bytes = counted_tokens = 0.0
+    def _take(self, requests: int) -> tuple[float, float, float]:
+        """Strike off the oldest `requests`; returns their text bytes, counted tokens and media."""
+        text_bytes = counted_tokens = media = 0.0
         while requests > 0 and self.bookings:
             head = self.bookings[0]
             taken = min(requests, head.requests)
@@ -176,6 +182,7 @@ class Endpoint:
                 head.uncached * share,
                 head.text_bytes * share,
                 head.counted_tokens * share,
+                head.media * share,
             )
             requests -= taken
             self.booked_requests -= taken
@@ -183,6 +190,7 @@ class Endpoint:
             self.booked_uncached -= part.uncached
             text_bytes += part.text_bytes
             counted_tokens += part.counted_tokens
+            media += part.media
             if taken == head.requests:
                 self.bookings.popleft()
             else:
@@ -191,9 +199,10 @@ class Endpoint:
                 head.uncached -= part.uncached
                 head.text_bytes -= part.text_bytes
                 head.counted_tokens -= part.counted_tokens
+                head.media -= part.media
         if not self.bookings:
             self._unbook()  # no rounding residue
-        return text_bytes, counted_tokens
+        return text_bytes, counted_tokens, media
 
     def _unbook(self) -> None:
         self.booked_requests, self.booked_tokens, self.booked_uncached = 0, 0.0, 0.0

@@ -131,7 +131,10 @@ class Fleet:
         chunks = cut_chunks(prompt.text)
         cached = self.prefixes.cached(chunks)
         if cached:
-            per_byte = work.tokens / len(prompt.text)
+            # Pictures are tokens of the prompt, and `text` ends before the first.
+            per_byte = (
+                self.token_rate.value() * prompt.requests if prompt.media else work.tokens / len(prompt.text)
+            )
             work = replace(work, cached={address: held * per_byte for address, held in cached.items()})
         return work, chunks
 

@@ -35,7 +35,7 @@ def to_prompt(answer: bytes, text: bytes) -> Prompt:
     told = orjson.loads(answer)
     if "error" in told:
         raise BadRequestError(told["error"], told["param"])
-    return Prompt(told["requests"], told["text_bytes"], told["counted_tokens"], text, told["model"])
+    return Prompt(text=text, **told)
 
 
 def _next(bodies: BinaryIO) -> bytes:
@@ -52,6 +52,7 @@ def _answer(body: bytes) -> tuple[bytes, bytes]:
         "text_bytes": prompt.text_bytes,
         "counted_tokens": prompt.counted_tokens,
         "model": prompt.model,
+        "media": prompt.media,
     }
     return orjson.dumps(told), prompt.text
 

@@ -2,8 +2,9 @@
 
 The prompt's bytes (all text of `messages`, `prompt` or `input`) times tokens per byte. That ratio is
 learned per service: engines report the prompt tokens that arrived, the picker knows the bytes it sent for
-them. It so takes in the tokenizer, the language and the chat template. Prompts given as token ids are
-counted.
+them. It so takes in the tokenizer, the language and the chat template. What else a message has (pictures,
+sounds, files) counts by the piece, with as many tokens as pieces had on average beyond their requests' text.
+Prompts given as token ids are counted.
 """
 
 from array import array
@@ -20,7 +21,9 @@ FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
 FEWEST, MOST = 0.02, 8.0  # tokens per byte that a tokenizer can give
 MOST_MESSAGES = 8192  # a chat of years; a chat template takes longer with them than the picker
-TEMPLATE_TOKENS = 1024  # of a chat template, or of a picture, come on top
+TEMPLATE_TOKENS = 1024  # of a chat template come on top
+MEDIA_FIRST_GUESS = 1000.0  # tokens of a picture of a megapixel, about
+MEDIA_MOST = 131_072  # tokens of one: more comes of something else
 MOST_PROMPTS = 2048  # of one request, times choices; OpenAI's own limit for embeddings
 _SPOKEN = ("content", "name", "arguments", "output")  # of a message, a tool's call, and its result
 
@@ -35,7 +38,9 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The size of a request: bytes of text, and tokens where they came as ids; over all its `requests`.
+    """The size of a request: bytes of text, tokens where they came as ids, and pictures, sounds and files.
+
+    These (`media`) and the others are sums over the `requests` that an engine makes of it.
 
     `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
     one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
@@ -48,18 +53,25 @@ class Prompt:
     counted_tokens: int
     text: bytes = field(default=b"", compare=False, repr=False)
     model: str = field(default="", compare=False)
+    media: int = 0
 
 
 @dataclass(slots=True)
 class TokenRate:
-    """Learned tokens per byte: sums over landed requests, older ones fading."""
+    """Learned tokens per byte, and for each of `media`: sums over landed requests, older ones fading."""
 
     tokens: float = 0.0
     text_bytes: float = 0.0
+    media_tokens: float = 0.0
+    media: float = 0.0
 
     def value(self) -> float:
         """Return the learned tokens per byte of prompt text."""
         return self.tokens / self.text_bytes if self.text_bytes > 0 else FIRST_GUESS
+
+    def of_media(self) -> float:
+        """Return the learned tokens of a picture, a sound or a file."""
+        return self.media_tokens / self.media if self.media > 0 else MEDIA_FIRST_GUESS
 
     def learn(self, landed: Landed) -> None:
         """Take in requests whose bytes and tokens are both known.
@@ -68,6 +80,12 @@ class TokenRate:
         tokenizer gives is such a mix-up, and says nothing.
         """
         tokens = landed.arrived_tokens - landed.counted_tokens
+        if landed.media:
+            beyond = tokens - landed.text_bytes * self.value()
+            if 0 < beyond <= MEDIA_MOST * landed.media:
+                self.media_tokens = self.media_tokens * MEMORY + beyond
+                self.media = self.media * MEMORY + landed.media
+            return
         likely = FEWEST * landed.text_bytes <= tokens <= MOST * landed.text_bytes + TEMPLATE_TOKENS
         if landed.text_bytes <= 0 or tokens <= 0 or not likely:
             return
@@ -77,7 +95,9 @@ class TokenRate:
     def work(self, prompt: Prompt) -> Work:
         """Turn the prompt into work for an engine."""
         tokens = prompt.counted_tokens + prompt.text_bytes * self.value()
-        return Work(prompt.requests, max(tokens, 1.0), prompt.text_bytes, prompt.counted_tokens)
+        if prompt.media:
+            tokens += prompt.media * self.of_media()
+        return Work(prompt.requests, max(tokens, 1.0), prompt.text_bytes, prompt.counted_tokens, prompt.media)
 
 
 def read_prompt(body: bytes) -> Prompt:
@@ -103,6 +123,8 @@ def _measure(request: dict[str, Any]) -> Prompt:
         return _prompts(request, "prompt")
     if isinstance(given("input"), list) and _are(dict, request["input"]):
         return _chat(request, "input")
+    if isinstance(given("input"), str) and (given("instructions") or given("tools")):
+        return _chat({**request, "input": [{"role": "user", "content": request["input"]}]}, "input")
     if given("input") is not None:
         return _prompts(request, "input")
     if given(EMBEDDED) is not None:
@@ -134,15 +156,15 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
         raise BadRequestError(f"`{key}` has {len(messages)} messages: send {MOST_MESSAGES} at most", key)
     tools, texts = _tools(request.get("tools")), [_text(request.get("instructions"))]
     text = [_salt(request), tools, texts[0]]
-    known = True  # what came before is text, all of it in `text`
+    media = 0  # while there are none, what came before is text, all of it in `text`
     for message in messages:
         texts.append(_said(message))
-        known = known and all(_only_text(message.get(key)) for key in _SPOKEN)
-        if known:
+        media += sum(_media(message.get(key)) for key in _SPOKEN)
+        if not media:
             text += (_bytes(message.get("role")), texts[-1])
     size = len(tools) + sum(map(len, texts))
     choices = _choices(request)
-    return Prompt(choices, size * choices, 0, b"\0".join(text))
+    return Prompt(choices, size * choices, 0, b"\0".join(text), media=media * choices)
 
 
 def _said(message: dict[str, Any]) -> bytes:
@@ -163,11 +185,11 @@ def _text(content: Any) -> bytes:
     return _bytes(content)
 
 
-def _only_text(content: Any) -> bool:
-    """Tell whether a message has no pictures, sounds or files."""
-    return not isinstance(content, list) or all(
-        isinstance(part, dict) and isinstance(part.get("text"), str) for part in content
-    )
+def _media(content: Any) -> int:
+    """Count the parts of a message that are no text: pictures, sounds, files."""
+    if not isinstance(content, list):
+        return 0
+    return sum(not (isinstance(part, dict) and isinstance(part.get("text"), str)) for part in content)
 
 
 def _salt(request: dict[str, Any]) -> bytes:
