@@ -26,7 +26,8 @@ ELSEWHERE = {  # public, but not on the way from a hook of vLLM's that has not f
     "RequestTracker.given_up",  # which others of its methods read
     "MemoryLink.stage",  # tests and simulations only
     "MemoryLink.start",  # before the engine serves
-    "MemoryLink.mute",
+    "MemoryLink.mute",  # once telling has failed
+    "StepTimer.mute",
     "PolicyGuard.abandon_step",
     "StepTimer.record_drafts",  # only with drafts
     "SchedulerView.encoder_tokens",  # only with pictures

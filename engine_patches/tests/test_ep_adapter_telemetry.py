@@ -86,6 +86,24 @@ def test_finished_requests_are_timed_and_held_against_their_targets():
         assert record.itl_violations == record.output_tokens - 1
 
 
+def test_a_request_with_the_id_of_one_that_has_just_ended_is_another():
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.vllm_objects import make_request
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    trial.scheduler.add_request(make_request("same", 20, 3, START))
+    trial.scheduler.add_request(make_request("other", 20, 30, START))
+    while "same" in trial.scheduler.requests:
+        trial.engine.turn()
+    trial.scheduler.add_request(make_request("same", 40, 5, trial.engine.clock.now))
+    trial.engine.run([])
+    assert [(each.prompt_tokens, each.output_tokens) for each in trial.link.requests] == [
+        (20, 3),
+        (40, 5),
+        (20, 30),
+    ]
+
+
 @BASES
 def test_step_samples_account_for_every_token_and_second(asynchronous):
     trial = Trial(asynchronous, PolicyDocument("FCFS"), blocks=4096)

@@ -80,7 +80,9 @@ class PlanQueue(RequestQueue):
 
     def peek_request(self) -> Request:
         """Return the request that vLLM shall try next; raises IndexError if there is none."""
-        head = next(iter(self._requests), None) if self._admitted is None else self._pull()
+        head = self._head
+        if head is None:
+            head = next(iter(self._requests), None) if self._admitted is None else self._pull()
         if head is None:
             raise IndexError("peek from an empty queue")
         return head
@@ -103,6 +105,8 @@ class PlanQueue(RequestQueue):
             self.remove_request(request)
 
     def __bool__(self) -> bool:
+        if self._head is not None:
+            return True
         return bool(self._requests) if self._admitted is None else self._pull() is not None
 
     def __len__(self) -> int:
@@ -115,7 +119,7 @@ class PlanQueue(RequestQueue):
         return request in self._requests
 
     def _pull(self) -> Request | None:
-        if self._head is None and self._admitted is not None:
+        if self._admitted is not None:
             self._head = next(self._admitted, None)
         return self._head
 

@@ -64,7 +64,9 @@ class PolicyScheduler:
         self._in_force: Staged | None = None
         self._telemetry: Telemetry | None = None
         if self.link.listens:
-            self._telemetry = Telemetry(vllm, view, queue, self._guard, self._tracker, self.link)
+            self._telemetry = Telemetry(
+                vllm, view, queue, self._guard, self._tracker, self._step_timer, self.link
+            )
         self.waiting = queue
         self.link.start(limits)
 
@@ -94,10 +96,10 @@ class PolicyScheduler:
         results: dict[int, EngineCoreOutputs] = super().update_from_output(  # type: ignore[misc]
             scheduler_output, model_runner_output
         )
-        now, sample = 0.0, None
+        now = 0.0
         try:
             now = self.link.clock()
-            sample = self._step_timer.record_delivery(scheduler_output, now)
+            self._step_timer.record_delivery(scheduler_output, now)
         except Exception as error:
             self._call_safely.report(self._step_timer.record_delivery, error)
         if scheduler_output.scheduled_spec_decode_tokens:
@@ -105,7 +107,7 @@ class PolicyScheduler:
         if self._tracker.started:
             names = scheduler_output.num_scheduled_tokens.keys()
             self._call_safely(self._tracker.note_first_tokens, names, now)
-        self._tell(Telemetry.record_tokens, scheduler_output, sample, results, now)
+        self._tell(Telemetry.record_tokens, scheduler_output, results, now)
         return results
 
     def add_request(self, request: VllmRequest) -> None:
@@ -175,6 +177,7 @@ class PolicyScheduler:
             except Exception as error:
                 self._call_safely.report(event, error)
                 self._telemetry = None
+                self._call_safely(self._step_timer.mute)
                 self._call_safely(self.link.mute)
 
 

@@ -28,7 +28,9 @@ class StepTimer:
         self._fit = StepFit()
         self._telling = always
         self._learning = always and known is None
+        self._timed: list[tuple[SchedulerOutput, float, int | None]] = []  # steps still without a sample
         self._fresh: list[StepSample] = []  # still to be learned from
+        self._untold: list[StepSample] = []
         # Each step's output, its start, the tokens that encoders yield in it, and its context if it only
         # decodes: that is summed up at once, since the processor's caches still hold it.
         self._in_flight: deque[tuple[SchedulerOutput, float, int, int | None]] = deque(maxlen=STEPS_IN_FLIGHT)
@@ -62,33 +64,53 @@ class StepTimer:
         if (self._learning or self._telling) and output.total_num_scheduled_tokens:
             self._in_flight.append((output, now, encoded, pure_decode_context(output)))
 
-    def record_delivery(self, output: SchedulerOutput, now: float) -> StepSample | None:
-        """Take in that a step's tokens are there; gives its sample, None if nobody can tell how long it took.
+    def record_delivery(self, output: SchedulerOutput, now: float) -> None:
+        """Take in that a step's tokens are there.
 
-        So it is where an encoder ran besides, on pictures: its time is in the step, but in no sample's terms.
+        It makes a sample, unless nobody can tell how long it took. So it is where an encoder ran besides, on
+        pictures: its time is in the step, but in no sample's terms.
         """
         began, self._delivered = self._delivered, now
         if not self._find(output):
-            return None  # it was never planned, or is empty
+            return  # it was never planned, or is empty
         _, started, encoded, context = self._in_flight.popleft()
         seconds = max(now - max(started, began), 0.0)  # steps overlap when vLLM plans ahead
-        if context is None:
-            sample = step_sample(output, seconds)
-        else:  # made by the tuple itself, which takes half the time
-            values = (0, 0, output.total_num_scheduled_tokens, context, seconds)
-            sample = tuple.__new__(StepSample, values)
         if output.scheduled_encoder_inputs:
-            self._learn_encoder(sample, encoded)
-            return None
-        if self._learning:
-            self._fresh.append(sample)
-            if len(self._fresh) >= TOGETHER:
-                self._learn()
-        return sample
+            self._learn_encoder(step_sample(output, seconds), encoded)
+            return
+        self._timed.append((output, seconds, context))
+        if len(self._timed) >= TOGETHER:
+            self._learn()
+
+    def take_samples(self) -> list[StepSample]:
+        """Return the samples since the last time: to be asked for when it holds up no output."""
+        self._make_samples()
+        samples, self._untold = self._untold, []
+        return samples
+
+    def mute(self) -> None:
+        """Keep no samples any more, since nobody takes them."""
+        self._telling = False
+        self._untold.clear()
+
+    def _make_samples(self) -> None:
+        timed, self._timed = self._timed, []
+        for output, seconds, context in timed:
+            if context is None:
+                sample = step_sample(output, seconds)
+            else:  # made by the tuple itself, which takes half the time
+                values = (0, 0, output.total_num_scheduled_tokens, context, seconds)
+                sample = tuple.__new__(StepSample, values)
+            if self._learning:
+                self._fresh.append(sample)
+            if self._telling:
+                self._untold.append(sample)
+        if len(self._fresh) >= TOGETHER:
+            self._learn()
 
     def _learn(self) -> None:
-        if not self._fresh:
-            return
+        if self._timed:
+            self._make_samples()
         fresh, self._fresh = self._fresh, []
         for sample in filter(is_plausible, fresh):
             self._fit.add(sample)

@@ -1,7 +1,8 @@
 """What the engine tells its sidecar: the board, step samples, finished requests.
 
 The board is written as steps are planned, at most every `BOARD_SECONDS`, or `CALM_BOARD_SECONDS` while nobody
-comes, starts or leaves. All step samples since the last board go out with it.
+comes, starts or leaves. All step samples since the last board go out with it. What can wait is looked at
+while the device computes the next step, see `catch_up`.
 
 TTFT, E2E and queue time count from the request's arrival at the API server. ITL is the time between two
 deliveries of tokens of one request, TPOT its mean. The TPOT target is met if that mean is within it; single
@@ -10,10 +11,11 @@ gaps beyond it are counted besides. Targets are the request's own, see `targets`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple
 
 from headrace_engine.adapter.control_link import ControlLink
 from headrace_engine.adapter.plan_queue import PlanQueue
@@ -25,6 +27,7 @@ from headrace_engine.adapter.request_tracker import (
     ran_to_its_end,
 )
 from headrace_engine.adapter.scheduler_view import SchedulerView
+from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.targets import flag_targets
 from headrace_engine.adapter.token_gaps import TokenGaps, TokenTimes
 from headrace_engine.adapter.vllm_types import (
@@ -35,7 +38,7 @@ from headrace_engine.adapter.vllm_types import (
     VllmScheduler,
 )
 from headrace_engine.contracts import PolicyDocument
-from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
+from headrace_engine.control.records import BoardRecord, FinishedRequest
 from headrace_engine.policies.engine_view import Targets
 
 BOARD_SECONDS = 0.01  # between two boards, at least
@@ -53,6 +56,16 @@ class Progress:
     tokens: TokenTimes = field(default_factory=TokenTimes)
 
 
+class Delivery(NamedTuple):
+    """A step whose tokens are there."""
+
+    output: SchedulerOutput
+    results: dict[int, EngineCoreOutputs]  # by client
+    now: float
+    left: bool  # whether anyone left the engine in it
+    ended: Sequence[str]  # who ran to its end
+
+
 class Telemetry:
     """Counts and times of one engine; reads the scheduler, never changes it."""
 
@@ -63,6 +76,7 @@ class Telemetry:
         queue: PlanQueue,
         guard: PolicyGuard,
         tracker: RequestTracker,
+        step_timer: StepTimer,
         link: ControlLink,
     ) -> None:
         self._scheduler = scheduler
@@ -70,16 +84,17 @@ class Telemetry:
         self._queue = queue
         self._guard = guard
         self._tracker = tracker
+        self._step_timer = step_timer
         self._link = link
         self._applied_hash = 0
         self._progress: dict[str, Progress] = {}
         self._gaps = TokenGaps()
         self._ended: list[str] = []  # who ran to its end in the step that is being taken in
         self._left = False  # whether anyone left the engine in it
+        self._delivery: Delivery | None = None  # the last one, if it is still to be looked at
         self._published = 0.0  # when the board was
         self._changed = False  # whether anyone came, started or left since
         self._is_due = False  # whether the board is to be written
-        self._samples: list[StepSample] = []  # still to be published
         self._finished: list[tuple[Progress, float]] = []  # still to be published, and when each did
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
@@ -93,6 +108,8 @@ class Telemetry:
 
     def record_arrival(self, request: VllmRequest) -> None:
         """Count a request that was handed to the scheduler."""
+        if request.request_id in self._progress:  # of one that ended, in the step not yet looked at
+            self._take_in()
         self._progress[request.request_id] = Progress(request, self._tracker.find_request(request))
         self._changed = True
         self._arrivals += 1
@@ -103,6 +120,7 @@ class Telemetry:
         self._finishes += 1
         self._left = self._changed = True
         if name_finish(request) in ("ABORT", "ERROR"):
+            self._take_in()
             progress = self._progress.pop(request.request_id, None)
             self._gaps.settle(request.request_id)
             if progress is not None and progress.tokens.first and ran_to_its_end(request):
@@ -133,12 +151,12 @@ class Telemetry:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Publish what could wait: the board if it is due, the samples with it, and those who finished."""
+        """Look at the last step's tokens, and publish: the board if it is due, samples, who finished."""
+        self._take_in()
         if self._is_due:
             self._is_due = False
             self._link.publish_board(self._board())
-            samples, self._samples = self._samples, []
-            for sample in samples:
+            for sample in self._step_timer.take_samples():
                 self._link.publish_step(sample)
         if self._finished:
             finished, self._finished = self._finished, []
@@ -146,38 +164,42 @@ class Telemetry:
                 self._publish_finished(progress, at)
 
     def record_tokens(
-        self,
-        output: SchedulerOutput,
-        sample: StepSample | None,
-        results: dict[int, EngineCoreOutputs],
-        now: float,
+        self, output: SchedulerOutput, results: dict[int, EngineCoreOutputs], now: float
     ) -> None:
-        """Count a step whose tokens are there: what is known of it, and the `EngineCoreOutputs` by client."""
-        if self._is_due or self._finished:  # mostly done while the device computed
+        """Count a step whose tokens are there, with the `EngineCoreOutputs` by client."""
+        if self._delivery is not None or self._is_due:  # mostly done while the device computed
             self.catch_up()
-        if sample is not None:
-            self._samples.append(sample)
-        names = self._receivers(output, results)
+        ended: Sequence[str] = ()
+        if self._ended:
+            ended, self._ended = self._ended, []
+        self._delivery = Delivery(output, results, now, self._left, ended)
+        self._left = False
+
+    def _take_in(self) -> None:
+        """Look at the last step whose tokens are there, if that is still to be done."""
+        delivery, self._delivery = self._delivery, None
+        if delivery is None:
+            return
+        names = self._receivers(delivery)
         if names:
-            for name in self._gaps.note_step(names, now):
+            for name in self._gaps.note_step(names, delivery.now):
                 progress = self._progress.get(name)
                 if progress is not None:
                     self._gaps.begin(name, progress.tokens, progress.tracked.targets.tpot)
-        if self._left:
-            ended, self._ended, self._left = self._ended, [], False
-            for name in ended:
-                self._end(name, now)
+        for name in delivery.ended:
+            self._end(name, delivery.now)
 
-    def _receivers(self, output: SchedulerOutput, results: dict[int, EngineCoreOutputs]) -> list[str]:
+    def _receivers(self, delivery: Delivery) -> list[str]:
         """List who got tokens: all that the step computed for, unless some are amid their prefill.
 
         vLLM tells of a request that goes on only if it has tokens. A list of vLLM's own if there is one.
         """
+        output, results = delivery.output, delivery.results
         told = 0
         for result in results.values():
             told += len(result.outputs)
         if told == len(output.num_scheduled_tokens) and (
-            not self._left or all(map(NEW_TOKENS, _items(results)))
+            not delivery.left or all(map(NEW_TOKENS, _items(results)))
         ):
             went_on = output.scheduled_cached_reqs.req_ids
             return went_on if len(went_on) == told else list(output.num_scheduled_tokens)

@@ -119,11 +119,8 @@ class FuturePeak:
             for request in running:
                 self._look_at(request, view)
         elif running:
-            for _ in range(-(-len(running) // LOOKED_AT)):
-                self._turn = (self._turn + 1) % len(running)
-                request = running[self._turn]
-                if not (self._plain and self._goes_on(request)):
-                    self._look_at(request, view)
+            for request in self._next_in_turn(running):
+                self._look_at(request, view)
         self._common = self._held_together(view)
 
     def fits(self, tokens: int, left: int) -> bool:
@@ -186,10 +183,20 @@ class FuturePeak:
             self.enter(request, view, self._lengths.predict_left(request, view))
         self._running = list(running)
 
-    def _goes_on(self, request: RequestView) -> bool:
-        """Tell whether it holds what it was to hold by now, and is to hold more; nobody shares any of it."""
-        end, _, held, _ = self._entries[request]
-        return held + self._step == request.num_tokens and end > self._step
+    def _next_in_turn(self, running: Sequence[RequestView]) -> list[RequestView]:
+        """Return those whose turn it is to be looked at; not who plainly holds what it was to hold by now."""
+        count = len(running)
+        turns = range(self._turn + 1, self._turn + 1 - (-count // LOOKED_AT))
+        self._turn = (turns.stop - 1) % count
+        chosen = [running[turn % count] for turn in turns]
+        if not self._plain:
+            return chosen
+        entries, step = self._entries, self._step
+        return [
+            request
+            for request in chosen
+            if entries[request][0] <= step or entries[request][2] + step != request.num_tokens
+        ]
 
     def _look_at(self, request: RequestView, view: EngineView) -> None:
         entry = self._entries[request]
