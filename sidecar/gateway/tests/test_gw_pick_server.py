@@ -5,8 +5,6 @@ from random import Random
 
 import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import make_mocked_request
 from gw_reports import IDLE
 
 from headrace_engine.contracts import GatewayConfig
@@ -17,6 +15,7 @@ from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
 from headrace_gateway.pick import pick_server, prompt_reader
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
+from headrace_gateway.pick.tokens import read_prompt
 
 LIMIT = 10_000
 BODY = b'{"messages": [{"role": "user", "content": "hi"}]}'
@@ -47,20 +46,18 @@ async def reader(monkeypatch):
 async def ask(picker, reader):
     """Asks for a service's engine, or another path; status, headers and body."""
     healthy, leads = [True], [True]
-    runner = web.ServerRunner(pick_server.server(picker, reader, lambda: healthy[0], lambda: leads[0], LIMIT))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    server = pick_server.server(picker, reader, lambda: healthy[0], lambda: leads[0], LIMIT)
+    url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"
 
     async def post(service, body=BODY, path=names.PICK_PATH + "/v1/chat/completions"):
         headers = {ROUTE_HEADER: service} if service else {}
         async with session.post(url + path, data=body, headers=headers) as response:
             return response.status, response.headers, await response.text()
 
-    post.healthy, post.leads = healthy, leads
+    post.healthy, post.leads, post.server = healthy, leads, server
     async with aiohttp.ClientSession() as session:
         yield post
-    await runner.cleanup()
+    await server.close(grace=1.0)
 
 
 async def test_who_does_not_lead_leaves_the_choice_to_envoy(ask, picker):
@@ -133,8 +130,8 @@ async def test_a_body_that_takes_long_is_read_elsewhere_and_answered_alike(ask, 
     assert DESTINATION_HEADER not in (await ask("llm/unknown", long))[1]
 
 
-async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, monkeypatch):
-    monkeypatch.setattr(pick_server, "MOST_BYTES", 5000)
+async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask):
+    ask.server.most_held = 5000
     reading = asyncio.Event()
 
     async def slowly():
@@ -150,18 +147,36 @@ async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask, 
     assert (await ask("llm/chat"))[0] == 200
 
 
-async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(picker, reader):
-    handle = pick_server.server(picker, reader, lambda: True, lambda: True, LIMIT).request_handler
-    headers = {ROUTE_HEADER: "llm/chat"}
-    request = make_mocked_request("POST", names.PICK_PATH, headers)
-    request._read_bytes = BODY
+async def test_a_pick_that_envoy_waits_for_no_more_is_not_booked(ask, picker, reader, monkeypatch):
+    reading, go_on, read_it = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def read(service, body):
+        reading.set()
+        await go_on.wait()
+        read_it.set()
+        return read_prompt(BODY)
+
+    monkeypatch.setattr(reader, "read", read)
+    monkeypatch.setattr(pick_server, "takes_long", lambda body: True)
+    asked = asyncio.create_task(ask("llm/chat"))
+    await reading.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert (await ask("", path=names.HEALTH_PATH))[0] == 200  # by now the server has seen who left
+    go_on.set()
+    await read_it.wait()
+    assert (await ask("", path=names.HEALTH_PATH))[0] == 200
     (endpoint,) = picker.fleets["llm/chat"].endpoints.values()
-    request._protocol.transport = None
-    assert (await handle(request)).status == 503
     assert not endpoint.booked_requests
-    request._protocol.transport = object()
-    assert (await handle(request)).status == 200
-    assert endpoint.booked_requests
+    assert (await ask("llm/chat"))[0] == 200
+    assert endpoint.booked_requests == 1
+
+
+async def test_a_picker_that_fails_leaves_the_choice_to_envoy(ask, picker, monkeypatch, caplog):
+    monkeypatch.setattr(picker.fleets["llm/chat"], "balancer", None)
+    assert (await ask("llm/chat"))[0] == 500
+    assert "no answer to a request" in caplog.text
 
 
 async def test_envoys_health_check(ask):

@@ -109,10 +109,8 @@ async def serve(
             await elect(lead)
 
         await server.start()
-        picking = await _start_picks(
-            settings,
-            pick_server.server(picker, reader, healthy, lambda: bool(leads), settings.max_body_bytes),
-        )
+        picks = pick_server.server(picker, reader, healthy, lambda: bool(leads), settings.max_body_bytes)
+        await picks.start(settings.address, settings.picks_port)
         probes = await _start_http(settings, picker, synced.is_set)
         feeding = group.create_task(source(publish))
         others = [group.create_task(stand()), group.create_task(reporter.run(far))]
@@ -126,7 +124,7 @@ async def serve(
         await asyncio.sleep(DRAIN_SECONDS)
         feeding.cancel()
         await server.stop(grace=DRAIN_SECONDS)
-        await picking.cleanup()
+        await picks.close(DRAIN_SECONDS)
         await probes.cleanup()
 
 
@@ -161,13 +159,6 @@ def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Serv
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(discovery, server)
     server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
     return server
-
-
-async def _start_picks(settings: Settings, server: web.Server) -> web.ServerRunner:
-    runner = web.ServerRunner(server)
-    await runner.setup()
-    await web.TCPSite(runner, settings.address, settings.picks_port, backlog=1024).start()
-    return runner
 
 
 async def _start_http(settings: Settings, picker: Picker, synced: Callable[[], bool]) -> web.AppRunner:

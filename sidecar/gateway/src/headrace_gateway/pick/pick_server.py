@@ -5,29 +5,26 @@ with the engine's address in a header, 200 without it where Envoy shall choose b
 for the client. Envoy takes any 5xx for an answer that did not come and goes on without.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from time import perf_counter
 
 import orjson
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
 from prometheus_client import Counter
 
 from headrace_gateway import metrics, names
 from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
+from headrace_gateway.pick.http_server import HttpServer, Request, response
 from headrace_gateway.pick.picker import Choice, Picker, invalid_body
 from headrace_gateway.pick.prompt_reader import PromptReader, ReaderBusyError, takes_long
 from headrace_gateway.pick.tokens import BadRequestError, Prompt
 from headrace_gateway.replies import Reply
 
-KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends as it is used
-LONGEST_LINE = 65_536  # bytes; Envoy lets through paths and headers of 60 KiB together
 MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room for a few times that
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 BUSY = Reply(429, "overloaded", "the gateway reads other long requests of this service first", retry_after=1)
+GO_ON = response(200)  # Envoy chooses
+WITHOUT_US = response(503)  # likewise
 
 
 def server(
@@ -36,69 +33,40 @@ def server(
     healthy: Callable[[], bool],
     leads: Callable[[], bool],
     max_body_bytes: int,
-) -> web.Server:
+) -> HttpServer:
     """Make the server that answers picks, and Envoy's health check at `names.HEALTH_PATH`.
 
     Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker; so does every
     request until this picker `leads`.
     """
-    loop, limit = asyncio.get_running_loop(), max_body_bytes + OVERHEAD_BYTES
-    held = 0
 
-    async def answer(request: web.BaseRequest) -> web.Response:
-        nonlocal held
+    def answer(request: Request) -> bytes | Awaitable[bytes]:
         if request.path == names.HEALTH_PATH:
-            return web.Response(status=200 if healthy() else 503)
+            return GO_ON if healthy() else WITHOUT_US
         if not leads():
-            return web.Response(status=503)
-        size = limit if request.content_length is None else request.content_length
-        if held and held + size > MOST_BYTES:
-            return web.Response(status=503)
-        held += size
-        try:
-            return await _answer(picker, reader, request)
-        except ConnectionResetError:
-            return web.Response(status=503)  # for nobody
-        finally:
-            held -= size
+            return WITHOUT_US
+        service = request.headers.get(ROUTE_HEADER, "")
+        if service in picker.fleets and takes_long(request.body):
+            return _answer_later(picker, reader, service, request)
+        return _answer(service, lambda: picker.decide(service, request.body, request.headers))
 
-    def received(
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: web.RequestHandler,
-        writer: AbstractStreamWriter,
-        task: asyncio.Task[None],
-    ) -> web.BaseRequest:
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=limit)
-
-    return web.Server(
-        answer,
-        request_factory=received,
-        access_log=None,
-        keepalive_timeout=KEEP_ALIVE,
-        max_line_size=LONGEST_LINE,
-        max_field_size=LONGEST_LINE,
-    )
+    return HttpServer(answer, max_body_bytes + OVERHEAD_BYTES, MOST_BYTES)
 
 
-async def _answer(picker: Picker, reader: PromptReader, request: web.BaseRequest) -> web.Response:
-    body, headers = await request.read(), request.headers
-    service = headers.get(ROUTE_HEADER, "")
-    prompt: Prompt | Reply | None = None
-    if service in picker.fleets and takes_long(body):
-        prompt = await _read_elsewhere(reader, service, body)
-    if request.transport is None:  # Envoy waits no more: what is booked now would go nowhere
-        return web.Response(status=503)
+def _answer(service: str, decide: Callable[[], Choice | Reply | None]) -> bytes:
     start = perf_counter()
-    if isinstance(prompt, Reply):
-        decision: Choice | Reply | None = prompt
-    elif prompt is None:
-        decision = picker.decide(service, body, headers)
-    else:
-        decision = picker.place(service, prompt, headers)
-    response = _tell(service, decision)
+    told = _tell(service, decide())
     metrics.PICK_SECONDS.observe(perf_counter() - start)
-    return response
+    return told
+
+
+async def _answer_later(picker: Picker, reader: PromptReader, service: str, request: Request) -> bytes:
+    read = await _read_elsewhere(reader, service, request.body)
+    if request.is_given_up:  # what is booked now would go nowhere
+        return WITHOUT_US
+    if isinstance(read, Reply):
+        return _answer(service, lambda: read)
+    return _answer(service, lambda: picker.place(service, read, request.headers))
 
 
 async def _read_elsewhere(reader: PromptReader, service: str, body: bytes) -> Prompt | Reply:
@@ -110,14 +78,19 @@ async def _read_elsewhere(reader: PromptReader, service: str, body: bytes) -> Pr
         return BUSY
 
 
-def _tell(service: str, decision: Choice | Reply | None) -> web.Response:
+def _tell(service: str, decision: Choice | Reply | None) -> bytes:
     if decision is None:
-        return web.Response()
+        return GO_ON
     if isinstance(decision, Choice):
         _picks(service, decision.balancer).inc()
-        return web.Response(headers={DESTINATION_HEADER: decision.host})
+        return _send_to(decision.host)
     metrics.REFUSALS.labels(*metrics.service_labels(service), decision.code).inc()
     return _refuse(decision)
+
+
+@lru_cache(maxsize=1024)
+def _send_to(host: str) -> bytes:
+    return response(200, {DESTINATION_HEADER: host})
 
 
 def forget(services: Iterable[str]) -> None:
@@ -132,8 +105,8 @@ def _picks(service: str, balancer: str) -> Counter:
     return metrics.PICKS.labels(*metrics.service_labels(service), balancer)
 
 
-def _refuse(reply: Reply) -> web.Response:
+def _refuse(reply: Reply) -> bytes:
     headers = {"content-type": "application/json"}
     if reply.retry_after is not None:
         headers["retry-after"] = str(reply.retry_after)
-    return web.Response(status=reply.status, headers=headers, body=orjson.dumps(reply.body))
+    return response(reply.status, headers, orjson.dumps(reply.body))

@@ -1,0 +1,240 @@
+"""An HTTP/1.1 server for few clients that keep their connections and ask often: Envoys.
+
+A request is answered as its last byte is parsed, without a task, unless its answer takes a while. That takes
+a quarter of what a server for everybody takes, and a pick takes less than either. So much for that: no
+pipelining, no uploads that are streamed, no compression, and what a client may send or leave open is bounded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import cast
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends as it is used
+READ_SECONDS = 30.0  # for a whole request
+LOOK_SECONDS = 5.0  # between two looks at who exceeds these
+MOST_HEAD = 128 << 10  # bytes; Envoy lets through paths and headers of 60 KiB together
+
+
+class Request:
+    """A request whose body is there; header names are in lower case, and of one name the first counts."""
+
+    __slots__ = ("_connection", "body", "headers", "path")
+
+    def __init__(self, path: str, headers: Mapping[str, str], body: bytes, connection: "_Connection") -> None:
+        self.path, self.headers, self.body = path, headers, body
+        self._connection = connection
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the client waits no more."""
+        return self._connection.is_lost
+
+
+Answer = Callable[[Request], bytes | Awaitable[bytes]]
+"""Gives a whole response, made by `response`, at once or later."""
+
+
+def response(status: int, headers: Mapping[str, str] | None = None, body: bytes = b"") -> bytes:
+    """Make a whole response. Header values must not come from a client: they are sent as they are."""
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"content-length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+FAILED = response(500)
+NO_ROOM = response(503)
+TOO_LARGE = response(413)
+HEAD_TOO_LARGE = response(431)
+MALFORMED = response(400)
+
+
+class HttpServer:
+    """Answers requests with bodies of at most `most_body` bytes.
+
+    Where all bodies together would be more than `most_held` bytes a request gets a 503, unless it is the
+    only one; one without a content-length counts as the largest.
+    """
+
+    def __init__(self, answer: Answer, most_body: int, most_held: int) -> None:
+        self.answer = answer
+        self.most_body = most_body
+        self.most_held = most_held
+        self.held = 0  # bytes
+        self.connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen; returns the port, which is a free one for 0. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), address, port, backlog=1024)
+        self._look()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self, grace: float) -> None:
+        """Listen no more, and end all connections; those with an answer under way within `grace` seconds."""
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._server is not None:
+            self._server.close()
+        under_way = [each.task for each in self.connections if each.task is not None]
+        if under_way:
+            await asyncio.wait(under_way, timeout=grace)
+        for connection in list(self.connections):
+            connection.close()
+
+    def _look(self) -> None:
+        """End the connections of clients that are slow, or ask nothing for long."""
+        loop = asyncio.get_running_loop()
+        for connection in list(self.connections):
+            connection.end_if_late(loop.time())
+        self._looking = loop.call_later(LOOK_SECONDS, self._look)
+
+
+class _Connection(asyncio.Protocol):
+    """One client's requests, one after the other."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self.is_lost = False
+        self.task: asyncio.Task[None] | None = None  # that makes the answer under way
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._parser = HttpRequestParser(self)
+        self._since = self._loop.time()  # when the request began, or the last one was answered
+        self._is_amid = False  # whether a part of a request is there
+        self._begin()
+
+    def _begin(self) -> None:
+        self._path = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._head_size = self._body_size = self._counted = 0
+        self._refusal: bytes | None = None
+        self._stays = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's
+        self.is_lost = True
+        self._server.connections.discard(self)
+        if self.task is None:
+            self._release()
+
+    def close(self) -> None:
+        """End the connection, once what was written is sent."""
+        self._transport.close()
+
+    def end_if_late(self, now: float) -> None:
+        """End the connection if its client sends a request too slowly, or has sent none for long."""
+        allowed = READ_SECONDS if self._is_amid else KEEP_ALIVE
+        if self.task is None and now - self._since > allowed:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None and not self._is_amid:
+            return  # on its way out
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._refuse(MALFORMED)
+        except HttpParserError:
+            self._refuse(self._refusal or MALFORMED)
+
+    def on_message_begin(self) -> None:
+        if self.task is not None:
+            raise ValueError("a second request before the answer to the first")
+        self._is_amid = True
+        self._since = self._loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        self._path += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value))
+        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+
+    def _count_head(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > MOST_HEAD:
+            self._refusal = HEAD_TOO_LARGE
+            raise ValueError(f"a head of more than {MOST_HEAD} bytes")
+
+    def on_headers_complete(self) -> None:
+        server, told = self._server, self._headers.get("content-length")
+        size = server.most_body if told is None else int(told)  # the parser has checked it
+        if size > server.most_body:
+            self._refusal = TOO_LARGE
+            raise ValueError("a body that is too large")
+        if server.held and server.held + size > server.most_held:
+            self._refusal = NO_ROOM  # once the body is there: to hang up on who sends may cost it the answer
+        else:
+            self._counted = size
+            server.held += size
+
+    def on_body(self, body: bytes) -> None:
+        if self._refusal is not None:
+            return
+        self._body_size += len(body)
+        if self._body_size > self._server.most_body:
+            self._refusal = TOO_LARGE
+            raise ValueError("a body that is too large")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._is_amid = False
+        self._stays = self._parser.should_keep_alive()
+        if self._refusal is not None:
+            self._reply(self._refusal)
+            return
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        path = self._path.partition(b"?")[0].decode("latin-1")
+        answer: bytes | Awaitable[bytes] = FAILED
+        try:
+            answer = self._server.answer(Request(path, self._headers, body, self))
+        except Exception:
+            log.exception("no answer to a request for %s", path)
+        if isinstance(answer, bytes):
+            self._reply(answer)
+        else:
+            self.task = self._loop.create_task(self._reply_later(answer, path))
+
+    async def _reply_later(self, answer: Awaitable[bytes], path: str) -> None:
+        whole = FAILED
+        try:
+            whole = await answer
+        except Exception:
+            log.exception("no answer to a request for %s", path)
+        finally:
+            self.task = None
+            self._reply(whole)
+
+    def _reply(self, whole: bytes) -> None:
+        self._release()
+        if self._transport.is_closing():
+            return
+        self._transport.write(whole)
+        if not self._stays:
+            self._transport.close()
+        self._since = self._loop.time()
+        self._begin()
+
+    def _refuse(self, whole: bytes) -> None:
+        """Answer what can't be parsed to its end, and hang up."""
+        self._release()
+        self._is_amid, self._refusal = False, whole
+        if not self._transport.is_closing():
+            self._transport.write(whole)
+            self._transport.close()
+
+    def _release(self) -> None:
+        self._server.held -= self._counted
+        self._counted = 0
