@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.metrics import MetricWrapperBase
 
 from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.cost import known_error as known_errors
 from headrace_engine.policies import parameters, registry
 from headrace_engine.sim.form import MODULES
 from headrace_gateway import metrics as gateway_metrics
@@ -38,6 +39,25 @@ RESULTS = ROOT / "e2e/bench/results"
 HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())
 CHOICES = json.loads((ROOT / "docs/choices.json").read_text())
 BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^>]+?)( -->\n)(?P<text>.*?)(?=<!-- end -->)", re.DOTALL)
+
+LIVE_WORKLOADS = {"code": "code, bursts", "conversation": "conversation", "kv": "KV-bound"}
+LIVE_CONTESTANTS = {
+    "default": "default stock",
+    "larry": "LARRY",
+    "econoserve": "EconoServe",
+    "accelgen": "AccelGen",
+}
+LIVE_FIGURES = {
+    "ttft": "mean TTFT",
+    "tpot": "mean TPOT",
+    "e2e": "mean E2E",
+    "wait": "longest wait",
+    "goodput": "goodput",
+}
+SIMULATED_ENGINES = {
+    "Llama-3-8B on H100": ("llama-3-8b", "H100", 1),
+    "OPT-13B on A100": ("opt-13b", "A100", 1),
+}
 
 Schema = dict[str, Any]
 
@@ -133,16 +153,51 @@ def headlines(study: str) -> str:
 
 
 def choices() -> str:
-    """Say when to use each policy and balancer, what it gains in simulation, and whose idea it is."""
-    lines = ["| use | when | gain, simulated (95 % interval) | paper |\n", "| --- | --- | --- | --- |\n"]
+    """Say when to use each policy and balancer, what it gains measured and simulated, whose idea it is."""
+    titles = ("use", "when", "gain, measured (95 % interval)", "gain, simulated", "paper")
+    lines = [f"| {' | '.join(titles)} |\n", "| --- " * len(titles) + "|\n"]
     for each in CHOICES:
-        gain = re.sub(
-            r"{(\w+)\.(\w+)}", lambda found: shown_figure(figures_of(found[1]), found[2]), each["gain"]
-        )
         name, comma, long_name = each["name"].partition(",")
         paper = each["paper"] and f"[arXiv {each['paper']}](https://arxiv.org/abs/{each['paper']})"
-        lines.append(f"| {each['kind']} **{name}**{comma}{long_name} | {each['use']} | {gain} | {paper} |\n")
+        gains = [with_figures(each[kind]) for kind in ("measured", "simulated")]
+        cells = (f"{each['kind']} **{name}**{comma}{long_name}", each["use"], *gains, paper)
+        lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
+
+
+def with_figures(text: str) -> str:
+    """Put figures in the place of `{STUDY.KEY}`."""
+    return re.sub(r"{(\w+)\.(\w+)}", lambda found: shown_figure(figures_of(found[1]), found[2]), text)
+
+
+def live_ratios() -> str:
+    """Tabulate each policy over tuned stock on the real engine, with what was predicted."""
+    figures = figures_of("live")
+    titles = ("load 0.9", "policy / tuned stock", *LIVE_FIGURES.values())
+    lines = [f"| {' | '.join(titles)} |\n", "| --- | --- |" + " --: |" * len(LIVE_FIGURES) + "\n"]
+    for workload, its_name in LIVE_WORKLOADS.items():
+        for contestant, whose in LIVE_CONTESTANTS.items():
+            keys = [f"{figure}_ratio_{contestant}_{workload}_09" for figure in LIVE_FIGURES]
+            cells = [
+                f"{shown_figure(figures, key)}; {shown_figure(figures, f'predicted_{key}')}" for key in keys
+            ]
+            lines.append(f"| {its_name} | {whose} | {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+def known_error(model: str, gpu: str, tensor_parallel: int) -> str:
+    """Say how far simulations of this model and GPU were from measured runs."""
+    compared = known_errors.find_comparisons(known_errors.load_comparisons(), model, gpu, tensor_parallel)
+    if not compared:
+        return "No measured run of this model and GPU was compared.\n"
+    off = [
+        f"{figure.upper()} {abs(median):.1f} % in the median and {worst:+.1f} % at worst"
+        for figure in known_errors.FIGURES
+        if (median := known_errors.median_error(compared, figure)) is not None
+        and (worst := known_errors.worst_error(compared, figure)) is not None
+    ]
+    runs, engines = sum(len(each.runs) for each in compared), sorted({each.engine for each in compared})
+    return f"Of {runs} measured runs ({', '.join(engines)}) mean times were off by: {'; '.join(off)}.\n"
 
 
 def packages() -> str:
@@ -240,6 +295,11 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "metrics of the operator": lambda: module_metrics(operator_metrics),
     **{f"figures of {study}": lambda study=study: headlines(study) for study in HEADLINES},
     "choices": choices,
+    "live ratios": live_ratios,
+    **{
+        f"known error, {name}": lambda engine=engine: known_error(*engine)
+        for name, engine in SIMULATED_ENGINES.items()
+    },
     "packages": packages,
     **{
         f"parameters of {name}": lambda name=name: policy_parameters(name) for name in registry.policy_names()

@@ -11,6 +11,7 @@ comes: the same command goes on where it was stopped. An hour and a half on two 
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 import tempfile
 import time
@@ -38,6 +39,7 @@ COMMAND = "python -m e2e.bench.live"
 
 def main() -> int:
     """Measure, and write figures and page; with `--quick` neither."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end too
     chosen, quick = read(describe(__doc__))
     device = cases.with_defaults(chosen)
     logging.getLogger("vllm").setLevel(logging.ERROR)  # what it warns of does not matter to simulations
