@@ -38,7 +38,6 @@ from e2e.bench.runs.command_line import describe
 from e2e.data import recorded
 from headrace_engine.adapter.control_link import ControlLink, FileLink
 from headrace_engine.adapter.policy_scheduler import PolicyScheduler
-from headrace_engine.adapter.telemetry import Telemetry
 from headrace_engine.contracts import PolicyDocument, Slo
 from headrace_engine.control.paths import policy_path
 from headrace_engine.control.policy_file import write_policy
@@ -231,25 +230,23 @@ def file_link(root: Path, document: PolicyDocument, clock: VirtualClock) -> File
 
 
 def watch_planning(scheduler: Any, times: list[int]) -> None:
-    """Keep, for each step, the time in our hooks of `schedule()`: planning, ranking on demand, telling."""
+    """Keep, for each step, the time in our hooks of `schedule()`: planning, and ranking on demand."""
     parts: list[int] = []
     step, guard = scheduler._step, scheduler._guard  # noqa: SLF001
-    admitted, tell = guard.admitted, scheduler._tell  # noqa: SLF001
+    admitted, schedule = guard.admitted, scheduler.schedule
 
     def ranked() -> Iterator[Any] | None:
         planned = admitted()
         return None if planned is None else iter(timed(partial(next, planned, None), parts), None)
 
-    def tell_and_sum(event: Callable[..., None], *details: Any) -> None:
-        if event is Telemetry.record_schedule:
-            timed(tell, parts)(event, *details)
-            times.append(sum(parts))
-            parts.clear()
-        else:
-            tell(event, *details)
+    def schedule_and_sum(*arguments: Any) -> Any:
+        output = schedule(*arguments)
+        times.append(sum(parts))
+        parts.clear()
+        return output
 
     step.begin, step.end = timed(step.begin, parts), timed(step.end, parts)
-    guard.admitted, scheduler._tell = ranked, tell_and_sum  # noqa: SLF001
+    guard.admitted, scheduler.schedule = ranked, schedule_and_sum
 
 
 def timed(function: Callable[..., Any], times: list[int]) -> Callable[..., Any]:

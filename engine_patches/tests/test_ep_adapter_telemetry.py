@@ -105,6 +105,18 @@ def test_a_request_with_the_id_of_one_that_has_just_ended_is_another():
 
 
 @BASES
+def test_where_vllm_asks_for_no_bitmask_the_same_is_told(asynchronous):
+    def told(*, bitmask):
+        trial = Trial(asynchronous, PolicyDocument("LARRY"))
+        if not bitmask:
+            trial.scheduler.get_grammar_bitmask = lambda output: None
+        trial.run(load(40, per_second=1000))
+        return trial.link.requests, trial.link.steps, trial.link.board.preemptions
+
+    assert told(bitmask=True) == told(bitmask=False)
+
+
+@BASES
 def test_step_samples_account_for_every_token_and_second(asynchronous):
     trial = Trial(asynchronous, PolicyDocument("FCFS"), blocks=4096)
     requests = load(40, per_second=1000)

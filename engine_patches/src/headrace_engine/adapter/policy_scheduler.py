@@ -62,6 +62,7 @@ class PolicyScheduler:
         self._guard = PolicyGuard(view, Policy, self.link.stopwatch)
         self._step = StepPlanner(vllm, view, queue, self._guard)
         self._in_force: Staged | None = None
+        self._planned: tuple[SchedulerOutput, float] | None = None  # and when, if it is still to be recorded
         self._telemetry: Telemetry | None = None
         if self.link.listens:
             self._telemetry = Telemetry(
@@ -71,7 +72,9 @@ class PolicyScheduler:
         self.link.start(limits)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        """Plan, let vLLM schedule, tell."""
+        """Plan, and let vLLM schedule."""
+        if self._planned is not None:
+            self._record_planned()
         now = self._begin()
         tokens = 0
         try:
@@ -80,12 +83,15 @@ class PolicyScheduler:
         finally:
             if self._step.is_planned:
                 self._call_safely(self._step.end, tokens)
-        self._call_safely(self._record_plan, output, now)
-        self._tell(Telemetry.record_schedule, output)
+        self._planned = output, now
+        if not tokens:  # no device computes, and nobody knows when the next step comes
+            self._record_planned()
         return output
 
     def get_grammar_bitmask(self, scheduler_output: SchedulerOutput) -> Any:
         """Tell what can wait: the device computes, and the last step's outputs are on their way."""
+        if self._planned is not None:
+            self._record_planned()
         self._tell(Telemetry.catch_up)
         return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
 
@@ -93,6 +99,8 @@ class PolicyScheduler:
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """Let vLLM take in a step's tokens, then tell."""
+        if self._planned is not None:  # where vLLM asks for no bitmask
+            self._record_planned()
         results: dict[int, EngineCoreOutputs] = super().update_from_output(  # type: ignore[misc]
             scheduler_output, model_runner_output
         )
@@ -142,6 +150,13 @@ class PolicyScheduler:
             self._call_safely(self._guard.abandon_step, error)
             self._step.is_planned = True  # or should have been: its books are closed
         return now
+
+    def _record_planned(self) -> None:
+        """Take down the last step that vLLM scheduled, and tell of it."""
+        planned, self._planned = self._planned, None
+        if planned is not None:
+            self._call_safely(self._record_plan, *planned)
+            self._tell(Telemetry.record_schedule, planned[0])
 
     def _record_plan(self, output: SchedulerOutput, now: float) -> None:
         if output.scheduled_new_reqs:
