@@ -112,6 +112,15 @@ async def test_who_wants_to_leave_is_answered_and_let_go():
         writer.close()
 
 
+async def test_another_protocol_is_not_changed_to():
+    async with Trial() as trial:
+        reader, writer = await trial.connect()
+        writer.write(GET.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: websocket\r\nHost") + b"\x81\x00")
+        assert (await read_answer(reader))[0] == 200
+        assert await ended(reader)
+        writer.close()
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [

@@ -144,7 +144,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            self._refuse(MALFORMED)
+            self.close()  # the request is answered; what follows would be another protocol
         except HttpParserError:
             self._refuse(self._refusal or MALFORMED)
 
