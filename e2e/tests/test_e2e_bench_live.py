@@ -251,6 +251,17 @@ def test_capacity_is_that_of_the_middle():
     assert measure.sustained([*[0.01] * 10, *steady, *[60.0] * 10]) == pytest.approx(2.0, rel=0.05)
 
 
+async def test_capacity_is_what_the_best_number_of_clients_gets(monkeypatch):
+    per_second = {8: 5.0, 16: 9.0, 32: 6.0}
+
+    class Loops:
+        async def closed_loop(self, requests, clients, seconds, label):
+            return [number / per_second[clients] for number in range(1, 101)]
+
+    monkeypatch.setattr(measure, "asker", lambda engines, name: Loops())
+    assert await measure.capacity(types.SimpleNamespace(device=CPU), TUNED, CODE) == pytest.approx(9.0)
+
+
 def test_a_request_does_not_tell_how_long_its_answer_will_be():
     asker = Asker("http://engine", end_token=7, max_model_len=2048)
     [short, long] = [asker.length(Call(0.0, "live", 100, tokens, "x")) for tokens in (1, 500)]

@@ -72,11 +72,11 @@ class Device:
     environment: Mapping[str, str]
     budgets: tuple[int, ...]  # tokens a step, searched
     workloads: tuple[Workload, ...]
-    clients: int  # of the closed loop that measures capacity
+    clients: int  # of a closed loop, at most
     loads: tuple[float, ...] = (0.7, 0.9, 1.1)  # of measured capacity
     repetitions: int = 5
     calibration: float = 4.0  # seconds of each phase
-    capacity: float = 20.0  # seconds of closed loop
+    capacity: float = 12.0  # seconds of each closed loop that measures it
     pinned: bool = False  # engine on one core, clients on another
 
 
@@ -108,7 +108,7 @@ _CPU = Device(
             KV,
             Scale(16, 3, 1024, 1024),
             POISSON,
-            blocks=80,
+            blocks=40,
             seconds=18.0,
             e2e_scale=5.0,
             watermarks=WATERMARKS,
@@ -154,7 +154,7 @@ _CUDA = Device(
     clients=256,
     loads=(0.9,),
     calibration=2.0,
-    capacity=8.0,
+    capacity=5.0,
 )
 DEVICES = {device.name: device for device in (_CPU, _CUDA)}
 
