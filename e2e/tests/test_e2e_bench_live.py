@@ -225,6 +225,14 @@ def phase(clients, answers, tokens, *, between, front=0.0, steps=500):
     )
 
 
+def test_a_server_that_is_slower_now_takes_longer_for_each_step_and_no_longer_for_a_token():
+    slower = FITTED.now(FITTED.token_alone() + 0.003)
+    assert slower.cost.fixed == pytest.approx(FITTED.cost.fixed + 0.003)
+    assert slower.cost.per_decode == FITTED.cost.per_decode
+    assert slower.token_alone() == pytest.approx(FITTED.token_alone() + 0.003)
+    assert FITTED.now(0.0).cost.fixed == 0.0
+
+
 def test_host_time_is_what_steps_leave_and_what_the_front_end_uses():
     host = HostTime(per_step=0.001, intake=0.004, per_output=0.0005)
     answer = host.intake + host.per_output

@@ -9,14 +9,14 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from e2e.bench.gateway.testbed import cpu_seconds
 from e2e.bench.live.cases import Workload
 from e2e.bench.live.journal import Entry
-from e2e.bench.live.measure import PLUGIN, asker
+from e2e.bench.live.measure import ALONE, PLUGIN, asker
 from e2e.bench.live.servers import Engines
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.control import paths
@@ -25,6 +25,7 @@ from headrace_engine.control.ring import RingReader
 from headrace_engine.cost.fit import cost_numbers, read_cost
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.host import HostTime
+from headrace_engine.cost.model import Batch
 from headrace_sidecar.estimates import Estimates
 
 POLL = 0.1
@@ -47,6 +48,20 @@ class Fitted:
 
     cost: Linear
     host: HostTime
+
+    def token_alone(self) -> float:
+        """Return the seconds between two tokens of `ALONE`, while nothing else runs."""
+        context = ALONE.prompt_tokens + ALONE.output_tokens // 2
+        return self.cost.step_seconds(Batch(decodes=1, decode_context=context)) + self.host.per_step
+
+    def now(self, token_alone: float) -> "Fitted":
+        """Return the fit for a server that takes so long between two tokens of `ALONE`.
+
+        Servers alike differ, and each with time, in how fast weights come from memory. Each step waits for
+        that once, whatever is in it.
+        """
+        fixed = max(self.cost.fixed + token_alone - self.token_alone(), 0.0)
+        return replace(self, cost=replace(self.cost, fixed=fixed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ PLUGIN = "plugin"  # the name of the server with our plugin
 MEASURED = (0.15, 0.85)  # of the closed loop's answers: what comes between is counted
 CLIENTS = (0.25, 0.5, 1.0)  # of the device's: where KV binds, more of them get less done
 
+ALONE = Arrival(0.0, 20, 40)  # by which a server's speed is looked at before each run
+LOOKS = 2
+
 
 def asker(engines: Engines, name: str) -> Asker:
     """Return who sends requests to a server."""
@@ -23,6 +26,13 @@ async def warm_up(engines: Engines, name: str) -> None:
     """Have a server compute what it has never computed."""
     requests = [Arrival(0.0, 200, 20), Arrival(0.0, 20, 40)]
     await asker(engines, name).closed_loop(requests, 4, 2.0, f"warm-up {name}")
+
+
+async def token_alone(engines: Engines, name: str, label: str) -> float:
+    """Return the seconds between two tokens of `ALONE` on an idle server; the better of two looks."""
+    asking = asker(engines, name)
+    looks = [await asking.open_loop([ALONE], f"alone {label} {number}") for number in range(LOOKS)]
+    return min(sample.tpot for [sample] in looks)
 
 
 async def capacity(engines: Engines, name: str, workload: Workload) -> float:

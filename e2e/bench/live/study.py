@@ -3,9 +3,9 @@
 Each workload has three servers that take turns: stock vLLM, stock vLLM with a tuned step budget, and one with
 our plugin, whose policy changes from run to run. First a cost model is fitted to the steps of a server with
 the plugin; with it the step budgets are searched, for stock and policies alike. Then the capacity of the
-tuned server is measured. Before each run it is simulated, and the prediction written down. All is kept as it
-comes: the same command goes on where it was stopped. An hour and a half on two cores that do nothing else;
-`--device cuda` takes a GPU.
+tuned server is measured. Before each run it is looked how fast its server is now; then it is simulated, and
+the prediction written down. All is kept as it comes: the same command goes on where it was stopped. An hour
+and three quarters on two cores that do nothing else; `--device cuda` takes a GPU.
 """
 
 import argparse
@@ -181,12 +181,12 @@ class Study:
         rate = run.load * self._capacity(engines, workload)
         contestant = self._contestant(fitted, workload, run.contestant)
         arrivals = workload.arrivals(rate, run.repetition)
-        key = journal.key(run)
-        if key not in self.journal.read("prediction"):
-            predicted = forecast.predict(self.device, fitted, workload, contestant, arrivals)
-            self.journal.write("prediction", key, predicted)
-        policy = contestant.document(workload)
+        key, policy = journal.key(run), contestant.document(workload)
         name = PLUGIN if policy else contestant.name
+        if key not in self.journal.read("prediction"):
+            alone_now = asyncio.run(measure.token_alone(engines, name, key))
+            predicted = forecast.predict(self.device, fitted.now(alone_now), workload, contestant, arrivals)
+            self.journal.write("prediction", key, {**predicted, "token_alone": alone_now})
         if policy:
             engines.apply(name, policy)
         asking = measure.asker(engines, name)
