@@ -104,6 +104,15 @@ def test_a_request_with_the_id_of_one_that_has_just_ended_is_another():
     ]
 
 
+def test_that_a_step_begins_after_a_rest_is_told_before_it_is_computed():
+    trial = Trial(False, PolicyDocument("FCFS"))
+    [request] = load(1)
+    trial.scheduler.add_request(request)
+    assert trial.link.board.running == 0
+    trial.scheduler.schedule()
+    assert trial.link.board.running == 1
+
+
 @BASES
 def test_where_vllm_asks_for_no_bitmask_the_same_is_told(asynchronous):
     def told(*, bitmask):

@@ -160,6 +160,44 @@ async def test_without_room_for_its_body_a_request_is_refused_and_its_connection
         writer.close()
 
 
+async def test_who_has_no_body_needs_no_room():
+    async with Trial(most_held=5) as trial:
+        _, slow = await trial.connect()
+        slow.write(POST[:-2])
+        await until(lambda: trial.server.held == 5)
+        reader, writer = await trial.connect()
+        writer.write(GET)
+        assert (await read_answer(reader))[0] == 200
+        slow.close()
+        writer.close()
+
+
+async def test_a_head_without_an_end_is_refused():
+    async with Trial() as trial:
+        reader, writer = await trial.connect()
+        writer.write(b"GET / HTTP/1.1\r\nx-long: ")
+        for _ in range(100):
+            writer.write(b"x" * 10_000)
+        assert (await read_answer(reader))[0] == 431
+        writer.close()
+
+
+async def test_who_takes_no_answers_is_hung_up_on():
+    async with Trial(most_body=200_000, most_held=400_000) as trial:
+        _, writer = await trial.connect()
+        request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
+
+        async def ask_and_ask():
+            for _ in range(1000):
+                writer.write(request)
+                await writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await ask_and_ask()
+        await until(lambda: not trial.server.connections)
+        assert trial.server.held == 0
+
+
 async def test_room_is_given_back_by_who_leaves_amid_a_request():
     async with Trial() as trial:
         _, writer = await trial.connect()
@@ -205,7 +243,8 @@ async def test_a_second_request_before_the_first_is_answered_is_refused():
         writer.write(POST.replace(b"/a", b"/later"))
         await until(lambda: trial.later)
         writer.write(GET)
-        assert (await read_answer(reader))[0] == 400
+        assert (await read_answer(reader))[0] == 503  # which refuses nobody
+        assert trial.server.held == 5
         trial.later[b"hello"].set()
         await until(lambda: trial.server.held == 0)
         assert await ended(reader)

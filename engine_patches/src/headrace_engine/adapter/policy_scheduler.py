@@ -84,7 +84,9 @@ class PolicyScheduler:
             if self._step.is_planned:
                 self._call_safely(self._step.end, tokens)
         self._planned = output, now
-        if not tokens:  # no device computes, and nobody knows when the next step comes
+        # Where no device computes nobody knows when the next step comes; and that one begins must be seen
+        # before it is computed, which may take long, or for ever.
+        if not tokens or (self._telemetry is not None and self._telemetry.at_rest):
             self._record_planned()
         return output
 
@@ -120,12 +122,16 @@ class PolicyScheduler:
 
     def add_request(self, request: VllmRequest) -> None:
         """Let vLLM enqueue a request, then tell; of a streamed input only the first part is a request."""
+        if self._planned is not None:  # it is of those who are here now
+            self._record_planned()
         super().add_request(request)  # type: ignore[misc]
         if self.requests.get(request.request_id) is request:
             self._call_safely(self._tracker.find_request, request)
             self._tell(Telemetry.record_arrival, request)
 
     def _free_request(self, request: VllmRequest, *args: Any, **kwargs: Any) -> Any:
+        if self._planned is not None:
+            self._record_planned()
         self._call_safely(self._learn, request)
         self._call_safely(self._tracker.forget_request, request)
         self._tell(Telemetry.record_departure, request)

@@ -99,6 +99,11 @@ class Telemetry:
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the board says that nothing is computed, or is out of date."""
+        return not self._published
+
     def record_document(self, document: PolicyDocument) -> None:
         """Take `document` for what is in force from this step on."""
         self._applied_hash = int(document.hash, 16)
@@ -141,7 +146,7 @@ class Telemetry:
         if output.total_num_scheduled_tokens != len(output.scheduled_cached_reqs.req_ids):
             self._changed = True  # not all of the step are decodes: someone starts, or is amid a prefill
         # After an empty step nobody knows when the next one comes; the board of that one shows that it came.
-        is_empty, was_at_rest = not output.total_num_scheduled_tokens, not self._published
+        is_empty, was_at_rest = not output.total_num_scheduled_tokens, self.at_rest
         age = abs(now - self._published)
         if is_empty or age >= (BOARD_SECONDS if self._changed else CALM_BOARD_SECONDS):
             self._published = 0.0 if is_empty else now

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,7 @@ KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no conn
 READ_SECONDS = 30.0  # for a whole request
 LOOK_SECONDS = 5.0  # between two looks at who exceeds these
 MOST_HEAD = 128 << 10  # bytes; Envoy lets through paths and headers of 60 KiB together
+MOST_AT_ONCE = 256 << 10  # bytes that a transport hands over, or more
 
 
 class Request:
@@ -57,8 +58,8 @@ MALFORMED = response(400)
 class HttpServer:
     """Answers requests with bodies of at most `most_body` bytes.
 
-    Where all bodies together would be more than `most_held` bytes a request gets a 503, unless it is the
-    only one; one without a content-length counts as the largest.
+    Where all bodies together would be more than `most_held` bytes a request with one gets a 503, unless it is
+    the only one; a body in chunks counts as the largest.
     """
 
     def __init__(self, answer: Answer, most_body: int, most_held: int) -> None:
@@ -83,9 +84,12 @@ class HttpServer:
             self._looking.cancel()
         if self._server is not None:
             self._server.close()
-        under_way = [each.task for each in self.connections if each.task is not None]
-        if under_way:
-            await asyncio.wait(under_way, timeout=grace)
+        end = asyncio.get_running_loop().time() + grace
+        while under_way := [each.task for each in self.connections if each.task is not None]:
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            await asyncio.wait(under_way, timeout=left)
         for connection in list(self.connections):
             connection.close()
 
@@ -114,7 +118,8 @@ class _Connection(asyncio.Protocol):
         self._path = b""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._head_size = self._body_size = self._counted = 0
+        self._head_size = self._received = self._body_size = self._counted = 0
+        self._has_head = False
         self._refusal: bytes | None = None
         self._stays = True
 
@@ -141,15 +146,27 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None and not self._is_amid:
             return  # on its way out
+        if not self._has_head:  # a part of it that is not whole yet the parser keeps to itself
+            self._received += len(data)
+            if self._received > MOST_HEAD + MOST_AT_ONCE:
+                self._refuse(HEAD_TOO_LARGE)
+                return
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             self.close()  # the request is answered; what follows would be another protocol
+        except HttpParserCallbackError:  # one of the methods below raised
+            self._refuse(self._refusal or FAILED)
         except HttpParserError:
-            self._refuse(self._refusal or MALFORMED)
+            self._refuse(MALFORMED)
+
+    def pause_writing(self) -> None:
+        """Hang up on who asks and asks, and takes no answers."""
+        self._transport.abort()
 
     def on_message_begin(self) -> None:
         if self.task is not None:
+            self._refusal = NO_ROOM
             raise ValueError("a second request before the answer to the first")
         self._is_amid = True
         self._since = self._loop.time()
@@ -169,12 +186,15 @@ class _Connection(asyncio.Protocol):
             raise ValueError(f"a head of more than {MOST_HEAD} bytes")
 
     def on_headers_complete(self) -> None:
-        server, told = self._server, self._headers.get("content-length")
-        size = server.most_body if told is None else int(told)  # the parser has checked it
+        self._has_head = True
+        server, headers = self._server, self._headers
+        size = int(headers.get("content-length", 0))  # the parser has checked it
+        if "transfer-encoding" in headers:
+            size = server.most_body
         if size > server.most_body:
             self._refusal = TOO_LARGE
             raise ValueError("a body that is too large")
-        if server.held and server.held + size > server.most_held:
+        if size and server.held and server.held + size > server.most_held:
             self._refusal = NO_ROOM  # once the body is there: to hang up on who sends may cost it the answer
         else:
             self._counted = size
@@ -196,6 +216,7 @@ class _Connection(asyncio.Protocol):
             self._reply(self._refusal)
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body = []
         path = self._path.partition(b"?")[0].decode("latin-1")
         answer: bytes | Awaitable[bytes] = FAILED
         try:
@@ -229,7 +250,8 @@ class _Connection(asyncio.Protocol):
 
     def _refuse(self, whole: bytes) -> None:
         """Answer what can't be parsed to its end, and hang up."""
-        self._release()
+        if self.task is None:  # who still holds a body
+            self._release()
         self._is_amid, self._refusal = False, whole
         if not self._transport.is_closing():
             self._transport.write(whole)
