@@ -92,6 +92,7 @@ class Telemetry:
         self._ended: list[str] = []  # who ran to its end in the step that is being taken in
         self._left = False  # whether anyone left the engine in it
         self._delivery: Delivery | None = None  # the last one, if it is still to be looked at
+        self.at_rest = True  # whether the board says that nothing is computed, or is out of date
         self._published = 0.0  # when the board was
         self._changed = False  # whether anyone came, started or left since
         self._is_due = False  # whether the board is to be written
@@ -99,15 +100,10 @@ class Telemetry:
         self._arrivals = self._arrived_tokens = self._finishes = self._preemptions = 0
         link.publish_board(self._board())
 
-    @property
-    def at_rest(self) -> bool:
-        """Whether the board says that nothing is computed, or is out of date."""
-        return not self._published
-
     def record_document(self, document: PolicyDocument) -> None:
         """Take `document` for what is in force from this step on."""
         self._applied_hash = int(document.hash, 16)
-        self._published = 0.0
+        self.at_rest = True
         for name, progress in self._progress.items():
             self._gaps.change_target(name, progress.tracked.targets.tpot)
 
@@ -148,8 +144,8 @@ class Telemetry:
         # After an empty step nobody knows when the next one comes; the board of that one shows that it came.
         is_empty, was_at_rest = not output.total_num_scheduled_tokens, self.at_rest
         age = abs(now - self._published)
-        if is_empty or age >= (BOARD_SECONDS if self._changed else CALM_BOARD_SECONDS):
-            self._published = 0.0 if is_empty else now
+        if is_empty or was_at_rest or age >= (BOARD_SECONDS if self._changed else CALM_BOARD_SECONDS):
+            self._published, self.at_rest = now, is_empty
             self._changed = False
             self._is_due = True
         if is_empty or was_at_rest:
