@@ -1,8 +1,8 @@
 """An HTTP/1.1 server for few clients that keep their connections and ask often: Envoys.
 
 A request is answered as its last byte is parsed, without a task, unless its answer takes a while. That takes
-a quarter of what a server for everybody takes, and a pick takes less than either. So much for that: no
-pipelining, no uploads that are streamed, no compression, and what a client may send or leave open is bounded.
+a quarter of what a server for everybody takes. It does without pipelining, bodies that are handed on as they
+come, and compression; what a client may send or leave open is bounded.
 """
 
 import asyncio
