@@ -13,10 +13,9 @@ from e2e.bench.live.cases import CONTESTANTS, DEVICES, TUNED, Contestant, Run
 from e2e.bench.live.clients import Asker
 from e2e.bench.live.figures import Found, Served
 from e2e.bench.live.journal import Journal
+from e2e.bench.live.step_table import StepTable
 from e2e.demo.replay import Call
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import ME
-from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.host import HostTime
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's and torch's own
@@ -25,7 +24,7 @@ CPU = DEVICES["cpu"]
 CODE = CPU.workloads[0]
 TINY = study.tiny(CPU)
 FITTED = Fitted(
-    Linear(ME, fixed=0.02, per_prefill=1e-3, per_decode=5e-4, per_context=1e-6),
+    StepTable(fixed=0.02, per_token=(*[5e-4] * 4, *[1e-3] * 5), per_work=0.0, per_context=1e-6),
     HostTime(per_step=1e-3, intake=5e-3, per_output=5e-4),
 )
 
@@ -228,7 +227,7 @@ def phase(clients, answers, tokens, *, between, front=0.0, steps=500):
 def test_a_server_that_is_slower_now_takes_longer_for_each_step_and_no_longer_for_a_token():
     slower = FITTED.now(FITTED.token_alone() + 0.003)
     assert slower.cost.fixed == pytest.approx(FITTED.cost.fixed + 0.003)
-    assert slower.cost.per_decode == FITTED.cost.per_decode
+    assert slower.cost.per_token == FITTED.cost.per_token
     assert slower.token_alone() == pytest.approx(FITTED.token_alone() + 0.003)
     assert FITTED.now(0.0).cost.fixed == 0.0
 

@@ -14,21 +14,22 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from e2e.bench.gateway.testbed import cpu_seconds
+from e2e.bench.live import step_table
 from e2e.bench.live.cases import Workload
 from e2e.bench.live.journal import Entry
 from e2e.bench.live.measure import ALONE, PLUGIN, asker
 from e2e.bench.live.servers import Engines
+from e2e.bench.live.step_table import StepTable
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.control import paths
 from headrace_engine.control.records import STEPS, StepSample
 from headrace_engine.control.ring import RingReader
-from headrace_engine.cost.fit import cost_numbers, read_cost
-from headrace_engine.cost.forms import Linear
+from headrace_engine.cost.fit import is_plausible
 from headrace_engine.cost.host import HostTime
 from headrace_engine.cost.model import Batch
-from headrace_sidecar.estimates import Estimates
 
 POLL = 0.1
+LEAST_PREFILLS = 20  # steps with prefill that a fit needs
 ONE, FEW, MANY = 1, 4, 0  # clients of a phase; MANY is as many as the device has
 PHASES = (
     (PolicyDocument("FCFS"), MANY),
@@ -46,7 +47,7 @@ class FitError(RuntimeError):
 class Fitted:
     """How long an engine's steps take, and what the CPU takes around them."""
 
-    cost: Linear
+    cost: StepTable
     host: HostTime
 
     def token_alone(self) -> float:
@@ -88,13 +89,11 @@ async def fit(engines: Engines) -> Fitted:
         await asyncio.to_thread(engines.apply, PLUGIN, policy)
         for workload in engines.device.workloads:
             phases.append(await _phase(engines, workload, clients, f"{len(phases)}"))
-    estimates = Estimates()
-    for phase in phases:
-        estimates.add_steps(phase.steps)
-    cost = estimates.cost()
-    if cost is None:
-        raise FitError(f"{sum(len(phase.steps) for phase in phases)} steps, too few with prefill")
-    return Fitted(cost, host_time(phases))
+    steps = [step for phase in phases for step in filter(is_plausible, phase.steps)]
+    prefills = sum(step.prefill_tokens > 0 for step in steps)
+    if prefills < LEAST_PREFILLS:
+        raise FitError(f"{prefills} of {len(steps)} steps had prefill, {LEAST_PREFILLS} are needed")
+    return Fitted(step_table.fit(steps), host_time(phases))
 
 
 def host_time(phases: Sequence[Phase]) -> HostTime:
@@ -121,12 +120,12 @@ def _shares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
 
 def entry(fitted: Fitted) -> Entry:
     """Write a fit as numbers."""
-    return {"cost": cost_numbers(fitted.cost), "host": asdict(fitted.host)}
+    return {"cost": step_table.numbers(fitted.cost), "host": asdict(fitted.host)}
 
 
 def read(written: Entry) -> Fitted:
     """Read what `entry` wrote."""
-    return Fitted(read_cost(written["cost"]), HostTime(**written["host"]))
+    return Fitted(step_table.read(written["cost"]), HostTime(**written["host"]))
 
 
 async def _phase(engines: Engines, workload: Workload, clients: int, label: str) -> Phase:

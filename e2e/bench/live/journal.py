@@ -19,7 +19,7 @@ from e2e.bench.runs import pool
 from e2e.cluster.places import REPOSITORY
 
 Entry = Mapping[str, Any]
-FILES = ("calibration", "cases", "clients", "figures", "forecast", "measure", "servers")
+FILES = ("calibration", "cases", "clients", "figures", "forecast", "measure", "servers", "step_table")
 SOURCES = (
     *pool.ENGINE_SOURCES[:2],
     *(REPOSITORY / "e2e/bench/live" / f"{name}.py" for name in FILES),

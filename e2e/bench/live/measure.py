@@ -15,6 +15,8 @@ CLIENTS = (0.25, 0.5, 1.0)  # of the device's: where KV binds, more of them get 
 
 ALONE = Arrival(0.0, 20, 40)  # by which a server's speed is looked at before each run
 LOOKS = 2
+SMALLEST_PROMPT = 2
+DECODES = 64  # at once, in the warm-up
 
 
 def asker(engines: Engines, name: str) -> Asker:
@@ -22,10 +24,17 @@ def asker(engines: Engines, name: str) -> Asker:
     return Asker(engines.servers[name].url, engines.end_token, engines.device.settings.max_model_len)
 
 
-async def warm_up(engines: Engines, name: str) -> None:
-    """Have a server compute what it has never computed."""
-    requests = [Arrival(0.0, 200, 20), Arrival(0.0, 20, 40)]
-    await asker(engines, name).closed_loop(requests, 4, 2.0, f"warm-up {name}")
+async def warm_up(engines: Engines, name: str, step_tokens: int) -> None:
+    """Have a server make a step of each size, up to `step_tokens`, and of each number of decodes.
+
+    On a CPU the first step of a size takes up to half as long again: oneDNN compiles for it. Whoever has
+    fewer sizes would win by that, which no GPU shows.
+    """
+    asking = asker(engines, name)
+    for size in range(SMALLEST_PROMPT, step_tokens + 1):
+        await asking.open_loop([Arrival(0.0, size, 1)], f"warm-up {name} {size}")
+    fewer_and_fewer = [Arrival(0.0, SMALLEST_PROMPT, length) for length in range(1, DECODES + 1)]
+    await asking.open_loop(fewer_and_fewer, f"warm-up {name}")
 
 
 async def token_alone(engines: Engines, name: str, label: str) -> float:

@@ -50,14 +50,14 @@ class Engines:
         budget: int | None = None,
         watermark: float = 0.0,
         policy: PolicyDocument | None = None,
-    ) -> None:
-        """Start a server with so many KV blocks, and wait until it serves; one that is like it stays.
+    ) -> bool:
+        """Start a server with so many KV blocks and wait until it serves; False if one like it runs.
 
         `budget`: --max-num-batched-tokens, None for vLLM's own. `watermark`: share of blocks kept free.
         `policy`: None for stock vLLM. Raises ServerError.
         """
         if self.asked.get(name) == (blocks, budget, watermark):
-            return
+            return False
         if name in self.servers:
             self.stop(name)
         settings = self.device.settings
@@ -92,6 +92,7 @@ class Engines:
         if self.device.pinned:
             pin(made.engine_processes(), CORES[0])
             pin([made.process.pid], CORES[-1])
+        return True
 
     def stay(self) -> None:
         """Keep this process on the core of the clients."""

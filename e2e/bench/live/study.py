@@ -70,7 +70,7 @@ def tiny(device: Device) -> Device:
     """Return the device with one workload, one load and two short repetitions."""
     return replace(
         device,
-        workloads=(replace(device.workloads[0], seconds=4.0),),
+        workloads=(replace(device.workloads[0], seconds=4.0, warm_step_tokens=256),),
         loads=(0.9,),
         repetitions=2,
         calibration=1.0,
@@ -135,16 +135,24 @@ class Study:
 
     def _start(self, engines: Engines, workload: Workload) -> Fitted:
         """Start the servers of a workload; what was fitted to the plugin's."""
-        self.console.print(f"{workload.name}: starting {PLUGIN}")
-        engines.start(PLUGIN, workload.blocks, policy=PolicyDocument("FCFS"))
-        asyncio.run(measure.warm_up(engines, PLUGIN))
+        self._start_one(engines, workload, Contestant(PLUGIN, None), PolicyDocument("FCFS"))
         fitted = self._fitted(engines)
         for name in (DEFAULT, TUNED):
-            contestant = self._contestant(fitted, workload, name)
-            self.console.print(f"{workload.name}: starting {name}")
-            engines.start(name, workload.blocks, contestant.budget, contestant.watermark)
-            asyncio.run(measure.warm_up(engines, name))
+            self._start_one(engines, workload, self._contestant(fitted, workload, name))
         return fitted
+
+    def _start_one(
+        self,
+        engines: Engines,
+        workload: Workload,
+        asked: Contestant,
+        policy: PolicyDocument | None = None,
+    ) -> None:
+        """Start a server, and have it make each step that it may have to make, up to those that are rare."""
+        self.console.print(f"{workload.name}: starting {asked.name}")
+        if engines.start(asked.name, workload.blocks, asked.budget, asked.watermark, policy):
+            largest = asked.budget or self.device.settings.max_num_batched_tokens
+            asyncio.run(measure.warm_up(engines, asked.name, min(largest, workload.warm_step_tokens)))
 
     def _fitted(self, engines: Engines) -> Fitted:
         """Fit how long steps take, unless that is known: it is never fitted anew once runs were predicted."""
