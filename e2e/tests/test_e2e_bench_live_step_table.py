@@ -1,17 +1,20 @@
 """How long steps take by their size: what is fitted, and what does not disturb it."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from e2e.bench.live import step_table
-from e2e.bench.live.step_table import SIZES, StepTable
+from e2e.bench.live.step_table import FEW, StepTable
 from headrace_engine.control.records import StepSample
 from headrace_engine.cost.model import Batch
 
+BUDGETS = (32, 64, 128, 192, 256, 512, 2048)
+SIZES = (*FEW, *BUDGETS)
 TABLE = StepTable(
-    fixed=0.02,
-    per_token=(4e-4, 1e-4, 4e-4, 3e-4, 4e-4, 2e-4, 1e-4, 3e-4, 2.5e-4),
+    sizes=SIZES,
+    seconds=(0.016, 0.017, 0.0175, 0.018, 0.021, 0.026, 0.033, 0.049, 0.047, 0.072, 0.135, 0.55),
     per_work=5e-8,
     per_context=1e-6,
 )
@@ -22,45 +25,53 @@ def step(prefill, work, decodes, context, factor=1.0):
     return StepSample(prefill, work, decodes, context, factor * seconds)
 
 
-def mixed_steps():
-    sizes = (0, 5, 20, 45, 90, 170, 300, 700, 1500)
-    for number, (prefill, decodes) in enumerate(itertools.product(sizes, (1, 3, 6, 12, 30))):
-        context = decodes * (40 + 30 * (number % 7))
-        yield step(prefill, prefill * (prefill / 2 + 50 * (number % 3)), decodes, context)
+def steps_of_all_sizes():
+    for number, (size, times) in enumerate(itertools.product(SIZES, range(6))):
+        tokens = size + times // 3 * (size // 8)
+        decodes = min(tokens, 12)
+        yield step(tokens - decodes, 40.0 * number, decodes, decodes * (40 + 30 * (number % 7)))
 
 
 def test_a_table_is_found_from_steps_that_it_made():
-    found = step_table.fit(list(mixed_steps()))
-    assert found.per_token == pytest.approx(TABLE.per_token, rel=1e-6)
-    assert [found.fixed, found.per_work, found.per_context] == pytest.approx(
-        [TABLE.fixed, TABLE.per_work, TABLE.per_context], rel=1e-6
-    )
+    found = step_table.fit(list(steps_of_all_sizes()), BUDGETS)
+    assert found.sizes == SIZES
+    assert found.seconds == pytest.approx(TABLE.seconds, rel=1e-6)
+    assert [found.per_work, found.per_context] == pytest.approx([TABLE.per_work, TABLE.per_context], rel=1e-6)
 
 
 def test_a_step_in_which_the_machine_stalled_changes_little():
-    made = list(mixed_steps())
+    made = list(steps_of_all_sizes())
     made[17] = made[17]._replace(seconds=20 * made[17].seconds)
-    found = step_table.fit(made)
-    for each in mixed_steps():
+    found = step_table.fit(made, BUDGETS)
+    for each in steps_of_all_sizes():
         batch = Batch(each.prefill_tokens, each.prefill_work, each.decodes, each.decode_context)
         assert found.step_seconds(batch) == pytest.approx(each.seconds, rel=0.1)
 
 
-def test_steps_of_one_size_are_told_by_their_mean():
-    found = step_table.fit([step(0, 0, 8, 800, factor) for factor in (0.9, 1.0, 1.1)] * 5)
-    assert found.step_seconds(Batch(decodes=8, decode_context=800)) == pytest.approx(
-        TABLE.step_seconds(Batch(decodes=8, decode_context=800)), rel=0.02
-    )
+def test_sizes_that_no_step_had_are_between_those_that_some_had():
+    made = [each for each in steps_of_all_sizes() if not 100 < each.prefill_tokens + each.decodes < 240]
+    found = step_table.fit(made, BUDGETS)
+    assert set(found.sizes) == set(SIZES) - {128, 192}
+    assert 0.033 < found.step_seconds(Batch(160)) < 0.072
 
 
-def test_no_slope_is_negative():
+def test_nothing_is_negative():
     made = [step(0, 0, count, 10 * count)._replace(seconds=0.05 - 1e-4 * count) for count in range(1, 60)]
-    found = step_table.fit(made)
-    assert min(found.fixed, *found.per_token, found.per_work, found.per_context) >= 0
+    found = step_table.fit(made, BUDGETS)
+    assert min(*found.seconds, found.per_work, found.per_context) >= 0
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_lines_meet_at_each_size(size):
-    below, at, above = (TABLE.step_seconds(Batch(tokens)) for tokens in (size - 1, size, size + 1))
-    assert 0 <= at - below < 5e-4
-    assert 0 <= above - at < 5e-4
+def test_steps_of_one_size_tell_too_little():
+    with pytest.raises(ValueError, match="fewer than two sizes"):
+        step_table.fit([step(0, 0, 1, 100)] * 3, BUDGETS)
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(1, 0.016), (192, 0.047), (160, 0.048), (4096, 1.103333)])
+def test_lines_go_from_size_to_size_and_beyond_the_largest(tokens, seconds):
+    assert TABLE.step_seconds(Batch(tokens)) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_steps_that_take_longer_do_so_at_each_size():
+    slower = TABLE.later(0.004)
+    assert slower == replace(TABLE, seconds=tuple(each + 0.004 for each in TABLE.seconds))
+    assert min(TABLE.later(-1.0).seconds) == 0.0

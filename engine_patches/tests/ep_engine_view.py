@@ -45,6 +45,7 @@ class FakeView:
     default_targets: Targets = NO_TARGETS
     targets_of: dict[str, Targets] = field(default_factory=dict)
     outputs: dict[str, float] = field(default_factory=dict)
+    predicted_ahead: list[FakeRequest] = field(default_factory=list)
     cached: dict[str, int] = field(default_factory=dict)  # tokens
     shared: dict[str, int] = field(default_factory=dict)  # blocks
     targets_asked: int = 0
@@ -63,6 +64,9 @@ class FakeView:
 
     def predicted_output(self, request: FakeRequest) -> float:
         return self.outputs.get(request.request_id, request.max_tokens)
+
+    def predict_ahead(self, request: FakeRequest) -> None:
+        self.predicted_ahead.append(request)
 
     def most_output(self, request: FakeRequest) -> int:
         return request.max_tokens

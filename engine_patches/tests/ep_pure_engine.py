@@ -73,9 +73,15 @@ class PureEngine:
         return self.targets_of.get(request.request_id, NO_TARGETS)
 
     def predicted_output(self, request):
-        if request.predicted <= request.num_output_tokens:
-            request.predicted = request.num_output_tokens * 1.5 + 1
+        self._predict(request, request.num_output_tokens)
         return min(request.predicted, request.max_tokens)
+
+    def predict_ahead(self, request):
+        self._predict(request, request.num_output_tokens + 1)
+
+    def _predict(self, request, output):
+        if request.predicted <= output:
+            request.predicted = output * 1.5 + 1
 
     def most_output(self, request):
         return request.max_tokens
@@ -124,6 +130,7 @@ class PureEngine:
             tell(request)
         tokens = sum(scheduled.values())
         self.guard.finish_step(tokens)
+        self.guard.prepare_next()
         self._deliver(scheduled, prefilling)
         if not tokens and (self.queue or self.running):
             self.idle_steps += 1

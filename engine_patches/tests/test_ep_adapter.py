@@ -8,7 +8,7 @@ from ep_adapter_trial import BASES, MARKS, Trial, load
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.control.records import ErrorCode
 from headrace_engine.policies.composition import Policy
-from headrace_engine.policies.plan import Plan, RunningLimits
+from headrace_engine.policies.plan import NO_LIMITS, Plan, RunningLimits
 
 pytestmark = MARKS
 
@@ -216,6 +216,36 @@ def test_a_slow_policy_costs_its_step():
     trial.run(load(10))
     assert trial.link.board.error_code == ErrorCode.OVERRAN
     assert trial.link.board.disabled
+
+
+@BASES
+def test_what_a_policy_prepares_is_done_between_its_plans(asynchronous):
+    trial, done = Trial(asynchronous, PolicyDocument("FCFS")), []
+
+    def limit(view):
+        done.append(("plan", view.now))
+        return NO_LIMITS
+
+    trial.force(lambda: Policy(limiter=limit, preparer=lambda view: done.append(("prepare", view.now))))
+    trial.run(load(30))
+    assert [name for name, _ in done] == ["plan", "prepare"] * trial.engine.steps
+    assert all(plan[1] == prepare[1] for plan, prepare in zip(done[::2], done[1::2], strict=True))
+
+
+@BASES
+def test_preparing_that_fails_costs_the_next_step(asynchronous):
+    trial, seen = Trial(asynchronous, PolicyDocument("FCFS")), []
+
+    def prepare(_):
+        seen.append(trial.scheduler._guard.fallback_steps)
+        if len(seen) == 3:
+            raise ZeroDivisionError
+
+    trial.force(lambda: Policy(limiter=lambda _: NO_LIMITS, preparer=prepare))
+    trial.run(load(30))
+    assert seen[:3] == [0, 0, 0]
+    assert trial.link.board.fallback_steps == 1
+    assert trial.link.board.error_code == ErrorCode.RAISED
 
 
 @BASES

@@ -70,7 +70,7 @@ def methods():
                 yield part, name
     from headrace_engine.adapter.plan_queue import PlanQueue  # the others of its methods are vLLM's, not ours
 
-    yield from ((PlanQueue, name) for name in ("begin", "end", "show_all"))
+    yield from ((PlanQueue, name) for name in ("begin", "show_all", "tell"))
 
 
 def functions():

@@ -89,6 +89,22 @@ def test_a_prediction_holds_until_the_request_outgrows_it():
     assert tracker.find_request(one).first_prediction == 100
 
 
+def test_what_a_request_is_about_to_outgrow_is_predicted_ahead():
+    predictor = Scripted(100.0, 500.0)
+    tracker, one = Rig(predictor).tracker, request()
+    tracker.track_request(one)
+    one.num_output_tokens = 98
+    tracker.predict_ahead(one)
+    assert tracker.predicted_output(one) == 100
+    one.num_output_tokens = 99
+    tracker.predict_ahead(one)
+    assert tracker.predicted_output(one) == 500
+    assert tracker.find_request(one).first_prediction == 100
+    one.num_output_tokens = 998  # of 1000 at most
+    tracker.predict_ahead(one)
+    assert tracker.predicted_output(one) == 1000
+
+
 @pytest.mark.parametrize(("most", "output", "found"), [(50, 0, 50), (1, 0, 1), (50, 49, 50), (50, 50, 50)])
 def test_no_prediction_exceeds_what_a_request_may_produce(most, output, found):
     assert Rig(Scripted(100.0)).tracker.predicted_output(request(most=most, output=output)) == found

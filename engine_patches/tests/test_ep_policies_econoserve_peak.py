@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,12 +59,47 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
                 requests.remove(request)
         if requests and data.draw(st.integers(0, 9)) == 0:
             requests.pop(data.draw(st.integers(0, len(requests) - 1)))
+        if data.draw(st.booleans()):
+            peak.prepare(view)
         peak.follow(view)
     afresh = FuturePeak(limits, 0, PaddedLengths(0, 0))
     afresh.follow(view)
     assert peak.fits(*candidate) == afresh.fits(*candidate)
     assert peak._entries.keys() == set(requests)
     assert len(peak._sorted) == len(requests)
+
+
+def test_who_goes_on_beyond_its_end_is_looked_at_before_the_next_step(monkeypatch):
+    request = holding(100, 50)
+    view = FakeView(running=[request], limits=SMALL, outputs={request.request_id: 3.0})
+    peak = FuturePeak(SMALL, 0, PaddedLengths(0, 0))
+    peak.follow(view)
+    for output in (1, 2):
+        peak.prepare(view)
+        assert not view.predicted_ahead
+        request.num_tokens, request.num_output_tokens = 100 + output, output
+        peak.follow(view)
+    monkeypatch.setattr(
+        FakeView, "predict_ahead", lambda view, request: view.outputs.update({request.request_id: 9.0})
+    )
+    peak.prepare(view)
+    assert peak._entries[request][0] == peak._step + 7
+    request.num_tokens, request.num_output_tokens = 103, 3
+    monkeypatch.setattr(FakeView, "predicted_output", lambda *_: pytest.fail("a step waits for this"))
+    peak.follow(view)
+    assert peak._entries[request][0] == peak._step + 6
+
+
+def test_who_left_since_the_step_was_planned_is_not_looked_at_beforehand():
+    request = holding(100, 1)
+    view = FakeView(running=[request], limits=SMALL)
+    peak = FuturePeak(SMALL, 0, PaddedLengths(0, 0))
+    peak.follow(view)
+    view.running.clear()
+    peak.prepare(view)
+    assert not view.predicted_ahead
+    peak.follow(view)
+    assert not peak._entries
 
 
 def test_room_that_is_free_again_in_time_serves_another():

@@ -15,7 +15,7 @@ import numpy as np
 
 from e2e.bench.gateway.testbed import cpu_seconds
 from e2e.bench.live import step_table
-from e2e.bench.live.cases import Workload
+from e2e.bench.live.cases import Device, Workload
 from e2e.bench.live.journal import Entry
 from e2e.bench.live.measure import ALONE, PLUGIN, asker
 from e2e.bench.live.servers import Engines
@@ -31,12 +31,6 @@ from headrace_engine.cost.model import Batch
 POLL = 0.1
 LEAST_PREFILLS = 20  # steps with prefill that a fit needs
 ONE, FEW, MANY = 1, 4, 0  # clients of a phase; MANY is as many as the device has
-PHASES = (
-    (PolicyDocument("FCFS"), MANY),
-    (PolicyDocument("FCFS"), ONE),
-    (PolicyDocument("FCFS", step_budget=StepBudget("Fixed", 192)), MANY),
-    (PolicyDocument("AccelGen"), FEW),  # asks the engine for its own fit, which it keeps from then on
-)
 
 
 class FitError(RuntimeError):
@@ -61,8 +55,7 @@ class Fitted:
         Servers alike differ, and each with time, in how fast weights come from memory. Each step waits for
         that once, whatever is in it.
         """
-        fixed = max(self.cost.fixed + token_alone - self.token_alone(), 0.0)
-        return replace(self, cost=replace(self.cost, fixed=fixed))
+        return replace(self, cost=self.cost.later(token_alone - self.token_alone()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +76,35 @@ class Phase:
 
 
 async def fit(engines: Engines) -> Fitted:
-    """Let the plugin's server serve all workloads; what that tells. Raises FitError."""
+    """Let the plugin's server serve all workloads, one of them with each budget; what that tells.
+
+    Raises FitError.
+    """
     phases: list[Phase] = []
-    for policy, clients in PHASES:
+    for policy, clients, workloads in plan(engines.device):
         await asyncio.to_thread(engines.apply, PLUGIN, policy)
-        for workload in engines.device.workloads:
+        for workload in workloads:
             phases.append(await _phase(engines, workload, clients, f"{len(phases)}"))
     steps = [step for phase in phases for step in filter(is_plausible, phase.steps)]
     prefills = sum(step.prefill_tokens > 0 for step in steps)
     if prefills < LEAST_PREFILLS:
         raise FitError(f"{prefills} of {len(steps)} steps had prefill, {LEAST_PREFILLS} are needed")
-    return Fitted(step_table.fit(steps), host_time(phases))
+    return Fitted(step_table.fit(steps, engines.device.budgets), host_time(phases))
+
+
+def plan(device: Device) -> list[tuple[PolicyDocument, int, Sequence[Workload]]]:
+    """List policies, clients and workloads of the phases; the first workload has the longest prompts."""
+    with_budgets = [
+        (PolicyDocument("FCFS", step_budget=StepBudget("Fixed", budget)), MANY, device.workloads[:1])
+        for budget in device.budgets
+    ]
+    return [
+        (PolicyDocument("FCFS"), MANY, device.workloads),
+        (PolicyDocument("FCFS"), ONE, device.workloads),
+        *with_budgets,
+        # AccelGen asks the engine for its own fit, which it keeps from then on.
+        (PolicyDocument("AccelGen"), FEW, device.workloads),
+    ]
 
 
 def host_time(phases: Sequence[Phase]) -> HostTime:

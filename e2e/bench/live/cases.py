@@ -102,7 +102,7 @@ _CPU = Device(
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",  # all sizes of steps, each with its own kernels
     },
-    budgets=(32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048),
+    budgets=(32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 1024, 2048),
     workloads=(
         Workload(
             CODE,

@@ -1,11 +1,13 @@
-"""How long an engine's steps take by how many tokens they compute: straight lines between a few sizes.
+"""How long an engine's steps take by how many tokens they compute: measured sizes, straight lines between.
 
-One straight line over all sizes, as the sidecar fits it, is up to 15 % off on a CPU, whose cores compute many
-tokens at once better than a few.
+On a CPU a step of 192 tokens may take less than one of 160: kernels suit some sizes. One straight line over
+all, as the sidecar fits it, is up to 15 % off there, and a search for the best step budget would find where
+it is off most.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,42 +16,44 @@ from headrace_engine.control.records import StepSample
 from headrace_engine.cost.fit import ME
 from headrace_engine.cost.model import Batch, Profile
 
-SIZES = (1, 4, 8, 16, 32, 64, 128, 256, 512)  # tokens of a step from which on another line counts
+FEW = (1, 2, 4, 8, 16)  # tokens of steps that only decode
+FEWEST = 4.0  # steps that a size needs, those beside it counted in part; others get no point of their own
 OUTLIER = 1.3  # times the expected seconds; what took longer counts less
 ROUNDS = 4  # of weighing steps by what is expected of them
 
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
-    """fixed + lines over T + per_work W + per_context S, seconds; T, W and S as in `cost.forms`."""
+    """Seconds at some `sizes` in tokens, two at least, + per_work W + per_context S, as in `cost.forms`."""
 
-    fixed: float
-    per_token: tuple[float, ...]  # beyond each of SIZES, up to the next
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
     per_work: float
     per_context: float
     profile: Profile = ME
 
     def step_seconds(self, batch: Batch) -> float:
-        """Return how many seconds one step takes."""
-        tokens = batch.prefill_tokens + batch.decodes
-        seconds = self.fixed
-        for size, following, slope in zip(SIZES, (*SIZES[1:], tokens), self.per_token, strict=True):
-            if tokens <= size:
-                break
-            seconds += slope * (min(tokens, following) - size)
-        return seconds + self.attention_seconds(batch)
+        """Return how many seconds one step takes; beyond the largest size the last line goes on."""
+        tokens, sizes, seconds = batch.prefill_tokens + batch.decodes, self.sizes, self.seconds
+        right = min(max(bisect_right(sizes, tokens), 1), len(sizes) - 1)
+        left = right - 1
+        share = (tokens - sizes[left]) / (sizes[right] - sizes[left])
+        return seconds[left] + share * (seconds[right] - seconds[left]) + self.attention_seconds(batch)
 
     def attention_seconds(self, batch: Batch) -> float:
         """Return the share of the seconds that grows with W and S."""
         return self.per_work * batch.prefill_work + self.per_context * batch.decode_context
 
+    def later(self, seconds: float) -> "StepTable":
+        """Return the table of steps that each take so much longer, or shorter."""
+        return replace(self, seconds=tuple(max(each + seconds, 0.0) for each in self.seconds))
+
 
 def numbers(table: StepTable) -> dict[str, float]:
     """Write a table as named numbers; `read` reads them."""
-    slopes = {f"per_token_from_{size}": slope for size, slope in zip(SIZES, table.per_token, strict=True)}
+    points = zip(table.sizes, table.seconds, strict=True)
     return {
-        "fixed": table.fixed,
-        **slopes,
+        **{f"step_of_{size}": seconds for size, seconds in points},
         "per_work": table.per_work,
         "per_context": table.per_context,
     }
@@ -57,32 +61,48 @@ def numbers(table: StepTable) -> dict[str, float]:
 
 def read(written: Mapping[str, float]) -> StepTable:
     """Read what `numbers` wrote."""
-    slopes = tuple(written[f"per_token_from_{size}"] for size in SIZES)
-    return StepTable(written["fixed"], slopes, written["per_work"], written["per_context"])
+    points = {name: value for name, value in written.items() if name.startswith("step_of_")}
+    sizes = tuple(int(name.removeprefix("step_of_")) for name in points)
+    return StepTable(sizes, tuple(points.values()), written["per_work"], written["per_context"])
 
 
-def fit(steps: Sequence[StepSample]) -> StepTable:
-    """Fit the table so that the relative error is least, no slope negative; `steps` must not be empty.
+def fit(steps: Sequence[StepSample], budgets: Sequence[int]) -> StepTable:
+    """Fit the table, nothing negative, so that the relative error is least.
 
+    Its sizes are FEW and the step `budgets` as far as steps show them; raises ValueError with fewer than two.
     A step that took far longer than expected, as when the machine stalled, counts less.
     """
-    made = np.array(steps, dtype=np.float64)
+    made = np.array(steps, dtype=np.float64).reshape(-1, 5)
     prefill, work, decodes, context, seconds = made.T
-    features = np.column_stack([np.ones(len(made)), _stretches(prefill + decodes), work, context])
+    tokens = prefill + decodes
+    sizes = np.array(sorted({*FEW, *budgets}), dtype=np.float64)
+    while len(sizes) >= 2:
+        shown = _shares(tokens, sizes).sum(axis=0)
+        if shown.min() >= FEWEST:
+            break
+        sizes = np.delete(sizes, shown.argmin())
+    if len(sizes) < 2:
+        raise ValueError(f"{len(made)} steps show fewer than two sizes")
+    features = np.column_stack([_shares(tokens, sizes), work, context])
     expected, weight, found = seconds, np.ones(len(made)), np.zeros(features.shape[1])
     for _ in range(ROUNDS):
         by = weight / expected
         found = _non_negative(features * by[:, None], seconds * by)
         expected = features @ found
         weight = np.minimum(1.0, OUTLIER * expected / seconds)
-    fixed, *slopes, per_work, per_context = (float(each) for each in found)
-    return StepTable(fixed, tuple(slopes), per_work, per_context)
+    *points, per_work, per_context = (float(each) for each in found)
+    return StepTable(tuple(int(size) for size in sizes), tuple(points), per_work, per_context)
 
 
-def _stretches(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the tokens of each step in each stretch that begins at one of SIZES."""
-    ends = (*SIZES[1:], np.inf)
-    return np.column_stack([np.clip(tokens, size, end) - size for size, end in zip(SIZES, ends, strict=True)])
+def _shares(tokens: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how much of each size is in each step, between two of them: rows add up to 1."""
+    right = np.clip(np.searchsorted(sizes, tokens, side="right"), 1, len(sizes) - 1)
+    share = np.clip((tokens - sizes[right - 1]) / (sizes[right] - sizes[right - 1]), 0.0, None)
+    shares = np.zeros((len(tokens), len(sizes)))
+    rows = np.arange(len(tokens))
+    shares[rows, right] = share
+    shares[rows, right - 1] = 1.0 - share
+    return shares
 
 
 def _non_negative(features: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:

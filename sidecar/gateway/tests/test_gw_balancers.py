@@ -140,6 +140,17 @@ def test_an_engine_that_tells_of_no_memory_is_not_waited_for_because_of_it():
     )
 
 
+@given(st.lists(st.floats(0.0, 0.1), min_size=1, max_size=6))
+def test_sal_takes_one_of_those_whose_waits_are_alike(seconds):
+    fleet = [
+        engine(number, replace(IDLE, waiting_prefill_tokens=round(10_000 * wait)))
+        for number, wait in enumerate(seconds)
+    ]
+    work, ctx = Work(tokens=50), context()
+    least = min(wait_seconds(endpoint, work, ctx) for endpoint in fleet)
+    assert wait_seconds(sal.pick(fleet, work, ctx), work, ctx) <= least + sal.TIE_SECONDS
+
+
 def test_sal_without_queues_prefers_the_engine_with_fewer_decodes():
     busy = engine(1, replace(IDLE, running=40))
     calm = engine(2, replace(IDLE, running=3, prefill_tokens_per_second=9_950.0))

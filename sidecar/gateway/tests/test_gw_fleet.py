@@ -1,17 +1,22 @@
 """One service's engines: candidates, overload, learned tokens, and a balancer changed while serving."""
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
 import pytest
 from gw_reports import IDLE
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace_engine.contracts import GatewayConfig
 from headrace_gateway.balancers import round_robin
 from headrace_gateway.balancers.context import FIRST_GUESS
+from headrace_gateway.balancers.endpoint import STALE_SECONDS, Work
 from headrace_gateway.balancers.protocol import Needs
+from headrace_gateway.balancers.waits import all_wait_seconds
 from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.tokens import Prompt
 
@@ -43,6 +48,60 @@ def test_where_only_a_minority_reports_all_serve(reporting, served):
     chosen = Counter(service.choose(SHORT, 10.0).address for _ in range(10 * served))
     assert set(chosen) == set(addresses[:served])
     assert max(chosen.values()) <= 20
+
+
+def test_who_falls_silent_or_stops_serving_is_noticed_at_once():
+    service = fleet("a", "b", "c")
+    for address in "abc":
+        service.observe(address, IDLE, 0.0)
+    assert len(service.candidates(1.0)) == 3
+    service.observe("b", replace(IDLE, serving=False), 1.0)
+    assert [each.address for each in service.candidates(1.1)] == ["a", "c"]
+    service.observe("b", IDLE, 2.0)
+    service.observe("c", IDLE, 2.0)
+    assert len(service.candidates(STALE_SECONDS - 0.01)) == 3
+    assert [each.address for each in service.candidates(STALE_SECONDS + 0.01)] == ["b", "c"]
+    service.set_addresses(["b"])
+    assert [each.address for each in service.candidates(STALE_SECONDS + 0.02)] == ["b"]
+
+
+engines = st.sampled_from("abcd")
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("choose"), st.integers(1, 40_000)),
+        st.tuples(engines, st.integers(0, 5), st.integers(0, 20_000), st.sampled_from([0.0, 5e3, 1e4, 2e4])),
+        st.tuples(st.just("pass"), st.floats(0.0, 4.0)),
+    ),
+    max_size=30,
+)
+
+
+@given(events)
+def test_what_is_summed_up_between_changes_is_what_the_fields_say(happening):
+    service, now, arrivals = fleet("a", "b", "c", "d", max_queue_ms=60_000), 0.0, Counter()
+    for event in happening:
+        if event[0] == "pass":
+            now += event[1]
+        elif event[0] == "choose":
+            with suppress(OverloadedError):
+                service.choose(Prompt(1, text_bytes=event[1], counted_tokens=0), now)
+        else:
+            address, landed, waiting, rate = event
+            arrivals[address] += landed
+            told = replace(
+                IDLE,
+                arrivals=arrivals[address],
+                waiting_prefill_tokens=waiting,
+                waiting_kv_blocks=waiting,
+                prefill_tokens_per_second=rate,
+            )
+            service.observe(address, told, now)
+        everyone, work = list(service.endpoints.values()), Work(tokens=700.0, cached={"b": 300.0})
+        service.context.now = now
+        kept = all_wait_seconds(everyone, work, service.context)
+        for endpoint in everyone:
+            endpoint.backlog = None
+        assert kept == all_wait_seconds(everyone, work, service.context)
 
 
 def test_a_stuck_engine_serves_nobody_while_another_is_only_silent():

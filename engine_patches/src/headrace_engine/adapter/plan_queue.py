@@ -5,7 +5,7 @@ plan's iterator, pulled one request at a time; with no plan, or outside a step, 
 queue: order of joining, preempted requests in front. `len` always counts all.
 
 Who joins or leaves is told to the policy, but never while a step's iterator is alive: changes within a step
-are told at its end, in their order. Whom vLLM took and put back, since its grammar is not compiled yet or
+are told after it, in their order, once the device computes. Whom vLLM took and put back, since its grammar is not compiled yet or
 another LoRA adapter has no room, has waited all along: of those nothing is told, or they would join anew in
 every step and never grow old.
 """
@@ -34,12 +34,15 @@ class PlanQueue(RequestQueue):
         self._requests: OrderedDict[Request, int] = OrderedDict()  # → tokens when it joined
         self._admitted: Iterator[Request] | None = None
         self._head: Request | None = None
-        self._untold: list[tuple[Listener, Request]] | None = None  # None: outside a step
+        self._untold: list[tuple[Listener, Request]] | None = None  # None: whatever happens is told at once
         self.tokens = 0
         self.blocks = 0
 
     def begin(self, admitted: Iterator[RequestView] | None) -> None:
-        """Show what `admitted` yields, in its order; None: everything in the queue's own order."""
+        """Show what `admitted` yields, in its order; None: everything in the queue's own order.
+
+        What there was to tell has to be told before.
+        """
         self._admitted = cast("Iterator[Request] | None", admitted)  # what waits are vLLM's requests
         self._untold = []
 
@@ -47,10 +50,9 @@ class PlanQueue(RequestQueue):
         """Show everything for the rest of the step."""
         self._admitted = self._head = None
 
-    def end(self) -> None:
-        """Show everything again, and tell who joined and left meanwhile."""
-        untold, self._untold = self._untold or [], None
-        self.show_all()
+    def tell(self) -> None:
+        """Tell who joined and left in the last step, and since."""
+        untold, self._untold = self._untold, None
         if not untold:
             return
         left: set[Request] = set()

@@ -101,6 +101,17 @@ class PolicyGuard:
         self.step_tokens, self.skipped = plan.step_tokens, len(plan.running_limits.skipped)
         return plan
 
+    def prepare_next(self) -> None:
+        """Let the policy do, while the device computes, what the next step would wait for."""
+        policy = self._policy
+        if policy is not None and policy.preparer is not None:
+            try:
+                started = self._stopwatch()
+                policy.preparer(self._view)
+                self._charge(started)
+            except Exception as error:
+                self._fail(error)
+
     def admitted(self) -> Iterator[RequestView] | None:
         """Yield the planned requests one by one, FCFS once the policy fails; None: the queue as it is."""
         if self._plan is None or (self._plan.admitted is None and not self._plan.running_limits.preempted):

@@ -94,6 +94,8 @@ class PolicyScheduler:
         """Tell what can wait: the device computes, and the last step's outputs are on their way."""
         if self._planned is not None:
             self._record_planned()
+        if self._step.is_planned:
+            self._call_safely(self._step.prepare_next)
         self._tell(Telemetry.catch_up)
         return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
 

@@ -124,7 +124,7 @@ class RequestTracker:
         self.ignored_overrides += overrides.ignored
         features = _features(request, self.most_output(request), overrides.output_tokens)
         tracked = TrackedRequest(request, features, overrides)
-        tracked.first_prediction = tracked.prediction = self._predict(tracked)
+        tracked.first_prediction = tracked.prediction = self._predict(tracked, request.num_output_tokens)
         tracked.targets = self._resolve(tracked)
         self._live[request] = tracked
         self._silent[request.request_id] = tracked
@@ -191,10 +191,18 @@ class RequestTracker:
         """Return how many output tokens `request` is expected to produce in all."""
         tracked = self._live.get(request) or self.track_request(request)
         expected = tracked.prediction
-        if request.num_output_tokens < expected:
+        output = request.num_output_tokens
+        if output < expected:
             return expected
-        tracked.prediction = expected = self._predict(tracked)
+        tracked.prediction = expected = self._predict(tracked, output)
         return expected
+
+    def predict_ahead(self, request: VllmRequest) -> None:
+        """Predict anew if `request` outgrows its prediction with its next token."""
+        tracked = self.find_request(request)
+        output = request.num_output_tokens + 1
+        if output >= tracked.prediction:
+            tracked.prediction = self._predict(tracked, output)
 
     def assess_request(self, tracked: TrackedRequest, output_tokens: int) -> tuple[Targets, Target]:
         """Return the targets that a finished request had, and those of them that no engine could have met.
@@ -225,9 +233,8 @@ class RequestTracker:
             )
         return resolve_targets(self._slo, tracked.overrides.targets, alone)
 
-    def _predict(self, tracked: TrackedRequest) -> float:
-        """Make a prediction beyond the output so far, but within what the request may produce."""
-        so_far: int = tracked.request.num_output_tokens
+    def _predict(self, tracked: TrackedRequest, so_far: int) -> float:
+        """Make a prediction beyond `so_far` tokens of output, but within what the request may produce."""
         most = self.most_output(tracked.request)
         if most <= so_far + 1:
             return float(most)

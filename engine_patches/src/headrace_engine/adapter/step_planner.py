@@ -37,6 +37,7 @@ class StepPlanner:
         if not self.is_planned:
             self._view.now = now
             return
+        self._queue.tell()
         self._view.begin(now)
         plan = self._guard.plan_step()
         self._queue.begin(self._guard.admitted())
@@ -52,8 +53,13 @@ class StepPlanner:
     def end(self, scheduled_tokens: int) -> None:
         """Leave vLLM's scheduler as it would be without us, and close the step's books."""
         self._restore()
-        self._queue.end()
+        self._queue.show_all()
         self._guard.finish_step(scheduled_tokens)
+
+    def prepare_next(self) -> None:
+        """Do what the next step would wait for, while the device computes the one planned last."""
+        self._queue.tell()
+        self._guard.prepare_next()
 
     def _restore(self) -> None:
         """Take back what holds for one step. vLLM's order of `running` is that of starting."""

@@ -1,4 +1,4 @@
-"""A policy is put together from four parts; each may be left out, and any go together."""
+"""A policy is put together from a few parts; each may be left out, and any go together."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ Gauges = Callable[[], Sequence[float]]
 Limiter = Callable[[EngineView], RunningLimits]
 """What the running requests give up in this step: tokens, their turn, or their KV."""
 
+Preparer = Callable[[EngineView], None]
+"""Does beforehand what the next step would wait for, while the device computes the step planned last.
+
+`view` is as that step was planned, but for who started or lost its KV in it. There may be steps without.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -50,6 +56,7 @@ class Policy:
     limiter: Limiter | None = None
     observer: Observer | None = None
     gauges: Gauges | None = None
+    preparer: Preparer | None = None
 
     @property
     def decides_nothing(self) -> bool:

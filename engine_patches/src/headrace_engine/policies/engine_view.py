@@ -188,6 +188,9 @@ class EngineView(Protocol):
         the request outgrew it.
         """
 
+    def predict_ahead(self, request: RequestView) -> None:
+        """Predict now what `predicted_output` would only predict once `request` has one more token."""
+
     def most_output(self, request: RequestView) -> int:
         """Return the most output tokens that `request` may produce."""
 

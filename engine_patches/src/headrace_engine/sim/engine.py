@@ -194,6 +194,7 @@ class SimulatedEngine:
 
     def _plan(self) -> None:
         output = self.scheduler.schedule()
+        self.scheduler.get_grammar_bitmask(output)  # as vLLM does while the device computes
         self.steps += 1
         now, tokens = self.clock.now, output.num_scheduled_tokens
         self.decisions.add(output)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace_engine.policies import ageing
-from headrace_engine.policies.composition import Policy
+from headrace_engine.policies.composition import Policy, Preparer
 from headrace_engine.policies.econoserve.padded_lengths import PaddedLengths
 from headrace_engine.policies.econoserve.peak import FuturePeak
 from headrace_engine.policies.econoserve.task_queue import Deadlines, StepAverage, TaskQueue, by_footprint
@@ -89,7 +89,12 @@ def compose(params: Params, limits: EngineLimits, step_budget: StepBudget) -> Po
     lengths, step_average = PaddedLengths(params.padding_percent, params.under_percent), StepAverage()
     queue = TaskQueue(by_footprint(lengths), Deadlines(step_average), params.patience, limits)
     sharing = FuturePeak(limits, params.reserved_percent, lengths)
-    return put_together(queue, sharing, lengths, step_average, step_budget)
+
+    def prepare(view: EngineView) -> None:
+        queue.prepare(view)
+        sharing.prepare(view)
+
+    return put_together(queue, sharing, lengths, step_average, step_budget, preparer=prepare)
 
 
 def put_together(
@@ -98,6 +103,8 @@ def put_together(
     lengths: PaddedLengths,
     step_average: StepAverage,
     step_budget: StepBudget,
+    *,
+    preparer: Preparer | None = None,
 ) -> Policy:
     """Compose the policy of these parts, which know one another already."""
 
@@ -108,4 +115,4 @@ def put_together(
     def gauges() -> tuple[float, ...]:
         return lengths.percent, lengths.outgrown, *sharing.gauges()
 
-    return Policy(queue, sharing.admit, step_budget, limit_running, lengths.record_finished, gauges)
+    return Policy(queue, sharing.admit, step_budget, limit_running, lengths.record_finished, gauges, preparer)

@@ -30,7 +30,8 @@ class PaddedLengths:
 
     def predict_left(self, request: RequestView, view: EngineView) -> int:
         """Predict the output tokens yet to come, at least 1."""
-        padded = ceil(view.predicted_output(request) * (100 + self.percent) / 100)
+        predicted = view.predicted_output(request)
+        padded = ceil(predicted if self.steady else predicted * (100 + self.percent) / 100)
         return max(min(padded, view.most_output(request)) - request.num_output_tokens, 1)
 
     def record_finished(self, request: RequestView, predicted: float) -> None:

@@ -70,6 +70,7 @@ class FuturePeak:
         self._common = 0.0  # tokens held by several requests
         self._joined_others = False  # someone started who shares more than anyone did
         self._turn = 0
+        self._prepared = False  # whether the turn's requests have been looked at since the last step began
 
     def limit_running(self, view: EngineView) -> RunningLimits:
         """Take in who runs now, as a step begins; nobody is limited."""
@@ -102,6 +103,21 @@ class FuturePeak:
         """Return the percent of the cache that all take at their ends in sum."""
         return (100 * (self._finals + self._common) / self._whole,)
 
+    def prepare(self, view: EngineView) -> None:
+        """Look at whose turn it is, and at who ends with the step that is computed, if predictions hold.
+
+        If it does not end the next step would have to find out until when it goes on.
+        """
+        if [*view.running, *view.holding] != self._running:
+            return  # then the next step looks at them
+        self._prepared = True
+        for entry in self._due(int(self._passed + view.tokens_per_step)):
+            request = entry[3]
+            view.predict_ahead(request)
+            self._renew(request, view)
+        for request in self._next_in_turn(self._running):
+            self._look_at(request, view)
+
     def follow(self, view: EngineView) -> None:
         """Take in who runs now, a step after the last time."""
         self._passed += view.tokens_per_step
@@ -110,7 +126,7 @@ class FuturePeak:
         running = [*view.running, *holding] if holding else view.running
         if running != self._running:
             self._take_in(running, view)
-        for entry in self._due():
+        for entry in self._due(self._step):
             self._look_at(entry[3], view)
         for request in holding:  # while its KV is being loaded its end moves away
             self._look_at(request, view)
@@ -118,14 +134,16 @@ class FuturePeak:
             self._joined_others = False
             for request in running:
                 self._look_at(request, view)
-        elif running:
+        elif not self._prepared:
             for request in self._next_in_turn(running):
                 self._look_at(request, view)
+        self._prepared = False
         self._common = self._held_together(view)
 
     def fits(self, tokens: int, left: int) -> bool:
         """Tell whether a request may start that takes KV for `tokens` at once, for `left` more at its end."""
-        tokens += self._besides(tokens + left)
+        if self._limits.other_groups:
+            tokens += self._besides(tokens + left)
         capacity = self._capacity - self._common
         if self._finals + tokens + left + (len(self._sorted) + 1) * self._waste <= capacity:
             return True  # even if all ended at once
@@ -148,11 +166,12 @@ class FuturePeak:
         If it does not start after all, the next step finds out.
         """
         end = self._step + left
-        shared = self._shared_tokens(request, view)
+        shared = self._shared_tokens(request, view) if self._limits.keeps_kv else 0
         if shared:
             self._joined_others |= shared > max(self._shared.values(), default=0)
             self._shared[request] = shared
-        entry = (end, next(self._numbers), self._held_at(request, end) - shared - self._step, request)
+        held = self._held_at(request, end) if self._limits.other_groups else request.num_tokens
+        entry = (end, next(self._numbers), held - shared - self._step, request)
         self._entries[request] = entry
         insort(self._sorted, entry)
         self._finals += entry[0] + entry[2]
@@ -167,10 +186,11 @@ class FuturePeak:
         self._now -= entry[2]
         self._ends = None
 
-    def _due(self) -> list[Entry]:
+    def _due(self, step: int) -> list[Entry]:
+        """Return the entries of who is predicted to have ended by `step`."""
         due = []
         for entry in self._sorted:
-            if entry[0] > self._step:
+            if entry[0] > step:
                 break
             due.append(entry)
         return due
@@ -186,6 +206,8 @@ class FuturePeak:
     def _next_in_turn(self, running: Sequence[RequestView]) -> list[RequestView]:
         """Return those whose turn it is to be looked at; not who plainly holds what it was to hold by now."""
         count = len(running)
+        if not count:
+            return []
         turns = range(self._turn + 1, self._turn + 1 - (-count // LOOKED_AT))
         self._turn = (turns.stop - 1) % count
         chosen = [running[turn % count] for turn in turns]
@@ -207,8 +229,12 @@ class FuturePeak:
         )
         if as_predicted and entry[0] > self._step and self._lengths.steady:
             return
+        self._renew(request, view, anyway=not as_predicted)
+
+    def _renew(self, request: RequestView, view: EngineView, *, anyway: bool = False) -> None:
+        """Enter `request` anew if its end has moved."""
         left = self._lengths.predict_left(request, view)
-        if not as_predicted or entry[0] != self._step + left:
+        if anyway or self._entries[request][0] != self._step + left:
             self._strike(request)
             self.enter(request, view, left)
 

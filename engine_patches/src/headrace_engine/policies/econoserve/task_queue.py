@@ -33,8 +33,10 @@ FORGOTTEN_LATE = 256  # looks at requests that left
 
 Rank = tuple[float, ...]
 
-Ranking = Callable[[RequestView, EngineView, float, int], tuple[float, Rank]]
-"""When to look again, and rank of a request, from its latest start and the tokens that need KV."""
+Ranking = Callable[[RequestView, EngineView, float, float, int], tuple[float, Rank]]
+"""When to look again, and rank of a request, from the time of the step that may start it, its latest start
+and the tokens that need KV.
+"""
 
 Entry = tuple[Rank, int, RequestView]
 """(rank, number in order of joining, request)."""
@@ -62,6 +64,11 @@ class Deadlines:
     def __init__(self, step_average: StepAverage) -> None:
         self._step_average = step_average
 
+    @property
+    def step_seconds(self) -> float:
+        """How long a step takes."""
+        return self._step_average.seconds
+
     def latest_start(self, request: RequestView, view: EngineView) -> float:
         """Return the unix time by which it must start; inf without targets."""
         targets, latest = view.targets(request), inf
@@ -77,10 +84,12 @@ class Deadlines:
 def by_footprint(lengths: PaddedLengths) -> Ranking:
     """Rank by predicted KV x time, the least first."""
 
-    def ranking(request: RequestView, view: EngineView, latest: float, tokens: int) -> tuple[float, Rank]:
+    def ranking(
+        request: RequestView, view: EngineView, now: float, latest: float, tokens: int
+    ) -> tuple[float, Rank]:
         left = lengths.predict_left(request, view)
         footprint = (tokens + left / 2) * left
-        return (latest, (footprint,)) if view.now <= latest else (inf, (footprint * LOST_WEIGHT,))
+        return (latest, (footprint,)) if now <= latest else (inf, (footprint * LOST_WEIGHT,))
 
     return ranking
 
@@ -126,6 +135,10 @@ class TaskQueue:
             self._look_again = [entry for entry in self._look_again if entry[1] in self._numbered]
             heapify(self._look_again)
 
+    def prepare(self, view: EngineView) -> None:
+        """Rank anew whose latest start will be past when the next step begins: so it need not."""
+        self._rank_again(view, view.now + self._deadlines.step_seconds, PLACED_PER_STEP)
+
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Yield the overdue, then the others by rank, equals in order of joining."""
         self._sort_in(view)
@@ -146,35 +159,39 @@ class TaskQueue:
             entry, blocks = self._entries[request]
             if blocks != self._blocks(request, view):
                 del self._sorted[bisect_left(self._sorted, entry)]
-                self._enter(request, blocks, entry[1], view)
-        first, again = list(islice(self._fresh, PLACED_PER_STEP)), self._look_again
+                self._enter(request, blocks, entry[1], view, view.now)
+        first = list(islice(self._fresh, PLACED_PER_STEP))
         for request in first:
-            self._enter(request, self._fresh.pop(request), next(self._joined), view)
-        room = PLACED_PER_STEP - len(first)
-        while room and again and again[0][0] < view.now:
+            self._enter(request, self._fresh.pop(request), next(self._joined), view, view.now)
+        self._rank_again(view, view.now, PLACED_PER_STEP - len(first))
+
+    def _rank_again(self, view: EngineView, now: float, room: int) -> None:
+        """Rank up to `room` of those whose time to be looked at is before `now`."""
+        again = self._look_again
+        while room and again and again[0][0] < now:
             room -= 1
             _, number = heappop(again)
             if number in self._numbered:  # else it left
                 request = self._numbered[number]
                 entry, blocks = self._entries[request]
                 del self._sorted[bisect_left(self._sorted, entry)]
-                self._enter(request, blocks, number, view)
+                self._enter(request, blocks, number, view, now)
 
     def _blocks(self, request: RequestView, view: EngineView) -> int:
         """Count the KV blocks that it takes to start."""
         return max(self._limits.blocks(request.num_tokens) - view.shared_blocks(request), 0)
 
-    def _enter(self, request: RequestView, before: int, number: int, view: EngineView) -> None:
+    def _enter(self, request: RequestView, before: int, number: int, view: EngineView, now: float) -> None:
         blocks, shared = before, 0
         if self._limits.keeps_kv:
             blocks = self._blocks(request, view)
             self._ageing.record_resize(before, blocks)
             shared = self._limits.shared_tokens(self._limits.blocks(request.num_tokens) - blocks)
         latest = self._deadlines.latest_start(request, view)
-        look_again, rank = self._ranking(request, view, latest, request.num_tokens - shared)
+        look_again, rank = self._ranking(request, view, now, latest, request.num_tokens - shared)
         entry = (rank, number, request)
         self._entries[request] = entry, blocks
         self._numbered[number] = request
         insort(self._sorted, entry)
         if look_again < inf:
-            heappush(self._look_again, (max(look_again, view.now), number))
+            heappush(self._look_again, (max(look_again, now), number))

@@ -21,7 +21,13 @@ LOST = len(RANGES) + 1  # range of those that can't meet their deadline any more
 def by_three_keys() -> Ranking:
     """Rank prompts as the paper does: deadline range, KV held (who waits holds none), longest first."""
 
-    def ranking(request: RequestView, view: EngineView, latest: float, tokens: int) -> tuple[float, Rank]:
+    def ranking(
+        request: RequestView,
+        view: EngineView,
+        now: float,  # noqa: ARG001  that of the view: these are never ranked ahead
+        latest: float,
+        tokens: int,
+    ) -> tuple[float, Rank]:
         place = time_range(request, view, latest)
         rank = (place, -float(tokens))
         e2e = view.targets(request).e2e
@@ -36,7 +42,7 @@ def by_three_keys() -> Ranking:
 
 def by_arrival() -> Ranking:
     """Rank requests by the order in which they joined the queue."""
-    return lambda request, view, latest, tokens: (inf, ())  # noqa: ARG005
+    return lambda request, view, now, latest, tokens: (inf, ())  # noqa: ARG005
 
 
 def time_range(request: RequestView, view: EngineView, latest: float) -> int:

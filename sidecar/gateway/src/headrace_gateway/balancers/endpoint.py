@@ -10,6 +10,7 @@ changes nothing, and requests do not herd to an engine that merely looks idle. B
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace_engine.contracts import LoadReport
 
@@ -70,9 +71,21 @@ class Landed:
     arrived_tokens: int
 
 
+class Backlog(NamedTuple):
+    """What lies before a new request on one engine, as `waits` sums it up between two changes."""
+
+    seconds: float  # to compute what no step has taken up, as last reported and booked
+    done_at: float  # when that is computed if the engine goes on without a report; the picker's clock
+    busy_until: float
+    rate: float  # prompt tokens that are computed per second
+    room: float  # tokens for which there is KV at once; what is waiting and booked has its own
+    requests: int  # that the engine runs, queues, or is about to get
+    last_turn: int
+
+
 @dataclass(slots=True)
 class Endpoint:
-    """One engine. Mutable, owned by its service's `Fleet`.
+    """One engine. Mutable, owned by its service's `Fleet`, which sets `backlog` to None as it changes one.
 
     The fields below `reported_at` are sums over the report that every choice needs, made once per report.
     """
@@ -93,6 +106,7 @@ class Endpoint:
     sent_tokens: float = 0.0  # prompt tokens lately, older ones fading
     sent_uncached: float = 0.0
     last_turn: int = 0  # number of the service's pick that last chose this engine
+    backlog: Backlog | None = None  # None: to be summed up anew
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the engine reports and makes progress."""
@@ -114,6 +128,7 @@ class Endpoint:
             room = self.report.total_kv_blocks * self.report.block_size
             known = [most for most in (room, self.report.max_model_len) if most]
             tokens = min([tokens, *(most * work.requests for most in known)])
+        self.backlog = None
         uncached = min(work.uncached_tokens(self.address), tokens)
         deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
         self.bookings.append(
@@ -141,6 +156,7 @@ class Endpoint:
         if self.report is not None and self.is_silent(now):
             self.report = None
             self.busy_until = float("-inf")
+            self.backlog = None
             self.queued_tokens, self.missing_blocks, self.requests = 0.0, 0, 0
 
     def expire_bookings(self, now: float) -> None:
@@ -151,6 +167,7 @@ class Endpoint:
     def observe(self, report: LoadReport, now: float) -> Landed | None:
         """Take in a report; returns what landed since the one before, if all of it was booked here."""
         before, self.report, self.reported_at = self.report, report, now
+        self.backlog = None
         self.serving = report.serving
         waiting = report.waiting_prefill_tokens * self.uncached_share()
         self.queued_tokens = waiting + report.unfinished_prefill_tokens
@@ -171,6 +188,7 @@ class Endpoint:
     def _take(self, requests: int) -> tuple[float, float, float]:
         """Strike off the oldest `requests`; returns their text bytes, counted tokens and media."""
         text_bytes = counted_tokens = media = 0.0
+        self.backlog = None
         while requests > 0 and self.bookings:
             head = self.bookings[0]
             taken = min(requests, head.requests)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from headrace_gateway.balancers.context import Context
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 from headrace_gateway.balancers.protocol import Needs
-from headrace_gateway.balancers.waits import prefill_rate, wait_seconds
+from headrace_gateway.balancers.waits import all_wait_seconds, sum_up
 
 TIE_SECONDS = 0.01  # less than one step of most models: no wait that a user could tell apart
 MOST_BEHIND = 8  # requests that are taken to wait behind one; the longest queues say little of the future
@@ -28,15 +28,21 @@ needs = Needs(prefixes=True)
 
 def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoint:
     """Return the candidate with the lowest load; to compute cached tokens again counts for all who wait."""
-    waits = [wait_seconds(endpoint, work, context) for endpoint in candidates]
+    waits = all_wait_seconds(candidates, work, context)
     if work.cached:
         again = _cost_of_computing(candidates, waits, work, context)
         waits = [wait + more for wait, more in zip(waits, again, strict=True)]
+    least = min(waits)
+    as_short = max(least, (round(least / TIE_SECONDS) + 0.5) * TIE_SECONDS)
+    equal = [place for place, wait in enumerate(waits) if wait <= as_short]
+    if len(equal) == 1:
+        return candidates[equal[0]]
     keys = [
-        (round(wait / TIE_SECONDS), endpoint.held_requests(), endpoint.last_turn)
-        for wait, endpoint in zip(waits, candidates, strict=True)
+        (backlog.requests, backlog.last_turn, place)
+        for place in equal
+        for backlog in [candidates[place].backlog or sum_up(candidates[place], context)]
     ]
-    return candidates[keys.index(min(keys))]
+    return candidates[min(keys)[2]]
 
 
 def _cost_of_computing(
@@ -46,8 +52,11 @@ def _cost_of_computing(
 
     Who waits behind it waits for it: about as many as the shortest queue has prompts, if queues stay as long.
     """
-    own = [work.uncached_tokens(each.address) / prefill_rate(each, context) for each in candidates]
+    rates = [(each.backlog or sum_up(each, context)).rate for each in candidates]
+    cached, tokens = work.cached, work.tokens
+    own = [
+        (tokens - cached.get(each.address, 0.0)) / rate for each, rate in zip(candidates, rates, strict=True)
+    ]
     queue = min(wait - mine for wait, mine in zip(waits, own, strict=True))
-    fastest = max(prefill_rate(each, context) for each in candidates)
-    behind = min(queue * fastest / context.typical.prompt, MOST_BEHIND)
+    behind = min(queue * max(rates) / context.typical.prompt, MOST_BEHIND)
     return [behind * mine for mine in own]

@@ -15,11 +15,12 @@ Ours:
   whose report came last.
 """
 
-from math import ceil
+from collections.abc import Sequence
+from math import ceil, inf
 
 from headrace_engine.contracts import LoadReport
 from headrace_gateway.balancers.context import Context, Rates
-from headrace_gateway.balancers.endpoint import Endpoint, Work
+from headrace_gateway.balancers.endpoint import Backlog, Endpoint, Work
 
 FAR = 1.5  # times: other hardware, or something that is wrong; prompts alone move an engine's rate by less
 REPORT_SECONDS = 0.1  # reports of a busy engine come closer than this; what it does meanwhile they will tell
@@ -28,24 +29,64 @@ DEFAULT_BLOCK_SIZE = 16  # tokens; vLLM's, until a report says otherwise
 
 def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Estimate how long `work` would wait on `endpoint`, its own prefill included; finite, 0 or more."""
-    wait = prefill_seconds(endpoint, work, context)
-    report = endpoint.report
-    if report is None or not report.total_kv_blocks:
-        return wait
-    tokens = endpoint.booked_tokens + work.tokens
-    missing = endpoint.missing_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
-    if missing <= 0:
-        return wait
-    return max(wait, missing / released_blocks_per_second(report, context))
+    return all_wait_seconds([endpoint], work, context)[0]
+
+
+def all_wait_seconds(endpoints: Sequence[Endpoint], work: Work, context: Context) -> list[float]:
+    """Estimate `wait_seconds` on each of `endpoints`: one look at hundreds of them, so nothing is called."""
+    now, tokens, waits = context.now, work.tokens, []
+    short = []  # of KV, by their places
+    for place, endpoint in enumerate(endpoints):
+        seconds, done_at, busy_until, rate, room, _, _ = endpoint.backlog or sum_up(endpoint, context)
+        left, busy = done_at - now, busy_until - now
+        left = min(left, seconds)
+        left = max(left, busy)
+        waits.append((left if left > 0 else 0.0) + tokens / rate)
+        if tokens > room:
+            short.append(place)
+    if work.cached:
+        for place, endpoint in enumerate(endpoints):
+            held = work.cached.get(endpoint.address)
+            if held is not None:
+                waits[place] -= held / (endpoint.backlog or sum_up(endpoint, context)).rate
+    for place in short:
+        report = endpoints[place].report
+        if report is not None:
+            waits[place] = max(waits[place], kv_seconds(endpoints[place], report, work, context))
+    return waits
+
+
+def sum_up(endpoint: Endpoint, context: Context) -> Backlog:
+    """Sum up what lies before a new request on `endpoint`, and keep it there."""
+    report, rate = endpoint.report, prefill_rate(endpoint, context)
+    seconds = endpoint.pending_tokens() / rate
+    room = inf
+    if report is not None and report.total_kv_blocks:
+        room = -endpoint.missing_blocks * (report.block_size or DEFAULT_BLOCK_SIZE) - endpoint.booked_tokens
+    endpoint.backlog = Backlog(
+        seconds,
+        endpoint.reported_at + REPORT_SECONDS + seconds,
+        endpoint.busy_until,
+        rate,
+        room,
+        endpoint.booked_requests + endpoint.requests,
+        endpoint.last_turn,
+    )
+    return endpoint.backlog
 
 
 def prefill_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Estimate when `work`'s prefill is done: after all that the engine computes, has or is about to get."""
-    rate = prefill_rate(endpoint, context)
-    unreported = max(context.now - endpoint.reported_at - REPORT_SECONDS, 0.0)
-    pending = endpoint.pending_tokens() / rate - unreported
-    own = work.uncached_tokens(endpoint.address) / rate
-    return max(pending, endpoint.busy_until - context.now, 0.0) + own
+    backlog = endpoint.backlog or sum_up(endpoint, context)
+    ahead = max(min(backlog.seconds, backlog.done_at - context.now), backlog.busy_until - context.now, 0.0)
+    return ahead + work.uncached_tokens(endpoint.address) / backlog.rate
+
+
+def kv_seconds(endpoint: Endpoint, report: LoadReport, work: Work, context: Context) -> float:
+    """Estimate when an engine that has not enough KV for `work`, as `report` says, will have it."""
+    tokens = endpoint.booked_tokens + work.tokens
+    missing = endpoint.missing_blocks + ceil(tokens / (report.block_size or DEFAULT_BLOCK_SIZE))
+    return missing / released_blocks_per_second(report, context)
 
 
 def prefill_rate(endpoint: Endpoint, context: Context) -> float:

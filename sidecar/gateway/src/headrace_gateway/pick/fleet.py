@@ -13,9 +13,9 @@ from types import MappingProxyType
 from headrace_engine.contracts import GatewayConfig, LoadReport
 from headrace_gateway.balancers import BALANCERS
 from headrace_gateway.balancers.context import Context, Rates
-from headrace_gateway.balancers.endpoint import Endpoint, Work
+from headrace_gateway.balancers.endpoint import STALE_SECONDS, Endpoint, Work
 from headrace_gateway.balancers.protocol import Balancer
-from headrace_gateway.balancers.waits import prefill_rate, prefill_seconds, wait_seconds
+from headrace_gateway.balancers.waits import all_wait_seconds, prefill_rate, prefill_seconds, wait_seconds
 from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex, cut_chunks
 from headrace_gateway.pick.tokens import Prompt, TokenRate
 
@@ -47,6 +47,8 @@ class Fleet:
     prefixes: PrefixIndex = field(default_factory=PrefixIndex)
     turn: int = 0
     rates_due: float = float("-inf")  # when all engines' rates are looked at again
+    all_fresh: list[Endpoint] = field(default_factory=list)  # all engines, if they were when last looked at
+    all_fresh_until: float = float("-inf")  # none of them falls silent before
 
     @classmethod
     def from_config(cls, config: GatewayConfig, random: Random) -> "Fleet":
@@ -67,6 +69,7 @@ class Fleet:
         """Make these the service's engines; those that stay keep their reports and bookings."""
         self.endpoints = {address: self.endpoints.get(address) or Endpoint(address) for address in addresses}
         self.prefixes.keep_engines(self.endpoints)
+        self.all_fresh_until = float("-inf")
 
     def observe(self, address: str, report: LoadReport, now: float) -> None:
         """Take in an engine's report at `now` (seconds); an address that is no longer ours is ignored."""
@@ -75,6 +78,8 @@ class Fleet:
             return
         before = endpoint.pending_tokens()
         landed = endpoint.observe(report, now)
+        if not report.serving:
+            self.all_fresh_until = float("-inf")
         self._learn_rates(report, now)
         self._correct_busy(endpoint, before, now)
         if landed is not None:
@@ -91,7 +96,10 @@ class Fleet:
             reports = [each.report for each in self.endpoints.values() if each.report is not None]
             known = sorted(rate for each in reports if (rate := each.prefill_tokens_per_second))
             rates = replace(Rates.from_report(report), prefill=known[len(known) // 2])
-        self.context.typical = rates.with_fallback(self.context.typical)
+        before, self.context.typical = self.context.typical, rates.with_fallback(self.context.typical)
+        if self.context.typical.prefill != before.prefill:
+            for endpoint in self.endpoints.values():
+                endpoint.backlog = None
 
     def _correct_busy(self, endpoint: Endpoint, before: float, now: float) -> None:
         """Let a report correct when the engine should be done, so that errors of its rate do not add up.
@@ -103,6 +111,7 @@ class Fleet:
         pending = endpoint.pending_tokens()
         most = max(before, pending) if endpoint.requests else pending
         endpoint.busy_until = min(max(endpoint.busy_until, now + pending / rate), now + most / rate)
+        endpoint.backlog = None
 
     def choose(self, prompt: Prompt, now: float, headers: Mapping[str, str] = NO_HEADERS) -> Endpoint:
         """Choose the engine of a request that is sent at `now`; raises NoEngineError or OverloadedError."""
@@ -117,6 +126,7 @@ class Fleet:
         chosen.last_turn = self.turn
         chosen.busy_until = now + prefill_seconds(chosen, work, self.context)
         chosen.book(work, now)
+        chosen.backlog = None
         if chunks:
             self.prefixes.record(chosen.address, chunks)
         return chosen
@@ -145,10 +155,15 @@ class Fleet:
         that are left could not serve all: half is where Envoy panics, too. If all who report are stuck and
         nobody is silent, all are candidates.
         """
+        if now < self.all_fresh_until:
+            return self.all_fresh  # mostly, so that no pick looks at each
         endpoints = self.endpoints.values()
         fresh = [endpoint for endpoint in endpoints if endpoint.is_fresh(now)]
+        if fresh and len(fresh) == len(endpoints):
+            self.all_fresh = fresh
+            self.all_fresh_until = min(endpoint.reported_at for endpoint in fresh) + STALE_SECONDS
         if fresh and 2 * len(fresh) >= len(endpoints):
-            return fresh  # mostly, so that each pick looks at each engine once
+            return fresh
         silent = [endpoint for endpoint in endpoints if endpoint.is_silent(now)]
         if fresh and len(fresh) >= len(silent):
             return fresh
@@ -167,6 +182,6 @@ class Fleet:
         limit = allowed / 1000
         if wait_seconds(chosen, NOTHING, self.context) <= limit:
             return
-        least = min(wait_seconds(endpoint, NOTHING, self.context) for endpoint in candidates)
+        least = min(all_wait_seconds(candidates, NOTHING, self.context))
         if least > limit:
             raise OverloadedError(least, limit)
