@@ -9,6 +9,9 @@ from e2e.bench.gateway import (
     load as gateway_load,
 )
 from e2e.bench.gateway import (
+    pick_cost,
+)
+from e2e.bench.gateway import (
     settings as gateway_settings,
 )
 from e2e.bench.gateway import (
@@ -47,6 +50,16 @@ def run(stand_in, now=0.0):
         now += stand_in.begin(now)
         done += stand_in.end(now)
     return done
+
+
+def test_a_pick_is_timed_for_each_number_of_engines(monkeypatch):
+    monkeypatch.setattr(pick_cost, "PICKS", 40)
+    monkeypatch.setattr(pick_cost, "ENGINES", (2, 5))
+    figures = pick_cost.measure()
+    assert set(figures) == {
+        f"pick_us_{each}_engines{suffix}" for each in (2, 5) for suffix in ("", "_prefixes")
+    }
+    assert min(figures.values()) > 0
 
 
 def test_prompts_are_computed_in_order_and_in_chunks():

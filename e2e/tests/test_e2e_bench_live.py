@@ -16,6 +16,8 @@ from e2e.bench.live.journal import Journal
 from e2e.bench.live.step_table import StepTable
 from e2e.demo.replay import Call
 from headrace_engine.control.records import StepSample
+from headrace_engine.cost.fit import ME
+from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.host import HostTime
 
 pytestmark = pytest.mark.filterwarnings("default")  # vLLM's and torch's own
@@ -26,6 +28,7 @@ TINY = study.tiny(CPU)
 FITTED = Fitted(
     StepTable(sizes=(1, 16, 2048), seconds=(0.02, 0.028, 2.05), per_work=0.0, per_context=1e-6),
     HostTime(per_step=1e-3, intake=5e-3, per_output=5e-4),
+    Linear(ME, fixed=0.02, per_prefill=1e-3, per_decode=5e-4, per_context=1e-6),
 )
 
 
@@ -224,11 +227,28 @@ def phase(clients, answers, tokens, *, between, front=0.0, steps=500):
     )
 
 
-def test_a_server_that_is_slower_now_takes_longer_for_each_step_and_no_longer_for_a_token():
-    slower = FITTED.now(FITTED.token_alone() + 0.003)
-    assert slower.cost.seconds == pytest.approx([each + 0.003 for each in FITTED.cost.seconds])
-    assert slower.token_alone() == pytest.approx(FITTED.token_alone() + 0.003)
-    assert min(FITTED.now(0.0).cost.seconds) == 0.0
+@pytest.mark.vllm
+@pytest.mark.timeout(300)
+def test_a_server_whose_steps_take_longer_takes_longer_to_answer_a_look():
+    [workload] = TINY.workloads
+    server = Contestant(TUNED, 64)
+    expected = forecast.look_seconds(TINY, FITTED, workload, server)
+    assert forecast.look_seconds(TINY, FITTED.slower(1.3), workload, server) == pytest.approx(
+        1.3 * expected, rel=0.05
+    )
+    assert expected > sum(each.prompt_tokens for each in measure.LOOK) * 9e-4  # of prefill alone
+
+
+async def test_the_better_of_two_looks_counts(monkeypatch):
+    seconds = iter([1.5, 1.1])
+
+    class Loops:
+        async def open_loop(self, arrivals, label):
+            slowest = next(seconds)
+            return [types.SimpleNamespace(e2e=slowest * place / len(arrivals)) for place in range(1, 14)]
+
+    monkeypatch.setattr(measure, "asker", lambda engines, name: Loops())
+    assert await measure.look(None, TUNED, "x") == pytest.approx(1.1)
 
 
 def test_host_time_is_what_steps_leave_and_what_the_front_end_uses():

@@ -1,17 +1,16 @@
 """How long steps take by their size: what is fitted, and what does not disturb it."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
 from e2e.bench.live import step_table
-from e2e.bench.live.step_table import FEW, StepTable
+from e2e.bench.live.step_table import StepTable
 from headrace_engine.control.records import StepSample
 from headrace_engine.cost.model import Batch
 
 BUDGETS = (32, 64, 128, 192, 256, 512, 2048)
-SIZES = (*FEW, *BUDGETS)
+SIZES = (1, 2, 4, 8, 16, *BUDGETS)
 TABLE = StepTable(
     sizes=SIZES,
     seconds=(0.016, 0.017, 0.0175, 0.018, 0.021, 0.026, 0.033, 0.049, 0.047, 0.072, 0.135, 0.55),
@@ -55,6 +54,21 @@ def test_sizes_that_no_step_had_are_between_those_that_some_had():
     assert 0.033 < found.step_seconds(Batch(160)) < 0.072
 
 
+def test_a_size_counts_only_the_steps_near_it():
+    few = [step(2020, 0, 28, 100), step(2036, 0, 12, 100)]
+    made = [each for each in steps_of_all_sizes() if each.prefill_tokens + each.decodes < 900]
+    found = step_table.fit(made + few, BUDGETS)
+    assert found.sizes == SIZES[:-1]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "sizes"),
+    [((32, 96), [1, 2, 4, 8, 16, 32, 96]), ((48,), [1, 2, 4, 8, 16, 32, 48]), ((1, 2), [1, 2])],
+)
+def test_sizes_below_the_least_budget_are_powers_of_two(budgets, sizes):
+    assert step_table.possible_sizes(budgets) == sizes
+
+
 def test_nothing_is_negative():
     made = [step(0, 0, count, 10 * count)._replace(seconds=0.05 - 1e-4 * count) for count in range(1, 60)]
     found = step_table.fit(made, BUDGETS)
@@ -71,7 +85,8 @@ def test_lines_go_from_size_to_size_and_beyond_the_largest(tokens, seconds):
     assert TABLE.step_seconds(Batch(tokens)) == pytest.approx(seconds, abs=1e-6)
 
 
-def test_steps_that_take_longer_do_so_at_each_size():
-    slower = TABLE.later(0.004)
-    assert slower == replace(TABLE, seconds=tuple(each + 0.004 for each in TABLE.seconds))
-    assert min(TABLE.later(-1.0).seconds) == 0.0
+@pytest.mark.parametrize(
+    "batch", [Batch(decodes=3, decode_context=500), Batch(700, 9e5, 20, 4000), Batch(5000)]
+)
+def test_each_step_of_a_slower_server_takes_so_many_times_as_long(batch):
+    assert TABLE.slower(1.2).step_seconds(batch) == pytest.approx(1.2 * TABLE.step_seconds(batch))

@@ -65,8 +65,9 @@ class FakeView:
     def predicted_output(self, request: FakeRequest) -> float:
         return self.outputs.get(request.request_id, request.max_tokens)
 
-    def predict_ahead(self, request: FakeRequest) -> None:
+    def predict_ahead(self, request: FakeRequest) -> float:
         self.predicted_ahead.append(request)
+        return self.predicted_output(request)
 
     def most_output(self, request: FakeRequest) -> int:
         return request.max_tokens

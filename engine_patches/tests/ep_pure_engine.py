@@ -73,15 +73,13 @@ class PureEngine:
         return self.targets_of.get(request.request_id, NO_TARGETS)
 
     def predicted_output(self, request):
-        self._predict(request, request.num_output_tokens)
+        if request.predicted <= request.num_output_tokens:
+            request.predicted = request.num_output_tokens * 1.5 + 1
         return min(request.predicted, request.max_tokens)
 
     def predict_ahead(self, request):
-        self._predict(request, request.num_output_tokens + 1)
-
-    def _predict(self, request, output):
-        if request.predicted <= output:
-            request.predicted = output * 1.5 + 1
+        output = request.num_output_tokens + 1
+        return min(request.predicted if request.predicted > output else output * 1.5 + 1, request.max_tokens)
 
     def most_output(self, request):
         return request.max_tokens

@@ -1,6 +1,7 @@
 """The adapter on the real vLLM scheduler, on a virtual clock; `test_ep_wheels` runs this on every wheel."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from ep_adapter_trial import BASES, MARKS, Trial, load
@@ -86,6 +87,46 @@ def test_policies_finish_everything(asynchronous, document):
     trial = Trial(asynchronous, document).run(load())
     assert trial.link.board.fallback_steps == 0
     assert trial.link.board.error_code == ErrorCode.NONE
+
+
+@BASES
+@pytest.mark.parametrize("policy", ["FCFS", "LARRY", "EconoServe"])
+def test_a_policy_hears_of_everyone_where_vllm_asks_for_no_bitmask(asynchronous, policy, monkeypatch):
+    trial = Trial(asynchronous, PolicyDocument(policy))
+    monkeypatch.setattr(trial.scheduler, "get_grammar_bitmask", lambda output: None)
+    trial.run(load())
+    assert trial.link.board.fallback_steps == 0
+    assert trial.link.board.error_code == ErrorCode.NONE
+    assert not trial.scheduler.waiting._untold
+
+
+def test_a_policy_hears_of_who_is_put_back_and_then_leaves():
+    trial = Trial(False, PolicyDocument("FCFS"))
+    heard = []
+    order = SimpleNamespace(
+        add=lambda request: heard.append(("joined", request.request_id)),
+        discard=lambda request: heard.append(("left", request.request_id)),
+        ranked=lambda view: iter(tuple(view.waiting)),
+    )
+    trial.force(lambda: Policy(order))
+    first, second = load(2)
+    trial.scheduler.add_request(first)
+    trial.scheduler.schedule()  # the policy starts with it
+    queue = trial.scheduler.waiting
+    queue.tell()
+    heard.clear()
+    queue.add_request(second)
+    queue.begin(None)
+    queue.remove_request(second)
+    queue.prepend_request(second)
+    queue.tell()
+    assert heard == [("joined", second.request_id)]  # that it was in vLLM's hands nobody need know
+    queue.begin(None)
+    queue.remove_request(second)
+    queue.prepend_request(second)
+    queue.remove_request(second)
+    queue.tell()
+    assert heard[1:] == [("left", second.request_id)]
 
 
 @pytest.mark.parametrize(
@@ -228,8 +269,9 @@ def test_what_a_policy_prepares_is_done_between_its_plans(asynchronous):
 
     trial.force(lambda: Policy(limiter=limit, preparer=lambda view: done.append(("prepare", view.now))))
     trial.run(load(30))
-    assert [name for name, _ in done] == ["plan", "prepare"] * trial.engine.steps
-    assert all(plan[1] == prepare[1] for plan, prepare in zip(done[::2], done[1::2], strict=True))
+    prepared = [place for place, (name, _) in enumerate(done) if name == "prepare"]
+    assert len(prepared) > trial.engine.steps / 2  # an empty step may have none
+    assert all(done[place - 1] == ("plan", done[place][1]) for place in prepared)
 
 
 @BASES
@@ -238,13 +280,14 @@ def test_preparing_that_fails_costs_the_next_step(asynchronous):
 
     def prepare(_):
         seen.append(trial.scheduler._guard.fallback_steps)
-        if len(seen) == 3:
+        if len(seen) >= 3:
             raise ZeroDivisionError
 
     trial.force(lambda: Policy(limiter=lambda _: NO_LIMITS, preparer=prepare))
     trial.run(load(30))
-    assert seen[:3] == [0, 0, 0]
+    assert seen == [0, 0, 0]  # then it does without
     assert trial.link.board.fallback_steps == 1
+    assert not trial.link.board.disabled
     assert trial.link.board.error_code == ErrorCode.RAISED
 
 

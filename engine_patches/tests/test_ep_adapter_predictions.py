@@ -68,9 +68,10 @@ def test_the_live_cost_comes_to_be_that_of_the_engine():
     assert parts.costs[0] is None
     assert parts.costs[-1].fixed == pytest.approx(0.005, rel=0.01)
     assert parts.costs[-1].per_prefill == pytest.approx(0.00005, rel=0.01)
-    known, told = curious(cost=True)
+    cost = Line()
+    known, told = curious(cost=cost)
     serve(known, load(10))
-    assert set(map(id, told.costs)) == {id(known.cost)}
+    assert set(map(id, told.costs)) == {id(cost)}
 
 
 def test_clients_get_what_the_service_allows():

@@ -94,15 +94,27 @@ def test_what_a_request_is_about_to_outgrow_is_predicted_ahead():
     tracker, one = Rig(predictor).tracker, request()
     tracker.track_request(one)
     one.num_output_tokens = 98
-    tracker.predict_ahead(one)
-    assert tracker.predicted_output(one) == 100
+    assert tracker.predict_ahead(one) == 100
     one.num_output_tokens = 99
-    tracker.predict_ahead(one)
+    assert tracker.predict_ahead(one) == 500
+    assert tracker.predicted_output(one) == 100
+    predictor.again = 700.0
+    assert tracker.predict_ahead(one) == 500
+    one.num_output_tokens = 100
     assert tracker.predicted_output(one) == 500
     assert tracker.find_request(one).first_prediction == 100
+    one.num_output_tokens = 499
+    assert tracker.predict_ahead(one) == 700
     one.num_output_tokens = 998  # of 1000 at most
+    assert tracker.predict_ahead(one) == 1000
+
+
+def test_nothing_is_predicted_ahead_of_a_request_that_has_ended():
+    tracker, one = Rig(Scripted()).tracker, request()
+    tracker.track_request(one)
+    tracker.forget_request(one)
     tracker.predict_ahead(one)
-    assert tracker.predicted_output(one) == 1000
+    assert not tracker._live
 
 
 @pytest.mark.parametrize(("most", "output", "found"), [(50, 0, 50), (1, 0, 1), (50, 49, 50), (50, 50, 50)])

@@ -79,9 +79,10 @@ def test_who_goes_on_beyond_its_end_is_looked_at_before_the_next_step(monkeypatc
         assert not view.predicted_ahead
         request.num_tokens, request.num_output_tokens = 100 + output, output
         peak.follow(view)
-    monkeypatch.setattr(
-        FakeView, "predict_ahead", lambda view, request: view.outputs.update({request.request_id: 9.0})
-    )
+    monkeypatch.setattr(FakeView, "predict_ahead", lambda *_: 9.0)
+    peak.prepare(view)
+    assert peak._entries[request][0] == peak._step + 1  # it is amid its prefill, so no token will come
+    request.num_computed_tokens = request.num_tokens
     peak.prepare(view)
     assert peak._entries[request][0] == peak._step + 7
     request.num_tokens, request.num_output_tokens = 103, 3

@@ -94,6 +94,27 @@ def test_who_can_not_start_in_time_any_more_is_ranked_before_the_next_step():
     assert view.targets_asked == 0
 
 
+def test_who_can_start_in_time_after_all_keeps_its_rank():
+    average = StepAverage()
+    average.seconds = 0.5
+    queue = TaskQueue(by_footprint(LENGTHS), Deadlines(average), 0, LIMITS)
+    view = FakeView()
+    soon, late = (FakeRequest(name, 0.0, 10, max_tokens=1) for name in ("soon", "late"))
+    view.waiting += [soon, late]
+    view.targets_of = {"soon": Targets(e2e=1.7), "late": Targets(e2e=9.0)}  # latest starts 1.2 and 8.5
+    for request in view.waiting:
+        queue.add(request)
+    assert list(queue.ranked(view)) == [soon, late]
+    view.now = 1.0
+    queue.prepare(view)
+    view.now = 1.1  # sooner than steps are on average
+    assert list(queue.ranked(view)) == [soon, late]
+    queue.prepare(view)
+    queue.discard(soon)
+    view.now = 1.15
+    assert list(queue.ranked(view)) == [late]
+
+
 def test_who_leaves_is_forgotten_also_before_anyone_looked():
     queue, view = lined_up(by_footprint(LENGTHS), [(10, 10, 8), (20, 10, 8), (30, 10, 8)])
     first, second, third = view.waiting

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from e2e.bench.gateway import cost, simulated_waits
+from e2e.bench.gateway import cost, pick_cost, simulated_waits
 from e2e.bench.gateway import waits as queue_waits
 from e2e.bench.gateway.settings import BALANCERS, COST, ENGINES, WORKLOAD
 from e2e.bench.gateway.testbed import TestbedError
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         if chosen.only != "waits":
             _say("1. what the gateway costs")
-            figures |= uvloop.run(cost.measure(chosen.rounds, _say))
+            figures |= uvloop.run(cost.measure(chosen.rounds, _say)) | pick_cost.measure()
         if chosen.only != "cost":
             _say(f"2. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
             rate, waits = uvloop.run(queue_waits.measure(chosen.runs, chosen.seconds, _say))
@@ -99,6 +99,10 @@ def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
             ("the same, plain Envoy (us)", "plain_envoy_cpu_us_per_request"),
         )
     ]
+    pick_rows = [
+        [f"{engines}", *(figures.get(f"pick_us_{engines}_engines{suffix}") for suffix in pick_cost.PROMPTS)]
+        for engines in pick_cost.ENGINES
+    ]
     wait_rows = [
         [
             balancer,
@@ -119,6 +123,9 @@ def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
         "Envoy with the real picker beside plain Envoy, in the same run, on loopback. Load generator, Envoys,"
         " picker and engines share the machine. The picker reads bodies and never rewrites one.",
         markdown.table(["", *(f"{size // 1000} kB prompt" for size in cost.BODIES.values())], cost_rows),
+        "## One pick of SAL",
+        "Median microseconds within the picker, by how many engines there are to choose from.",
+        markdown.table(["engines", *pick_cost.PROMPTS.values()], pick_rows),
         "## Queue waits by balancer",
         f"{ENGINES} engines per balancer. The engines are stand-ins: a first-come first-served queue with"
         f" chunked prefill in real time, steps as long as the published cost model of {COST.profile.model} on"

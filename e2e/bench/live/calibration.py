@@ -17,19 +17,18 @@ from e2e.bench.gateway.testbed import cpu_seconds
 from e2e.bench.live import step_table
 from e2e.bench.live.cases import Device, Workload
 from e2e.bench.live.journal import Entry
-from e2e.bench.live.measure import ALONE, PLUGIN, asker
+from e2e.bench.live.measure import PLUGIN, asker
 from e2e.bench.live.servers import Engines
 from e2e.bench.live.step_table import StepTable
 from headrace_engine.contracts import PolicyDocument, StepBudget
 from headrace_engine.control import paths
 from headrace_engine.control.records import STEPS, StepSample
 from headrace_engine.control.ring import RingReader
-from headrace_engine.cost.fit import is_plausible
+from headrace_engine.cost.fit import StepFit, cost_numbers, is_plausible, read_cost
+from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.host import HostTime
-from headrace_engine.cost.model import Batch
 
 POLL = 0.1
-LEAST_PREFILLS = 20  # steps with prefill that a fit needs
 ONE, FEW, MANY = 1, 4, 0  # clients of a phase; MANY is as many as the device has
 
 
@@ -43,19 +42,15 @@ class Fitted:
 
     cost: StepTable
     host: HostTime
+    learned: Linear  # what the engine's own fit makes of the same steps
 
-    def token_alone(self) -> float:
-        """Return the seconds between two tokens of `ALONE`, while nothing else runs."""
-        context = ALONE.prompt_tokens + ALONE.output_tokens // 2
-        return self.cost.step_seconds(Batch(decodes=1, decode_context=context)) + self.host.per_step
+    def slower(self, factor: float) -> "Fitted":
+        """Return the fit for a server whose steps take so many times as long.
 
-    def now(self, token_alone: float) -> "Fitted":
-        """Return the fit for a server that takes so long between two tokens of `ALONE`.
-
-        Servers alike differ, and each with time, in how fast weights come from memory. Each step waits for
-        that once, whatever is in it.
+        Servers alike differ by some percent, and each with time: in where their memory lies, and in what
+        neighbours on the same hardware do.
         """
-        return replace(self, cost=self.cost.later(token_alone - self.token_alone()))
+        return replace(self, cost=self.cost.slower(factor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +81,22 @@ async def fit(engines: Engines) -> Fitted:
         for workload in workloads:
             phases.append(await _phase(engines, workload, clients, f"{len(phases)}"))
     steps = [step for phase in phases for step in filter(is_plausible, phase.steps)]
-    prefills = sum(step.prefill_tokens > 0 for step in steps)
-    if prefills < LEAST_PREFILLS:
-        raise FitError(f"{prefills} of {len(steps)} steps had prefill, {LEAST_PREFILLS} are needed")
-    return Fitted(step_table.fit(steps, engines.device.budgets), host_time(phases))
+    try:
+        cost = step_table.fit(steps, engines.device.budgets)
+    except ValueError as error:
+        raise FitError(str(error)) from None
+    return Fitted(cost, host_time(phases), learn(steps))
+
+
+def learn(steps: Sequence[StepSample]) -> Linear:
+    """Return what the engine itself learns from its steps, by which its policy plans. Raises FitError."""
+    own = StepFit()
+    for step in steps:
+        own.add(step)
+    learned = own.cost()
+    if learned is None:
+        raise FitError(f"{len(steps)} steps, too few with prefill")
+    return learned
 
 
 def plan(device: Device) -> list[tuple[PolicyDocument, int, Sequence[Workload]]]:
@@ -131,12 +138,18 @@ def _shares(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
 
 def entry(fitted: Fitted) -> Entry:
     """Write a fit as numbers."""
-    return {"cost": step_table.numbers(fitted.cost), "host": asdict(fitted.host)}
+    return {
+        "cost": step_table.numbers(fitted.cost),
+        "host": asdict(fitted.host),
+        "learned": cost_numbers(fitted.learned),
+    }
 
 
 def read(written: Entry) -> Fitted:
     """Read what `entry` wrote."""
-    return Fitted(step_table.read(written["cost"]), HostTime(**written["host"]))
+    return Fitted(
+        step_table.read(written["cost"]), HostTime(**written["host"]), read_cost(written["learned"])
+    )
 
 
 async def _phase(engines: Engines, workload: Workload, clients: int, label: str) -> Phase:

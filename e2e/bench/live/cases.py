@@ -94,13 +94,13 @@ _CPU = Device(
         "num_key_value_heads": 4,
         "max_position_embeddings": 2048,
     },
-    settings=EngineSettings(block_size=32, max_model_len=2048, prefix_caching=True),
+    settings=EngineSettings(block_size=32, max_model_len=1280, prefix_caching=True),
     arguments=("--enforce-eager",),
     environment={
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # one thread, on the core that we give it
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",  # all sizes of steps, each with its own kernels
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "3072",  # kernels of 512 sizes of steps, 2 MB each, and some more
     },
     budgets=(32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 1024, 2048),
     workloads=(

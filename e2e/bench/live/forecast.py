@@ -11,6 +11,7 @@ from dataclasses import replace
 from e2e.bench.live.calibration import Fitted
 from e2e.bench.live.cases import DEFAULT, TUNED, Contestant, Device, Workload
 from e2e.bench.live.figures import Served, of_run
+from e2e.bench.live.measure import LOOK
 from headrace_engine.cost.model import unloaded_seconds
 from headrace_engine.sim import metrics
 from headrace_engine.sim.settings import EngineSettings
@@ -38,7 +39,7 @@ def predict(
         settings,
         fitted.cost,
         contestant.document(workload),
-        foresight=Foresight(cost=True),
+        foresight=Foresight(cost=fitted.learned),
         host=fitted.host,
     )
     served = []
@@ -49,6 +50,15 @@ def predict(
         assert e2e is not None
         served.append(Served(outcome.arrival.at, ttft, tpot, e2e, alone(device, fitted, outcome.arrival)))
     return of_run(served, workload.warm_up, workload.e2e_scale)
+
+
+def look_seconds(device: Device, fitted: Fitted, workload: Workload, server: Contestant) -> float:
+    """Simulate how long a server takes to answer all of `LOOK`, under FCFS."""
+    from headrace_engine.sim.run import simulate  # noqa: PLC0415
+
+    settings = settings_for(device, workload, server)
+    outcomes = simulate(LOOK, settings, fitted.cost, host=fitted.host).outcomes
+    return max(outcome.e2e for outcome in outcomes if outcome.e2e is not None)
 
 
 def settings_for(device: Device, workload: Workload, contestant: Contestant) -> EngineSettings:

@@ -13,7 +13,7 @@ PLUGIN = "plugin"  # the name of the server with our plugin
 MEASURED = (0.15, 0.85)  # of the closed loop's answers: what comes between is counted
 CLIENTS = (0.25, 0.5, 1.0)  # of the device's: where KV binds, more of them get less done
 
-ALONE = Arrival(0.0, 20, 40)  # by which a server's speed is looked at before each run
+LOOK = (*[Arrival(0.0, 130, 8)] * 12, Arrival(0.0, 20, 40))  # by which a server's speed is found before a run
 LOOKS = 2
 SMALLEST_PROMPT = 2
 DECODES = 64  # at once, in the warm-up
@@ -37,11 +37,11 @@ async def warm_up(engines: Engines, name: str, step_tokens: int) -> None:
     await asking.open_loop(fewer_and_fewer, f"warm-up {name}")
 
 
-async def token_alone(engines: Engines, name: str, label: str) -> float:
-    """Return the seconds between two tokens of `ALONE` on an idle server; the better of two looks."""
+async def look(engines: Engines, name: str, label: str) -> float:
+    """Return the seconds in which a server answers all of `LOOK`; the better of two looks."""
     asking = asker(engines, name)
-    looks = [await asking.open_loop([ALONE], f"alone {label} {number}") for number in range(LOOKS)]
-    return min(sample.tpot for [sample] in looks)
+    looks = [await asking.open_loop(LOOK, f"look {label} {number}") for number in range(LOOKS)]
+    return min(max(sample.e2e for sample in samples) for samples in looks)
 
 
 async def capacity(engines: Engines, name: str, workload: Workload) -> float:

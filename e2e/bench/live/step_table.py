@@ -16,8 +16,8 @@ from headrace_engine.control.records import StepSample
 from headrace_engine.cost.fit import ME
 from headrace_engine.cost.model import Batch, Profile
 
-FEW = (1, 2, 4, 8, 16)  # tokens of steps that only decode
-FEWEST = 4.0  # steps that a size needs, those beside it counted in part; others get no point of their own
+FEWEST = 4  # steps nearest to a size that it needs for a point of its own
+MOST_OFF = 100.0  # times what is expected, as far as weights go
 OUTLIER = 1.3  # times the expected seconds; what took longer counts less
 ROUNDS = 4  # of weighing steps by what is expected of them
 
@@ -37,16 +37,21 @@ class StepTable:
         tokens, sizes, seconds = batch.prefill_tokens + batch.decodes, self.sizes, self.seconds
         right = min(max(bisect_right(sizes, tokens), 1), len(sizes) - 1)
         left = right - 1
-        share = (tokens - sizes[left]) / (sizes[right] - sizes[left])
+        share = max(tokens - sizes[left], 0) / (sizes[right] - sizes[left])
         return seconds[left] + share * (seconds[right] - seconds[left]) + self.attention_seconds(batch)
 
     def attention_seconds(self, batch: Batch) -> float:
         """Return the share of the seconds that grows with W and S."""
         return self.per_work * batch.prefill_work + self.per_context * batch.decode_context
 
-    def later(self, seconds: float) -> "StepTable":
-        """Return the table of steps that each take so much longer, or shorter."""
-        return replace(self, seconds=tuple(max(each + seconds, 0.0) for each in self.seconds))
+    def slower(self, factor: float) -> "StepTable":
+        """Return the table of steps that each take so many times as long."""
+        return replace(
+            self,
+            seconds=tuple(factor * each for each in self.seconds),
+            per_work=factor * self.per_work,
+            per_context=factor * self.per_context,
+        )
 
 
 def numbers(table: StepTable) -> dict[str, float]:
@@ -69,15 +74,16 @@ def read(written: Mapping[str, float]) -> StepTable:
 def fit(steps: Sequence[StepSample], budgets: Sequence[int]) -> StepTable:
     """Fit the table, nothing negative, so that the relative error is least.
 
-    Its sizes are FEW and the step `budgets` as far as steps show them; raises ValueError with fewer than two.
-    A step that took far longer than expected, as when the machine stalled, counts less.
+    Its sizes are the step `budgets` and, below, powers of two, as far as there are steps of about such sizes;
+    raises ValueError with fewer than two. A step that took far longer than expected, as when the machine
+    stalled, counts less.
     """
     made = np.array(steps, dtype=np.float64).reshape(-1, 5)
     prefill, work, decodes, context, seconds = made.T
     tokens = prefill + decodes
-    sizes = np.array(sorted({*FEW, *budgets}), dtype=np.float64)
+    sizes = np.array(possible_sizes(budgets), dtype=np.float64)
     while len(sizes) >= 2:
-        shown = _shares(tokens, sizes).sum(axis=0)
+        shown = (_shares(tokens, sizes) > 0.5).sum(axis=0)
         if shown.min() >= FEWEST:
             break
         sizes = np.delete(sizes, shown.argmin())
@@ -88,10 +94,16 @@ def fit(steps: Sequence[StepSample], budgets: Sequence[int]) -> StepTable:
     for _ in range(ROUNDS):
         by = weight / expected
         found = _non_negative(features * by[:, None], seconds * by)
-        expected = features @ found
+        expected = np.maximum(features @ found, seconds / MOST_OFF)
         weight = np.minimum(1.0, OUTLIER * expected / seconds)
     *points, per_work, per_context = (float(each) for each in found)
     return StepTable(tuple(int(size) for size in sizes), tuple(points), per_work, per_context)
+
+
+def possible_sizes(budgets: Sequence[int]) -> list[int]:
+    """Return the powers of two below the least of `budgets`, then these."""
+    powers = (1 << place for place in range(min(budgets).bit_length()))
+    return sorted({*budgets, *(power for power in powers if power < min(budgets))})
 
 
 def _shares(tokens: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -135,6 +135,8 @@ class Study:
 
     def _start(self, engines: Engines, workload: Workload) -> Fitted:
         """Start the servers of a workload; what was fitted to the plugin's."""
+        if any(blocks != workload.blocks for blocks, *_ in engines.asked.values()):
+            engines.stop()  # all at once: with the kernels of all their steps they need gigabytes each
         self._start_one(engines, workload, Contestant(PLUGIN, None), PolicyDocument("FCFS"))
         fitted = self._fitted(engines)
         for name in (DEFAULT, TUNED):
@@ -192,9 +194,9 @@ class Study:
         key, policy = journal.key(run), contestant.document(workload)
         name = PLUGIN if policy else contestant.name
         if key not in self.journal.read("prediction"):
-            alone_now = asyncio.run(measure.token_alone(engines, name, key))
-            predicted = forecast.predict(self.device, fitted.now(alone_now), workload, contestant, arrivals)
-            self.journal.write("prediction", key, {**predicted, "token_alone": alone_now})
+            factor = self._slowness(engines, fitted, workload, contestant, key)
+            predicted = forecast.predict(self.device, fitted.slower(factor), workload, contestant, arrivals)
+            self.journal.write("prediction", key, {**predicted, "slowness": factor})
         if policy:
             engines.apply(name, policy)
         asking = measure.asker(engines, name)
@@ -203,6 +205,18 @@ class Study:
         measured = asyncio.run(measure.run(asking, workload, arrivals, key, alone))
         share = (engines.disturbed_seconds(name) - before) / (time.monotonic() - began)
         self.journal.write("run", key, {**measured, "disturbed": max(0.0, share)})
+
+    def _slowness(
+        self, engines: Engines, fitted: Fitted, workload: Workload, contestant: Contestant, label: str
+    ) -> float:
+        """Look how many times as long as fitted the contestant's server takes now, under FCFS."""
+        server = contestant
+        if contestant.document(workload):
+            server = Contestant(DEFAULT, None)  # as the plugin's is started
+            engines.apply(PLUGIN, PolicyDocument("FCFS"))
+        name = PLUGIN if server is not contestant else contestant.name
+        seconds = asyncio.run(measure.look(engines, name, label))
+        return seconds / forecast.look_seconds(self.device, fitted, workload, server)
 
     def _progress(self) -> Progress:
         columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn())

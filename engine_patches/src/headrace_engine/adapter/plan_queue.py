@@ -5,9 +5,9 @@ plan's iterator, pulled one request at a time; with no plan, or outside a step, 
 queue: order of joining, preempted requests in front. `len` always counts all.
 
 Who joins or leaves is told to the policy, but never while a step's iterator is alive: changes within a step
-are told after it, in their order, once the device computes. Whom vLLM took and put back, since its grammar is not compiled yet or
-another LoRA adapter has no room, has waited all along: of those nothing is told, or they would join anew in
-every step and never grow old.
+are told after it, in their order, once the device computes. Whom vLLM took and put back, since its grammar is
+not compiled yet or another LoRA adapter has no room, has waited all along: of those nothing is told, or they
+would join anew in every step and never grow old.
 """
 
 from __future__ import annotations
@@ -51,19 +51,22 @@ class PlanQueue(RequestQueue):
         self._admitted = self._head = None
 
     def tell(self) -> None:
-        """Tell who joined and left in the last step, and since."""
+        """Tell who joined and left in the last step, and since; not who left and was put back."""
         untold, self._untold = self._untold, None
         if not untold:
             return
-        left: set[Request] = set()
-        put_back: set[Request] = set()
+        kept: list[tuple[Listener, Request] | None] = []
+        away: dict[Request, int] = {}  # who left, and where `kept` says so
         for tell, request in untold:
             if tell is self._left:
-                left.add(request)
-            elif request in left:
-                put_back.add(request)
-        for tell, request in untold:
-            if request not in put_back:
+                away[request] = len(kept)
+            elif request in away:
+                kept[away.pop(request)] = None
+                continue
+            kept.append((tell, request))
+        for change in kept:
+            if change is not None:
+                tell, request = change
                 tell(request)
 
     def add_request(self, request: Request) -> None:

@@ -49,7 +49,8 @@ class PolicyGuard:
         self._failed = False  # since the last step ended
         self._failures = 0  # in a row
         self._empty_steps = 0  # in a row
-        self._spent = 0.0  # seconds of this step
+        self._spent = 0.0  # seconds of this step, or of preparing the next
+        self._prepares = True  # unless that failed
         self.step_tokens = view.limits.max_step_tokens  # of the step planned last
         self.skipped = 0  # running requests that it skips
         self.fallback_steps = 0
@@ -62,6 +63,7 @@ class PolicyGuard:
         self._set_policy(None)
         self._failed = self.disabled = False
         self._failures = self._empty_steps = 0
+        self._prepares = True
         self.error = ErrorCode.NONE
 
     def add(self, request: RequestView) -> None:
@@ -102,14 +104,19 @@ class PolicyGuard:
         return plan
 
     def prepare_next(self) -> None:
-        """Let the policy do, while the device computes, what the next step would wait for."""
+        """Let the policy do, while the device computes, what the next step would wait for.
+
+        One that fails in it has to do without until the next document.
+        """
         policy = self._policy
-        if policy is not None and policy.preparer is not None:
+        if policy is not None and policy.preparer is not None and self._prepares:
+            self._spent = 0.0
             try:
                 started = self._stopwatch()
                 policy.preparer(self._view)
                 self._charge(started)
             except Exception as error:
+                self._prepares = False
                 self._fail(error)
 
     def admitted(self) -> Iterator[RequestView] | None:

@@ -45,6 +45,7 @@ class TrackedRequest:
     overrides: RequestOverrides
     first_prediction: float = 1.0
     prediction: float = 1.0
+    ahead: float = 0.0  # what is predicted once the request outgrows `prediction`; 0 if not known yet
     targets: Targets = NO_TARGETS
     first_token: tuple[float, int] | None = None  # when, and how many tokens came then
 
@@ -194,15 +195,20 @@ class RequestTracker:
         output = request.num_output_tokens
         if output < expected:
             return expected
-        tracked.prediction = expected = self._predict(tracked, output)
+        expected = tracked.ahead if tracked.ahead > output else self._predict(tracked, output)
+        tracked.prediction, tracked.ahead = expected, 0.0
         return expected
 
-    def predict_ahead(self, request: VllmRequest) -> None:
-        """Predict anew if `request` outgrows its prediction with its next token."""
-        tracked = self.find_request(request)
-        output = request.num_output_tokens + 1
-        if output >= tracked.prediction:
-            tracked.prediction = self._predict(tracked, output)
+    def predict_ahead(self, request: VllmRequest) -> float:
+        """Return what `predicted_output` will be when `request` has one more token."""
+        tracked, output = self._live.get(request), request.num_output_tokens + 1
+        if tracked is None:  # it has ended
+            return float(output)
+        if output < tracked.prediction:
+            return tracked.prediction
+        if tracked.ahead <= output:
+            tracked.ahead = self._predict(tracked, output)
+        return tracked.ahead
 
     def assess_request(self, tracked: TrackedRequest, output_tokens: int) -> tuple[Targets, Target]:
         """Return the targets that a finished request had, and those of them that no engine could have met.

@@ -91,7 +91,7 @@ class SchedulerView:
         # The requests that policies name are vLLM's own.
         self.targets = cast("Callable[[RequestView], Targets]", tracker.targets)
         self.predicted_output = cast("Callable[[RequestView], float]", tracker.predicted_output)
-        self.predict_ahead = cast("Callable[[RequestView], None]", tracker.predict_ahead)
+        self.predict_ahead = cast("Callable[[RequestView], float]", tracker.predict_ahead)
         self.most_output = cast("Callable[[RequestView], int]", tracker.most_output)
         self.first_token = cast("Callable[[RequestView], tuple[float, int] | None]", tracker.first_token)
         self.prefix_cache = PrefixCache(scheduler)

@@ -33,11 +33,11 @@ class StepPlanner:
 
     def begin(self, now: float) -> None:
         """Plan the step that vLLM is about to schedule, if there is anything to decide."""
+        self._queue.tell()
         self.is_planned = not self._guard.decides_nothing
         if not self.is_planned:
             self._view.now = now
             return
-        self._queue.tell()
         self._view.begin(now)
         plan = self._guard.plan_step()
         self._queue.begin(self._guard.admitted())

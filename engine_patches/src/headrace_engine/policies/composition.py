@@ -42,7 +42,8 @@ Limiter = Callable[[EngineView], RunningLimits]
 Preparer = Callable[[EngineView], None]
 """Does beforehand what the next step would wait for, while the device computes the step planned last.
 
-`view` is as that step was planned, but for who started or lost its KV in it. There may be steps without.
+`view.now` and `view.holding` are as that step was planned, all else is as it is now. There may be steps
+without.
 """
 
 

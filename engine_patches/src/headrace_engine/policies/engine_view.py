@@ -188,8 +188,8 @@ class EngineView(Protocol):
         the request outgrew it.
         """
 
-    def predict_ahead(self, request: RequestView) -> None:
-        """Predict now what `predicted_output` would only predict once `request` has one more token."""
+    def predict_ahead(self, request: RequestView) -> float:
+        """Return what `predicted_output` will be when `request` has one more token; it stays as it is."""
 
     def most_output(self, request: RequestView) -> int:
         """Return the most output tokens that `request` may produce."""

@@ -40,12 +40,12 @@ SAMPLED, NOTHING_SAMPLED = [ANY_TOKEN], list[int]()  # vLLM only ever trims them
 class Foresight:
     """What a policy in a simulation knows beyond what it would in production; nothing, by default.
 
-    `cost`: the engine's true cost model from the start, instead of one learned from its steps. `slo`: targets
-    of a policy that is no document. How long outputs will be it can know from `Arrival.hint`, if the targets
-    have `per_request`.
+    `cost`: what it takes for the engine's cost from the start, instead of what it learns from steps. `slo`:
+    targets of a policy that is no document. How long outputs will be it can know from `Arrival.hint`, if the
+    targets have `per_request`.
     """
 
-    cost: bool = False
+    cost: CostModel | None = None
     slo: Slo = field(default_factory=Slo)
 
 
@@ -84,7 +84,7 @@ class SimulatedEngine:
         elif policy is not None:
             self.link = MemoryLink(self.clock, compose=policy, listens=listening)
         if self.link is not None:
-            self.link.known_cost = cost if foresight.cost else None
+            self.link.known_cost = foresight.cost
             self.link.slo = foresight.slo
             self.link.longest = settings.max_model_len
         self.scheduler = make_scheduler(settings, self.link, quick=quick)
@@ -194,7 +194,8 @@ class SimulatedEngine:
 
     def _plan(self) -> None:
         output = self.scheduler.schedule()
-        self.scheduler.get_grammar_bitmask(output)  # as vLLM does while the device computes
+        if output.num_scheduled_tokens or self.settings.depth == 1:  # vLLM does it while the device computes
+            self.scheduler.get_grammar_bitmask(output)
         self.steps += 1
         now, tokens = self.clock.now, output.num_scheduled_tokens
         self.decisions.add(output)

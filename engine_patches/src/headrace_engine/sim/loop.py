@@ -61,7 +61,8 @@ class VirtualEngine:
             requests = self.scheduler.requests
             sampled = {i: not requests[i].is_prefill_chunk for i in output.num_scheduled_tokens}
             self._in_flight.append((output, sampled))
-            self.scheduler.get_grammar_bitmask(output)  # as vLLM does while the device computes
+            if sampled or self.depth == 1:  # vLLM does it while the device computes
+                self.scheduler.get_grammar_bitmask(output)
             if sampled and len(self._in_flight) < self.depth:
                 return
         self._deliver()

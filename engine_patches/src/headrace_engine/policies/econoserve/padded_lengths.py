@@ -30,7 +30,13 @@ class PaddedLengths:
 
     def predict_left(self, request: RequestView, view: EngineView) -> int:
         """Predict the output tokens yet to come, at least 1."""
-        predicted = view.predicted_output(request)
+        return self._left(view.predicted_output(request), request, view)
+
+    def predict_left_ahead(self, request: RequestView, view: EngineView) -> int:
+        """Predict the output tokens yet to come if the next one is not the last."""
+        return self._left(view.predict_ahead(request), request, view)
+
+    def _left(self, predicted: float, request: RequestView, view: EngineView) -> int:
         padded = ceil(predicted if self.steady else predicted * (100 + self.percent) / 100)
         return max(min(padded, view.most_output(request)) - request.num_output_tokens, 1)
 

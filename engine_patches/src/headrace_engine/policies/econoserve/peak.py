@@ -106,15 +106,15 @@ class FuturePeak:
     def prepare(self, view: EngineView) -> None:
         """Look at whose turn it is, and at who ends with the step that is computed, if predictions hold.
 
-        If it does not end the next step would have to find out until when it goes on.
+        If such a one goes on, the next step would have to find out until when.
         """
-        if [*view.running, *view.holding] != self._running:
+        if view.holding or view.running != self._running:
             return  # then the next step looks at them
         self._prepared = True
         for entry in self._due(int(self._passed + view.tokens_per_step)):
             request = entry[3]
-            view.predict_ahead(request)
-            self._renew(request, view)
+            if request.num_output_tokens and request.num_computed_tokens >= request.num_tokens:
+                self._enter_anew(request, view, self._lengths.predict_left_ahead(request, view))
         for request in self._next_in_turn(self._running):
             self._look_at(request, view)
 
@@ -229,14 +229,13 @@ class FuturePeak:
         )
         if as_predicted and entry[0] > self._step and self._lengths.steady:
             return
-        self._renew(request, view, anyway=not as_predicted)
-
-    def _renew(self, request: RequestView, view: EngineView, *, anyway: bool = False) -> None:
-        """Enter `request` anew if its end has moved."""
         left = self._lengths.predict_left(request, view)
-        if anyway or self._entries[request][0] != self._step + left:
-            self._strike(request)
-            self.enter(request, view, left)
+        if not as_predicted or entry[0] != self._step + left:
+            self._enter_anew(request, view, left)
+
+    def _enter_anew(self, request: RequestView, view: EngineView, left: int) -> None:
+        self._strike(request)
+        self.enter(request, view, left)
 
     def _held_at(self, request: RequestView, end: int) -> int:
         """Return the tokens that it holds now, if it ends in step `end`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
@@ -107,6 +107,7 @@ class TaskQueue:
         self._entries: OrderedDict[RequestView, tuple[Entry, int]] = OrderedDict()  # with its blocks
         self._sorted: list[Entry] = []
         self._look_again: list[tuple[float, int]] = []  # when, and the number of whom
+        self._ranked_ahead: Sequence[tuple[float, int]] = ()  # those of them who were, for the next step
         self._numbered: dict[int, RequestView] = {}
         self.overdue: set[RequestView] = set()  # at the step under way, as far as they were asked for
 
@@ -136,8 +137,8 @@ class TaskQueue:
             heapify(self._look_again)
 
     def prepare(self, view: EngineView) -> None:
-        """Rank anew whose latest start will be past when the next step begins: so it need not."""
-        self._rank_again(view, view.now + self._deadlines.step_seconds, PLACED_PER_STEP)
+        """Rank anew whose latest start will probably be past when the next step begins: so it need not."""
+        self._ranked_ahead = self._rank_again(view, view.now + self._deadlines.step_seconds, PLACED_PER_STEP)
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Yield the overdue, then the others by rank, equals in order of joining."""
@@ -160,22 +161,30 @@ class TaskQueue:
             if blocks != self._blocks(request, view):
                 del self._sorted[bisect_left(self._sorted, entry)]
                 self._enter(request, blocks, entry[1], view, view.now)
+        for due, number in self._ranked_ahead:
+            if due >= view.now and number in self._numbered:  # the step began sooner
+                self._rank_one_again(number, view, view.now)
+        self._ranked_ahead = ()
         first = list(islice(self._fresh, PLACED_PER_STEP))
         for request in first:
             self._enter(request, self._fresh.pop(request), next(self._joined), view, view.now)
         self._rank_again(view, view.now, PLACED_PER_STEP - len(first))
 
-    def _rank_again(self, view: EngineView, now: float, room: int) -> None:
-        """Rank up to `room` of those whose time to be looked at is before `now`."""
-        again = self._look_again
-        while room and again and again[0][0] < now:
-            room -= 1
-            _, number = heappop(again)
-            if number in self._numbered:  # else it left
-                request = self._numbered[number]
-                entry, blocks = self._entries[request]
-                del self._sorted[bisect_left(self._sorted, entry)]
-                self._enter(request, blocks, number, view, now)
+    def _rank_again(self, view: EngineView, now: float, room: int) -> list[tuple[float, int]]:
+        """Rank up to `room` of those whose time to be looked at is before `now`; gives times and numbers."""
+        again, ranked = self._look_again, []
+        while len(ranked) < room and again and again[0][0] < now:
+            entry = heappop(again)
+            ranked.append(entry)
+            if entry[1] in self._numbered:  # else it left
+                self._rank_one_again(entry[1], view, now)
+        return ranked
+
+    def _rank_one_again(self, number: int, view: EngineView, now: float) -> None:
+        request = self._numbered[number]
+        entry, blocks = self._entries[request]
+        del self._sorted[bisect_left(self._sorted, entry)]
+        self._enter(request, blocks, number, view, now)
 
     def _blocks(self, request: RequestView, view: EngineView) -> int:
         """Count the KV blocks that it takes to start."""

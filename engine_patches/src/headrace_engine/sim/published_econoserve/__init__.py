@@ -64,6 +64,8 @@ def compose(
     params: econoserve.Params, limits: EngineLimits, step_budget: StepBudget, methods: Methods
 ) -> Policy:
     """Compose EconoServe by these methods, within `step_budget`."""
+    if methods.variant == "General" and methods.order == "Footprint":
+        return econoserve.compose(params, limits, step_budget)
     lengths, step_average = PaddedLengths(params.padding_percent, params.under_percent), StepAverage()
     deadlines = Deadlines(step_average)
     queue = SearchedQueue(_ranking(methods, lengths), deadlines, params.patience, limits)
