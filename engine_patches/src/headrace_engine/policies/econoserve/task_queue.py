@@ -172,7 +172,8 @@ class TaskQueue:
 
     def _rank_again(self, view: EngineView, now: float, room: int) -> list[tuple[float, int]]:
         """Rank up to `room` of those whose time to be looked at is before `now`; gives times and numbers."""
-        again, ranked = self._look_again, []
+        again = self._look_again
+        ranked: list[tuple[float, int]] = []
         while len(ranked) < room and again and again[0][0] < now:
             entry = heappop(again)
             ranked.append(entry)
