@@ -77,10 +77,8 @@ class Backlog(NamedTuple):
     seconds: float  # to compute what no step has taken up, as last reported and booked
     done_at: float  # when that is computed if the engine goes on without a report; the picker's clock
     busy_until: float
-    rate: float  # prompt tokens that are computed per second
+    per_token: float  # seconds to compute a prompt token
     room: float  # tokens for which there is KV at once; what is waiting and booked has its own
-    requests: int  # that the engine runs, queues, or is about to get
-    last_turn: int
 
 
 @dataclass(slots=True)

@@ -37,12 +37,10 @@ def pick(candidates: Sequence[Endpoint], work: Work, context: Context) -> Endpoi
     equal = [place for place, wait in enumerate(waits) if wait <= as_short]
     if len(equal) == 1:
         return candidates[equal[0]]
-    keys = [
-        (backlog.requests, backlog.last_turn, place)
-        for place in equal
-        for backlog in [candidates[place].backlog or sum_up(candidates[place], context)]
-    ]
-    return candidates[min(keys)[2]]
+    return min(
+        [candidates[place] for place in equal],
+        key=lambda endpoint: (endpoint.held_requests(), endpoint.last_turn),
+    )
 
 
 def _cost_of_computing(
@@ -52,11 +50,12 @@ def _cost_of_computing(
 
     Who waits behind it waits for it: about as many as the shortest queue has prompts, if queues stay as long.
     """
-    rates = [(each.backlog or sum_up(each, context)).rate for each in candidates]
+    per_token = [(each.backlog or sum_up(each, context)).per_token for each in candidates]
     cached, tokens = work.cached, work.tokens
     own = [
-        (tokens - cached.get(each.address, 0.0)) / rate for each, rate in zip(candidates, rates, strict=True)
+        (tokens - cached.get(each.address, 0.0)) * seconds
+        for each, seconds in zip(candidates, per_token, strict=True)
     ]
     queue = min(wait - mine for wait, mine in zip(waits, own, strict=True))
-    behind = min(queue * max(rates) / context.typical.prompt, MOST_BEHIND)
+    behind = min(queue / min(per_token) / context.typical.prompt, MOST_BEHIND)
     return [behind * mine for mine in own]

@@ -34,52 +34,44 @@ def wait_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
 
 def all_wait_seconds(endpoints: Sequence[Endpoint], work: Work, context: Context) -> list[float]:
     """Estimate `wait_seconds` on each of `endpoints`: one look at hundreds of them, so nothing is called."""
-    now, tokens, waits = context.now, work.tokens, []
-    short = []  # of KV, by their places
-    for place, endpoint in enumerate(endpoints):
-        seconds, done_at, busy_until, rate, room, _, _ = endpoint.backlog or sum_up(endpoint, context)
-        left, busy = done_at - now, busy_until - now
-        left = min(left, seconds)
-        left = max(left, busy)
-        waits.append((left if left > 0 else 0.0) + tokens / rate)
+    now, tokens, waits, any_short = context.now, work.tokens, [], False
+    backlogs = [endpoint.backlog or sum_up(endpoint, context) for endpoint in endpoints]
+    for seconds, done_at, busy_until, per_token, room in backlogs:
+        ahead = done_at - now
+        ahead = min(ahead, seconds)
+        busy = busy_until - now
+        ahead = max(ahead, busy)
+        waits.append((ahead if ahead > 0.0 else 0.0) + tokens * per_token)
         if tokens > room:
-            short.append(place)
+            any_short = True
     if work.cached:
-        for place, endpoint in enumerate(endpoints):
+        for place, (endpoint, backlog) in enumerate(zip(endpoints, backlogs, strict=True)):
             held = work.cached.get(endpoint.address)
             if held is not None:
-                waits[place] -= held / (endpoint.backlog or sum_up(endpoint, context)).rate
-    for place in short:
-        report = endpoints[place].report
-        if report is not None:
-            waits[place] = max(waits[place], kv_seconds(endpoints[place], report, work, context))
+                waits[place] -= held * backlog.per_token
+    if any_short:  # of KV
+        for place, (endpoint, backlog) in enumerate(zip(endpoints, backlogs, strict=True)):
+            if tokens > backlog.room and endpoint.report is not None:
+                waits[place] = max(waits[place], kv_seconds(endpoint, endpoint.report, work, context))
     return waits
 
 
 def sum_up(endpoint: Endpoint, context: Context) -> Backlog:
     """Sum up what lies before a new request on `endpoint`, and keep it there."""
-    report, rate = endpoint.report, prefill_rate(endpoint, context)
-    seconds = endpoint.pending_tokens() / rate
-    room = inf
+    report, per_token, room = endpoint.report, 1 / prefill_rate(endpoint, context), inf
     if report is not None and report.total_kv_blocks:
         room = -endpoint.missing_blocks * (report.block_size or DEFAULT_BLOCK_SIZE) - endpoint.booked_tokens
-    endpoint.backlog = Backlog(
-        seconds,
-        endpoint.reported_at + REPORT_SECONDS + seconds,
-        endpoint.busy_until,
-        rate,
-        room,
-        endpoint.booked_requests + endpoint.requests,
-        endpoint.last_turn,
-    )
-    return endpoint.backlog
+    seconds = (endpoint.queued_tokens + endpoint.booked_uncached) * per_token
+    done_at = endpoint.reported_at + REPORT_SECONDS + seconds
+    endpoint.backlog = backlog = Backlog(seconds, done_at, endpoint.busy_until, per_token, room)
+    return backlog
 
 
 def prefill_seconds(endpoint: Endpoint, work: Work, context: Context) -> float:
     """Estimate when `work`'s prefill is done: after all that the engine computes, has or is about to get."""
     backlog = endpoint.backlog or sum_up(endpoint, context)
     ahead = max(min(backlog.seconds, backlog.done_at - context.now), backlog.busy_until - context.now, 0.0)
-    return ahead + work.uncached_tokens(endpoint.address) / backlog.rate
+    return ahead + work.uncached_tokens(endpoint.address) * backlog.per_token
 
 
 def kv_seconds(endpoint: Endpoint, report: LoadReport, work: Work, context: Context) -> float:
