@@ -4,8 +4,8 @@ Each workload has three servers that take turns: stock vLLM, stock vLLM with a t
 our plugin, whose policy changes from run to run. First a cost model is fitted to the steps of a server with
 the plugin; with it the step budgets are searched, for stock and policies alike. Then the capacity of the
 tuned server is measured. Before each run it is looked how fast its server is now; then it is simulated, and
-the prediction written down. All is kept as it comes: the same command goes on where it was stopped. An hour
-and three quarters on two cores that do nothing else; `--device cuda` takes a GPU.
+the prediction written down. All is kept as it comes: the same command goes on where it was stopped. One hour
+to two on two cores that do nothing else; `--device cuda` takes a GPU.
 """
 
 import argparse
