@@ -46,7 +46,7 @@ def main() -> int:
     try:
         if chosen.only != "waits":
             _say("1. what the gateway costs")
-            figures |= uvloop.run(cost.measure(chosen.rounds, _say)) | pick_cost.measure()
+            figures |= pick_cost.measure() | uvloop.run(cost.measure(chosen.rounds, _say))
         if chosen.only != "cost":
             _say(f"2. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
             rate, waits = uvloop.run(queue_waits.measure(chosen.runs, chosen.seconds, _say))
