@@ -127,6 +127,16 @@ def test_a_watermark_is_searched_for_stock_where_kv_binds(name, tried, monkeypat
     assert {each.budget for each in seen} == set(CPU.budgets)
 
 
+@pytest.mark.parametrize(
+    ("device", "workload"), [(device, each) for device in DEVICES.values() for each in device.workloads]
+)
+def test_each_server_has_kv_for_its_longest_sequence_and_each_request_is_shorter(device, workload):
+    longest = device.settings.max_model_len
+    usable = workload.blocks - 1  # one is vLLM's null block
+    assert usable * device.settings.block_size >= longest
+    assert all(each.prompt_tokens + each.output_tokens < longest for each in workload.pool(2000))
+
+
 def test_requests_of_the_warm_up_do_not_count():
     figures_of_run = figures.of_run([served(0.5, 90.0), served(2.0, 4.0), served(4.0, 6.0)], 1.0, 5.0)
     assert figures_of_run["requests"] == 2

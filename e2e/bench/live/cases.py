@@ -94,7 +94,7 @@ _CPU = Device(
         "num_key_value_heads": 4,
         "max_position_embeddings": 2048,
     },
-    settings=EngineSettings(block_size=32, max_model_len=1280, prefix_caching=True),
+    settings=EngineSettings(block_size=32, max_model_len=1024, prefix_caching=True),
     arguments=("--enforce-eager",),
     environment={
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # one thread, on the core that we give it
