@@ -37,10 +37,11 @@ def all_wait_seconds(endpoints: Sequence[Endpoint], work: Work, context: Context
     now, tokens, waits, any_short = context.now, work.tokens, [], False
     backlogs = [endpoint.backlog or sum_up(endpoint, context) for endpoint in endpoints]
     for seconds, done_at, busy_until, per_token, room in backlogs:
-        ahead = done_at - now
-        ahead = min(ahead, seconds)
-        busy = busy_until - now
-        ahead = max(ahead, busy)
+        ahead, busy = done_at - now, busy_until - now
+        if ahead > seconds:  # noqa: PLR1730  (no call for every engine)
+            ahead = seconds
+        if busy > ahead:  # noqa: PLR1730
+            ahead = busy
         waits.append((ahead if ahead > 0.0 else 0.0) + tokens * per_token)
         if tokens > room:
             any_short = True
