@@ -73,17 +73,23 @@ def test_three_keys_order_by_range_then_length_and_what_is_late_is_last(requests
             assert list(queue.longest_within(tokens)) == fitting
 
 
-def test_who_can_not_start_in_time_any_more_is_ranked_before_the_next_step():
+def two_with_deadlines():
+    """Steps take half a second; the latest starts of the two are 1.2 and 8.5."""
     average = StepAverage()
     average.seconds = 0.5
     queue = TaskQueue(by_footprint(LENGTHS), Deadlines(average), 0, LIMITS)
     view = FakeView()
     soon, late = (FakeRequest(name, 0.0, 10, max_tokens=1) for name in ("soon", "late"))
     view.waiting += [soon, late]
-    view.targets_of = {"soon": Targets(e2e=1.7), "late": Targets(e2e=9.0)}  # latest starts 1.2 and 8.5
+    view.targets_of = {"soon": Targets(e2e=1.7), "late": Targets(e2e=9.0)}
     for request in view.waiting:
         queue.add(request)
     assert list(queue.ranked(view)) == [soon, late]
+    return queue, view, soon, late
+
+
+def test_who_can_not_start_in_time_any_more_is_ranked_before_the_next_step():
+    queue, view, soon, late = two_with_deadlines()
     view.now = 0.5
     queue.prepare(view)
     assert list(queue.ranked(view)) == [soon, late]
@@ -95,16 +101,7 @@ def test_who_can_not_start_in_time_any_more_is_ranked_before_the_next_step():
 
 
 def test_who_can_start_in_time_after_all_keeps_its_rank():
-    average = StepAverage()
-    average.seconds = 0.5
-    queue = TaskQueue(by_footprint(LENGTHS), Deadlines(average), 0, LIMITS)
-    view = FakeView()
-    soon, late = (FakeRequest(name, 0.0, 10, max_tokens=1) for name in ("soon", "late"))
-    view.waiting += [soon, late]
-    view.targets_of = {"soon": Targets(e2e=1.7), "late": Targets(e2e=9.0)}  # latest starts 1.2 and 8.5
-    for request in view.waiting:
-        queue.add(request)
-    assert list(queue.ranked(view)) == [soon, late]
+    queue, view, soon, late = two_with_deadlines()
     view.now = 1.0
     queue.prepare(view)
     view.now = 1.1  # sooner than steps are on average

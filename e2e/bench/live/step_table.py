@@ -102,8 +102,7 @@ def fit(steps: Sequence[StepSample], budgets: Sequence[int]) -> StepTable:
 
 def possible_sizes(budgets: Sequence[int]) -> list[int]:
     """Return the powers of two below the least of `budgets`, then these."""
-    powers = (1 << place for place in range(min(budgets).bit_length()))
-    return sorted({*budgets, *(power for power in powers if power < min(budgets))})
+    return [*(1 << place for place in range((min(budgets) - 1).bit_length())), *sorted(budgets)]
 
 
 def _shares(tokens: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -210,11 +210,10 @@ class Study:
         self, engines: Engines, fitted: Fitted, workload: Workload, contestant: Contestant, label: str
     ) -> float:
         """Look how many times as long as fitted the contestant's server takes now, under FCFS."""
-        server = contestant
+        server, name = contestant, contestant.name
         if contestant.document(workload):
-            server = Contestant(DEFAULT, None)  # as the plugin's is started
-            engines.apply(PLUGIN, PolicyDocument("FCFS"))
-        name = PLUGIN if server is not contestant else contestant.name
+            server, name = Contestant(DEFAULT, None), PLUGIN  # which is started like stock's default
+            engines.apply(name, PolicyDocument("FCFS"))
         seconds = asyncio.run(measure.look(engines, name, label))
         return seconds / forecast.look_seconds(self.device, fitted, workload, server)
 
