@@ -239,9 +239,9 @@ def phase(clients, answers, tokens, *, between, front=0.0, steps=500):
 
 @pytest.mark.vllm
 @pytest.mark.timeout(300)
-def test_a_server_whose_steps_take_longer_takes_longer_to_answer_a_look():
+@pytest.mark.parametrize("server", [Contestant(TUNED, 64), Contestant("larry", 64), Contestant("accelgen")])
+def test_a_server_whose_steps_take_longer_takes_longer_to_answer_a_look(server):
     [workload] = TINY.workloads
-    server = Contestant(TUNED, 64)
     expected = forecast.look_seconds(TINY, FITTED, workload, server)
     assert forecast.look_seconds(TINY, FITTED.slower(1.3), workload, server) == pytest.approx(
         1.3 * expected, rel=0.05
@@ -249,13 +249,14 @@ def test_a_server_whose_steps_take_longer_takes_longer_to_answer_a_look():
     assert expected > sum(each.prompt_tokens for each in measure.LOOK) * 9e-4  # of prefill alone
 
 
-async def test_the_better_of_two_looks_counts(monkeypatch):
-    seconds = iter([1.5, 1.1])
+async def test_the_median_of_looks_counts(monkeypatch):
+    seconds = iter([1.5, 0.9, 1.1])
 
     class Loops:
         async def open_loop(self, arrivals, label):
             slowest = next(seconds)
-            return [types.SimpleNamespace(e2e=slowest * place / len(arrivals)) for place in range(1, 14)]
+            whole = range(1, len(arrivals) + 1)
+            return [types.SimpleNamespace(e2e=slowest * place / len(arrivals)) for place in whole]
 
     monkeypatch.setattr(measure, "asker", lambda engines, name: Loops())
     assert await measure.look(None, TUNED, "x") == pytest.approx(1.1)

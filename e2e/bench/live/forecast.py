@@ -52,12 +52,19 @@ def predict(
     return of_run(served, workload.warm_up, workload.e2e_scale)
 
 
-def look_seconds(device: Device, fitted: Fitted, workload: Workload, server: Contestant) -> float:
-    """Simulate how long a server takes to answer all of `LOOK`, under FCFS."""
+def look_seconds(device: Device, fitted: Fitted, workload: Workload, contestant: Contestant) -> float:
+    """Simulate how long a contestant's server takes to answer all of `LOOK`, under FCFS."""
+    from headrace_engine.sim.engine import Foresight  # noqa: PLC0415
     from headrace_engine.sim.run import simulate  # noqa: PLC0415
 
-    settings = settings_for(device, workload, server)
-    outcomes = simulate(LOOK, settings, fitted.cost, host=fitted.host).outcomes
+    outcomes = simulate(
+        LOOK,
+        settings_for(device, workload, contestant),
+        fitted.cost,
+        contestant.as_fcfs(workload),
+        foresight=Foresight(cost=fitted.learned),
+        host=fitted.host,
+    ).outcomes
     return max(outcome.e2e for outcome in outcomes if outcome.e2e is not None)
 
 

@@ -1,6 +1,7 @@
 """Measuring on real engines: their capacity, and one run."""
 
 import random
+import statistics
 from collections.abc import Callable, Sequence
 
 from e2e.bench.live.cases import Workload
@@ -13,8 +14,8 @@ PLUGIN = "plugin"  # the name of the server with our plugin
 MEASURED = (0.15, 0.85)  # of the closed loop's answers: what comes between is counted
 CLIENTS = (0.25, 0.5, 1.0)  # of the device's: where KV binds, more of them get less done
 
-LOOK = (*[Arrival(0.0, 130, 8)] * 12, Arrival(0.0, 20, 40))  # by which a server's speed is found before a run
-LOOKS = 2
+LOOK = (*[Arrival(0.0, 130, 8)] * 16, Arrival(0.0, 20, 40))  # by which a server's speed is found before a run
+LOOKS = 3
 SMALLEST_PROMPT = 2
 DECODES = 64  # at once, in the warm-up
 
@@ -38,10 +39,10 @@ async def warm_up(engines: Engines, name: str, step_tokens: int) -> None:
 
 
 async def look(engines: Engines, name: str, label: str) -> float:
-    """Return the seconds in which a server answers all of `LOOK`; the better of two looks."""
+    """Return the seconds in which a server answers all of `LOOK`; the median look's."""
     asking = asker(engines, name)
     looks = [await asking.open_loop(LOOK, f"look {label} {number}") for number in range(LOOKS)]
-    return min(max(sample.e2e for sample in samples) for samples in looks)
+    return statistics.median(max(sample.e2e for sample in samples) for samples in looks)
 
 
 async def capacity(engines: Engines, name: str, workload: Workload) -> float:

@@ -209,13 +209,13 @@ class Study:
     def _slowness(
         self, engines: Engines, fitted: Fitted, workload: Workload, contestant: Contestant, label: str
     ) -> float:
-        """Look how many times as long as fitted the contestant's server takes now, under FCFS."""
-        server, name = contestant, contestant.name
-        if contestant.document(workload):
-            server, name = Contestant(DEFAULT, None), PLUGIN  # which is started like stock's default
-            engines.apply(name, PolicyDocument("FCFS"))
+        """Look how many times as long as fitted the contestant's server takes now, in steps like its own."""
+        looked = contestant.as_fcfs(workload)
+        if looked is not None:
+            engines.apply(PLUGIN, looked)
+        name = contestant.name if looked is None else PLUGIN
         seconds = asyncio.run(measure.look(engines, name, label))
-        return seconds / forecast.look_seconds(self.device, fitted, workload, server)
+        return seconds / forecast.look_seconds(self.device, fitted, workload, contestant)
 
     def _progress(self) -> Progress:
         columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn())
