@@ -144,7 +144,7 @@ def tables(path: str, schema: Schema) -> Iterator[str]:
 
 def headlines(study: str) -> str:
     """List the chosen figures of one benchmark; `-` for one that its results do not have."""
-    figures = figures_of(study)
+    figures = figures_of(HEADLINES[study].get("of", study))
     title = "simulated" if HEADLINES[study]["simulated"] else "measured"
     lines = [f"| what | {title} |\n", "| --- | --: |\n"]
     for label, key, unit in HEADLINES[study]["rows"]:

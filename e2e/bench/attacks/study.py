@@ -4,7 +4,8 @@ Real Envoy and picker on loopback with API keys, in front of engines that write 
 attack of `cases` is sent with the picker up and again after it was killed; then those that take time:
 slow and endless requests, many at once, and more half-sent bodies than fit into memory. Between and during
 them an honest client must be served. About two minutes, most of it waiting for Envoy's own time limits.
-Then comes what a neighbour in the cluster can do (`tenants`): a minute, and root, for a network of its own.
+Then comes what a neighbour in the cluster can do (`tenants`): a minute, and root, for a network of its own;
+and for how long one body holds the picker's loop (`loop_hold`).
 """
 
 import asyncio
@@ -16,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from e2e.bench.attacks import cases
+import uvloop
+
+from e2e.bench.attacks import cases, loop_hold
 from e2e.bench.attacks.cases import CHAT, KEY, OTHER, SERVICE, SPOOFED, Attack, Message
 from e2e.bench.gateway.http1 import ServerConnection, listen
 from e2e.bench.gateway.testbed import HOST, Testbed, resident_bytes, start_testbed
@@ -331,6 +334,7 @@ def main() -> int:
         "refused": len(clients) + len(neighbours) - len(through),
         "tenant_tried": len(neighbours),
         "tenant_refused": sum(not wrong for wrong in neighbours.values()),
+        **uvloop.run(loop_hold.measure()),
     }
     print(results.write("attacks", COMMAND, figures))
     return 1 if through else 0

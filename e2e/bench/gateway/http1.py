@@ -24,10 +24,10 @@ class Target:
     port: int
 
 
-def chat_request(model: str, text: str) -> bytes:
-    """Make a whole chat request, ready to be sent."""
+def chat_request(model: str, text: str, path: str = "") -> bytes:
+    """Make a whole chat request, ready to be sent; `path` goes before that of the API."""
     body = {"model": model, "max_tokens": 64, "messages": [{"role": "user", "content": text}]}
-    return _request("/v1/chat/completions", body)
+    return _request(f"{path}/v1/chat/completions", body)
 
 
 def completion_request(model: str, prompt: str, max_tokens: int) -> bytes:

@@ -1,7 +1,8 @@
 """The real picker on a file, for the benchmark: `python -m e2e.bench.gateway.picker FILE ADS PICKS HTTP`.
 
 All is as in a cluster but the source of the catalog: a JSON list of {"config": GatewayConfig, "addresses":
-[IP], "since": time, optional}, read again whenever it changes. The last three are ports.
+[IP], "since": time, optional}, read again whenever it changes. The last three are ports. With `--all` there
+is a picker at each of these addresses, and the first leads.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import uvloop
 
 from headrace_engine.contracts import GatewayConfig, decode
 from headrace_gateway.catalog import Catalog, Publish, Service
+from headrace_gateway.kube.lease import Lead
 from headrace_gateway.server import Source, serve
 from headrace_gateway.settings import Settings
 
@@ -25,11 +27,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("catalog", type=Path)
     parser.add_argument("ports", type=int, nargs=3)
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--all", nargs="*", default=[])
     chosen = parser.parse_args()
     ads, picks, http = chosen.ports
     logging.basicConfig(level=logging.WARNING)
-    settings = Settings(address="127.0.0.1", ads_port=ads, picks_port=picks, http_port=http)
-    uvloop.run(serve(settings, file_source(chosen.catalog)))
+    settings = Settings(
+        address=chosen.address, ads_port=ads, picks_port=picks, peers_port=picks, http_port=http
+    )
+    others = [address for address in chosen.all if address != chosen.address]
+
+    async def find() -> list[str]:
+        return others
+
+    async def elect(lead: Lead) -> None:
+        lead(chosen.address in chosen.all[:1] or not others)
+
+    find_peers = find if others else None
+    uvloop.run(serve(settings, file_source(chosen.catalog), elect, find_peers=find_peers))
 
 
 def file_source(path: Path) -> Source:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from e2e.bench.gateway import cost, pick_cost, simulated_waits
+from e2e.bench.gateway import cost, pick_cost, route_cost, simulated_waits
 from e2e.bench.gateway import waits as queue_waits
 from e2e.bench.gateway.settings import BALANCERS, COST, ENGINES, WORKLOAD
 from e2e.bench.gateway.testbed import TestbedError
@@ -47,6 +47,7 @@ def main() -> int:
         if chosen.only != "waits":
             _say("1. what the gateway costs")
             figures |= pick_cost.measure() | uvloop.run(cost.measure(chosen.rounds, _say))
+            figures |= uvloop.run(route_cost.measure(chosen.rounds, _say))
         if chosen.only != "cost":
             _say(f"2. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
             rate, waits = uvloop.run(queue_waits.measure(chosen.runs, chosen.seconds, _say))
@@ -103,6 +104,10 @@ def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
         [f"{engines}", *(figures.get(f"pick_us_{engines}_engines{suffix}") for suffix in pick_cost.PROMPTS)]
         for engines in pick_cost.ENGINES
     ]
+    route_rows = [
+        [f"{number}", *(figures.get(f"envoy_us_{number}_services{suffix}") for suffix in route_cost.REQUESTS)]
+        for number in route_cost.SERVICES
+    ]
     wait_rows = [
         [
             balancer,
@@ -126,6 +131,9 @@ def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
         "## One pick of SAL",
         "Median microseconds within the picker, by how many engines there are to choose from.",
         markdown.table(["engines", *pick_cost.PROMPTS.values()], pick_rows),
+        "## Finding a route",
+        "Envoy's CPU per request in microseconds, by how many services it serves; requests are for the last.",
+        markdown.table(["services", "named in the body", "named in the path"], route_rows),
         "## Queue waits by balancer",
         f"{ENGINES} engines per balancer. The engines are stand-ins: a first-come first-served queue with"
         f" chunked prefill in real time, steps as long as the published cost model of {COST.profile.model} on"

@@ -73,11 +73,11 @@ class Testbed:
         if process.stdout.readline() != b"ready\n":
             raise TestbedError(f"the engines did not start: see {self.folder / 'engines.log'}")
 
-    def start_picker(self) -> None:
-        """Start the picker in a process of its own."""
-        ports = [str(self.ports[name]) for name in ("ads", "picks", "http")]
+    def start_picker(self, name: str = "picker", *others: str) -> None:
+        """Start a picker in a process of its own; `others` are more of its options."""
+        ports = [str(self.ports[port]) for port in ("ads", "picks", "http")]
         module = ("-m", "e2e.bench.gateway.picker")
-        self.start("picker", [sys.executable, *module, str(self.folder / "catalog.json"), *ports])
+        self.start(name, [sys.executable, *module, str(self.folder / "catalog.json"), *ports, *others])
 
     def start_envoy(self, edit: Callable[[dict[str, Any]], None] | None = None, **others: Any) -> None:
         """Start the gateway's Envoy with `others` of the bootstrap's settings, its document edited."""

@@ -22,7 +22,7 @@ from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway import balancers as gateway_balancers
-from headrace_gateway.simulated import SimulatedGateway
+from headrace_gateway.simulated import ONE_PICKER, Pickers, SimulatedGateway
 
 PRODUCT: dict[str, Balancer] = {
     re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in gateway_balancers.BALANCERS
@@ -35,7 +35,7 @@ FLEET_SOURCES = (
     *SATURATION_SOURCES,
     GATEWAY / "simulated.py",
     GATEWAY / "balancers",
-    *(GATEWAY / "pick" / name for name in ("fleet.py", "tokens.py", "prefix_index.py")),
+    *(GATEWAY / "pick" / name for name in ("fleet.py", "placement.py", "tokens.py", "prefix_index.py")),
     *(SIDECAR / name for name in ("estimates.py", "reports.py", "stream.py")),
     REPOSITORY / "e2e/bench/rivals",
 )
@@ -69,6 +69,7 @@ class FleetCase:
     overhead_ms: float = 0.0
     host: float = 1.0  # how often the host's own time counts
     prefix_index: bool = True
+    pickers: Pickers = ONE_PICKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +197,4 @@ def gateway_of(case: FleetCase, engines: Sequence[Any]) -> SimulatedGateway:
     if case.balancer in RIVALS:
         return RIVALS[case.balancer](config, engines, case.seed)
     config = replace(config, balancer=PRODUCT[case.balancer], prefix_caching=case.prefix_index)
-    return SimulatedGateway(config, boards, case.seed, bookkeeping=case.bookkeeping)
+    return SimulatedGateway(config, boards, case.seed, bookkeeping=case.bookkeeping, pickers=case.pickers)

@@ -3,7 +3,7 @@
     python gw_picker.py FILE ADS_PORT PICKS_PORT HTTP_PORT [ADDRESS LEADER]
 
 The file is read again and again; an empty one means that the catalog is not known yet. LEADER is a file with
-the address of the picker that leads; it stands for the Lease.
+the address of the picker that leads; it stands for the Lease. With it there are two pickers, at `PAIR`.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ from headrace_engine.contracts import GatewayConfig, decode
 from headrace_gateway.catalog import Catalog, Publish, Service
 from headrace_gateway.server import lead_alone, serve
 from headrace_gateway.settings import Settings
+
+PAIR = {"127.0.0.1", "127.0.0.2"}
 
 
 def file_source(path: Path):
@@ -46,6 +48,10 @@ def file_election(path: Path, me: str):
     return run
 
 
+async def find_other():
+    return PAIR - {address}
+
+
 def read(text: str) -> Catalog:
     return Catalog.build(
         [
@@ -63,6 +69,13 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     ads_port, picks_port, http_port = map(int, sys.argv[2:5])
     address, leader = (*sys.argv[5:], "127.0.0.1", "")[:2]
-    settings = Settings(address=address, ads_port=ads_port, picks_port=picks_port, http_port=http_port)
+    settings = Settings(
+        address=address,
+        ads_port=ads_port,
+        picks_port=picks_port,
+        peers_port=picks_port,
+        http_port=http_port,
+    )
     elect = file_election(Path(leader), address) if leader else lead_alone
-    uvloop.run(serve(settings, file_source(Path(sys.argv[1])), elect))
+    find = find_other if leader else None
+    uvloop.run(serve(settings, file_source(Path(sys.argv[1])), elect, find_peers=find))

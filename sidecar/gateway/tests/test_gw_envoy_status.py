@@ -13,6 +13,8 @@ from gw_objects import endpoint_slice
 from gw_rig import Rig, until
 from kubernetes.aio import client
 
+from headrace_gateway import names
+
 pytestmark = [pytest.mark.envoy, pytest.mark.apiserver, pytest.mark.timeout(240)]
 
 PICKER = """
@@ -23,7 +25,7 @@ from headrace_gateway.__main__ import main
 status_reporter.SETTLE_SECONDS = 0.5
 status_reporter.PASSING_SECONDS = 20  # in which an Envoy comes over from the picker that led before
 ads, picks, http = map(int, sys.argv[1:4])
-ports = {"ads_port": ads, "picks_port": picks, "http_port": http}
+ports = {"ads_port": ads, "picks_port": picks, "peers_port": picks, "http_port": http}
 chosen = settings.Settings((sys.argv[4],), *sys.argv[5:8], address=sys.argv[8], **ports)
 asyncio.run(main(chosen))
 """
@@ -106,7 +108,7 @@ async def test_the_status_is_what_every_envoy_acknowledged_whoever_leads(world, 
     version = (await custom.get_namespaced_custom_object(*place, "chat"))["metadata"]["resourceVersion"]
 
     async def leads(address):
-        url = f"http://{address}:{world.picks_port}/healthz"
+        url = f"http://{address}:{world.picks_port}{names.LEADER_PATH}"
         try:
             async with aiohttp.ClientSession() as session, session.get(url) as response:
                 return response.status == 200

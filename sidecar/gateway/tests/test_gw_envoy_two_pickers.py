@@ -1,4 +1,4 @@
-"""Real Envoy, two real pickers: one answers picks, both configure Envoy, and either may die.
+"""Real Envoy, two real pickers: both answer picks, one configures Envoy, and either may die.
 
 A file with the leader's address stands for the Lease.
 """
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.envoy, pytest.mark.timeout(240)]
 
 CHAT = "/v1/chat/completions"
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
+MOST_MISSED = 3  # requests that Envoy sends on without a picker while one dies
 
 
 class Pair(Rig):
@@ -86,31 +87,25 @@ class Pair(Rig):
         found = [line for line in lines if line.startswith(name)]
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
-    async def chooses(self, session, address):
-        """Whether this picker chooses the engine of a request that is sent now."""
-        before = await self.count(session, address)
-        await posted(session, self.url + CHAT, chat("chat"))
-        return before is not None and (await self.count(session, address) or 0) > before
+    async def settled(self, session, address, engines):
+        """Whether this picker follows so many engines, and Envoy asks it."""
+        following = await self.count(session, address, "headrace_gateway_engines{") == engines
+        return following and (await self._health(session))["picker"].get(address, False)
 
 
 RIG = Pair
 
 
 async def settle(rig, session, services):
-    """Wait until Envoy routes by this catalog, both pickers follow it, and the first one chooses."""
+    """Wait until Envoy routes by this catalog, and asks both pickers, which follow it."""
     rig.lead(FIRST)
     for address in (FIRST, SECOND):
         if address not in rig.pickers:
             rig.start_one(address)
     await rig.apply(session, services)
     engines = sum(len(each) for each in services.values())
-
-    async def follow():
-        name = "headrace_gateway_engines{"
-        return all([await rig.count(session, address, name) == engines for address in (FIRST, SECOND)])
-
-    await until(follow, "both pickers follow the engines")
-    await until(lambda: rig.chooses(session, FIRST), "the first picker chooses")
+    for address in (FIRST, SECOND):
+        await until(lambda address=address: rig.settled(session, address, engines), f"{address} picks")
 
 
 async def load(rig, session, stop, statuses):
@@ -118,12 +113,28 @@ async def load(rig, session, stop, statuses):
         statuses.append((await posted(session, rig.url + CHAT, chat("chat")))[0])
 
 
-async def test_only_the_leader_chooses(rig, session):
+async def test_both_choose_and_know_what_the_other_chose(rig, session):
     await settle(rig, session, {rig.config("chat"): [await rig.engine(1), await rig.engine(2)]})
-    before = await rig.count(session, SECOND)
-    for _ in range(20):
+    counted = ("headrace_gateway_picks_total", "headrace_gateway_peer_placements_total")
+
+    async def counts():
+        return [[await rig.count(session, each, name) for each in (FIRST, SECOND)] for name in counted]
+
+    picks, heard = await counts()
+    for _ in range(40):
         assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
-    assert await rig.count(session, SECOND) == before
+
+    async def all_heard():
+        nonlocal new_picks, new_heard
+        now_picks, now_heard = await counts()
+        new_picks = [now - before for now, before in zip(now_picks, picks, strict=True)]
+        new_heard = [now - before for now, before in zip(now_heard, heard, strict=True)]
+        return new_heard == new_picks[::-1]
+
+    new_picks = new_heard = []
+    await until(all_heard, "each hears what the other chose")
+    assert sum(new_picks) == 40
+    assert min(new_picks) > 0
     assert [await rig.count(session, each, "headrace_gateway_leader ") for each in (FIRST, SECOND)] == [1, 0]
 
 
@@ -141,15 +152,20 @@ async def test_the_other_takes_over_and_no_request_is_lost(rig, session, end):
     stop, statuses = asyncio.Event(), []
     clients = [asyncio.create_task(load(rig, session, stop, statuses)) for _ in range(3)]
     await until(lambda: len(statuses) > 20, "requests flow")
+    missed = await rig.missed(session)
     if end == "killed":
         rig.kill_one(FIRST)
         seen = len(statuses)
         await until(lambda: len(statuses) > seen + 50, "requests flow without a leader")
     rig.lead(SECOND)
-    await until(lambda: rig.chooses(session, SECOND), "the second picker chooses")
+    before = await rig.count(session, SECOND)
+    seen = len(statuses)
+    await until(lambda: len(statuses) > seen + 50, "requests flow with the other leader")
     stop.set()
     await asyncio.gather(*clients)
     assert set(statuses) == {200}
+    assert await rig.count(session, SECOND) > before
+    assert await rig.missed(session) - missed <= MOST_MISSED
     over.set()
     assert set(await asyncio.gather(*streams)) == {(200, True)}
 

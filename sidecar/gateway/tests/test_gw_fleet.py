@@ -76,6 +76,33 @@ events = st.lists(
 )
 
 
+@given(st.lists(st.one_of(st.tuples(st.sampled_from([0, 1]), st.integers(1, 40_000)), engines), max_size=30))
+def test_pickers_that_hear_of_each_other_know_the_same(happening):
+    """Either chooses, the other hears of it at once, and both get every report: they choose alike."""
+    fleets, now, arrivals = [fleet("a", "b", "c", "d") for _ in range(2)], 0.0, Counter()
+    for event in happening:
+        now += 0.01
+        if isinstance(event, str):
+            arrivals[event] = fleets[0].endpoints[event].booked_requests + arrivals[event]
+            for each in fleets:
+                each.observe(event, replace(IDLE, arrivals=arrivals[event]), now)
+        else:
+            turn, size = event
+            placement = fleets[turn].choose(Prompt(1, size, 0, text=b"x" * size), now)
+            fleets[1 - turn].take_in(placement, now)
+        one, other = ([replace(each, backlog=None) for each in made.endpoints.values()] for made in fleets)
+        assert one == other
+        assert fleets[0].prefixes == fleets[1].prefixes
+    chosen = [made.choose(SHORT, now).address for made in fleets]
+    assert chosen[0] == chosen[1]
+
+
+def test_of_an_engine_that_is_unknown_here_nothing_is_taken_in():
+    service = fleet("a")
+    service.take_in(fleet("b").choose(SHORT, 0.0), 0.0)
+    assert service.endpoints["a"].booked_requests == 0
+
+
 @given(events)
 def test_what_is_summed_up_between_changes_is_what_the_fields_say(happening):
     service, now, arrivals = fleet("a", "b", "c", "d", max_queue_ms=60_000), 0.0, Counter()

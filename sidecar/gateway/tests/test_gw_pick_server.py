@@ -60,12 +60,20 @@ async def ask(picker, reader):
     await server.close(grace=1.0)
 
 
-async def test_who_does_not_lead_leaves_the_choice_to_envoy(ask, picker):
+async def test_who_does_not_lead_chooses_too(ask, picker):
     ask.leads[0] = False
-    assert (await ask("llm/chat"))[0] == 503
-    assert picker.fleets["llm/chat"].endpoints["10.0.0.1"].booked_requests == 0
-    ask.leads[0] = True
     assert (await ask("llm/chat"))[0] == 200
+    assert picker.fleets["llm/chat"].endpoints["10.0.0.1"].booked_requests == 1
+    assert (await ask("", path=names.LEADER_PATH))[0] == 503
+    ask.leads[0] = True
+    assert (await ask("", path=names.LEADER_PATH))[0] == 200
+
+
+async def test_what_is_chosen_is_told(ask, picker):
+    told = []
+    picker.share = lambda service, placement: told.append((service, placement.address))
+    await ask("llm/chat")
+    assert told == [("llm/chat", "10.0.0.1")]
 
 
 async def test_the_engine_is_in_a_header(ask):

@@ -59,7 +59,7 @@ def test_a_picture_behind_a_known_beginning_is_still_to_be_computed():
             {"role": "user", "content": [picture] * 10},
         ]
     }
-    home = made.choose(read_prompt(orjson.dumps(seen)), 0.0)
+    home = made.endpoints[made.choose(read_prompt(orjson.dumps(seen)), 0.0).address]
     landed(made, home.address, 1.0)
     made.choose(read_prompt(orjson.dumps(seen)), 5.0)
     assert home.booked_uncached > 9000  # ten pictures
@@ -75,7 +75,7 @@ def test_a_long_queue_is_worse_than_computing_again():
 
 def test_what_is_cached_is_booked_as_kv_but_not_as_prefill():
     made = fleet()
-    home = made.choose(chat(FIRST), 0.0)
+    home = made.endpoints[made.choose(chat(FIRST), 0.0).address]
     landed(made, home.address, 1.0)
     made.choose(chat(FIRST, "answer", "next"), 3.0)
     assert home.booked_tokens > 4000
@@ -84,7 +84,7 @@ def test_what_is_cached_is_booked_as_kv_but_not_as_prefill():
 
 def test_waiting_prompts_that_are_mostly_cached_count_little():
     made = fleet()
-    home = made.choose(chat(FIRST), 0.0)
+    home = made.endpoints[made.choose(chat(FIRST), 0.0).address]
     landed(made, home.address, 1.0)
     for number in range(80):
         now = 2.0 + number
@@ -164,7 +164,7 @@ def test_what_has_no_one_beginning_has_no_text(body):
 def test_the_step_under_way_counts_though_no_report_shows_it():
     made = fleet()
     long, short = chat("x" * 80_000), chat("y" * 400)
-    busy = made.choose(long, 0.0)  # 20,000 tokens at 10,000 a second
+    busy = made.endpoints[made.choose(long, 0.0).address]  # 20,000 tokens at 10,000 a second
     landed(made, busy.address, 0.1, running=1)  # all of it is in the step that runs
     made.context.now = 0.2
     work = made.token_rate.work(short)

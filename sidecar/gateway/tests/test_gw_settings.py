@@ -23,3 +23,10 @@ def test_a_lease_needs_to_know_who_asks():
 def test_a_wrong_size_names_the_variable(value):
     with pytest.raises(SettingsError, match="HEADRACE_MAX_BODY_BYTES"):
         read_settings({"HEADRACE_MAX_BODY_BYTES": value})
+
+
+def test_peers_need_to_know_which_of_them_this_is():
+    given = {"HEADRACE_PEERS": "picker", "HEADRACE_POD_IP": "10.0.0.1"}
+    assert read_settings(given) == Settings(peers="picker", pod_ip="10.0.0.1")
+    with pytest.raises(SettingsError, match="HEADRACE_POD_IP is not set; HEADRACE_PEERS needs it"):
+        read_settings({"HEADRACE_PEERS": "picker"})

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from envoy.config.route.v3 import route_components_pb2
 from google.protobuf import json_format
 
 from headrace_engine.contracts import GatewayConfig
@@ -69,34 +70,89 @@ def test_versions_follow_the_content_of_each_type():
     assert changed(renamed) == {ROUTES}
 
 
-def test_guards_then_header_then_path_then_model_then_refusals():
-    table = (
-        routes.routes(Catalog.build([service("a"), service("b")]), GenerationCache()).virtual_hosts[0].routes
-    )
+def table_of(*services):
+    return routes.routes(Catalog.build(services), GenerationCache())
+
+
+def leaves(branch):
+    """List the routes of each leaf below a branch, in the order in which Envoy comes to them."""
+    if branch.HasField("action"):
+        return [route_components_pb2.RouteList.FromString(branch.action.typed_config.value).routes]
+    return leaves_of(branch.matcher)
+
+
+def leaves_of(matcher):
+    tree = matcher.matcher_tree
+    branches = [field.on_match for field in matcher.matcher_list.matchers]
+    branches += [
+        branch for _, branch in sorted({**tree.exact_match_map.map, **tree.prefix_match_map.map}.items())
+    ]
+    return [leaf for branch in (*branches, matcher.on_no_match) for leaf in leaves(branch)]
+
+
+def in_short(leaf):
     kinds = []
-    for route in table:
-        if route.HasField("direct_response") and route.direct_response.status == 200:
+    for route in leaf:
+        if not route.HasField("direct_response"):
+            kind = f"to {route.route.cluster}"
+        elif route.direct_response.status == 200:
             kind = "models"
-        elif route.HasField("direct_response"):
-            kind = route.direct_response.status
-        elif route.match.dynamic_metadata:
-            kind = "model"
         else:
-            kind = "path" if route.match.path else "header"
+            kind = json.loads(route.direct_response.body.inline_string)["error"]["code"]
         if kind not in kinds[-1:]:
             kinds.append(kind)
-    guards, refusals = (400, 415, 400), (400, 404, 405, 404, 405, 404)
-    assert kinds == [*guards, "header", 404, "path", "model", "models", *refusals]
+    return kinds
+
+
+def test_headers_then_path_then_service_header_then_model_then_refusals():
+    [host] = table_of(service("a"), service("b")).virtual_hosts
+    unreadable = ["invalid_json", "invalid_choices"]
+    both = [[*unreadable, "to llm/a"], [*unreadable, "to llm/b"], [*unreadable, "service_not_found"]]
+    assert [in_short(leaf) for leaf in leaves_of(host.matcher)] == [
+        ["empty_body"],
+        ["unsupported_media_type"],
+        ["unsupported_encoding"],
+        *both,  # by path
+        *both,  # by header
+        [*unreadable, "model_missing", "to llm/a", "to llm/b", "model_not_found"],
+        ["models", "method_not_allowed", "model_not_found", "path_not_found"],
+        ["method_not_allowed", "path_not_found"],
+    ]
+
+
+@pytest.mark.parametrize("models", [(), ("chat",), ("chat", "chat-large")])
+def test_a_service_has_one_route_for_all_its_models(models):
+    [host] = table_of(service("a", models=models)).virtual_hosts
+    *_, by_model, _about_models, _rest = leaves_of(host.matcher)
+    [asked] = [route.match.dynamic_metadata[0].value for route in by_model if route.HasField("route")]
+    values = asked.or_match.value_matchers or [asked]
+    assert [each.string_match.exact for each in values] == ["llm/a", *models]
+
+
+def test_without_services_all_is_refused():
+    [host] = table_of().virtual_hosts
+    assert not [route for leaf in leaves_of(host.matcher) for route in leaf if route.HasField("route")]
+
+
+def test_a_service_adds_routes_to_what_its_own_requests_try_and_to_nothing_else_but_models():
+    """A request by path or header tries as many routes whether there are two services or fifty."""
+
+    def longest(services):
+        [host] = table_of(*(service(f"s{number}") for number in range(services))).virtual_hosts
+        *others, _by_model, _about_models, _rest = [len(leaf) for leaf in leaves_of(host.matcher)]
+        return max(others)
+
+    assert longest(2) == longest(50)
 
 
 def test_a_listing_of_any_length_fits():
-    catalog = Catalog.build([service(f"model-{number}") for number in range(500)])
-    table = routes.routes(catalog, GenerationCache())
-    listing = next(
+    table = table_of(*(service(f"model-{number}") for number in range(500)))
+    [listing] = [
         route.direct_response.body.inline_string
-        for route in table.virtual_hosts[0].routes
+        for leaf in leaves_of(table.virtual_hosts[0].matcher)
+        for route in leaf
         if route.match.path == names.MODELS_PATH
-    )
+    ]
     assert len(json.loads(listing)["data"]) == 500
     assert len(listing) == table.max_direct_response_body_size_bytes.value > 4096
 

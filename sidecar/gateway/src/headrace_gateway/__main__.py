@@ -11,6 +11,7 @@ from kubernetes.aio import client, config
 from headrace_gateway import settings
 from headrace_gateway.kube import lease
 from headrace_gateway.kube.catalog_source import CATALOG_STALE_SECONDS, KubernetesSource
+from headrace_gateway.pick.peers import by_name
 from headrace_gateway.reports.status_reporter import Reporter, make_writer
 from headrace_gateway.server import lead_alone, serve
 
@@ -26,7 +27,12 @@ async def main(chosen: settings.Settings) -> None:
         reporter = Reporter(source.read_routes, make_writer(api))
         elect = partial(lease.run_election, api, chosen.pod_namespace, chosen.lease, chosen.pod_name)
         await serve(
-            chosen, source.run, elect if chosen.lease else lead_alone, CATALOG_STALE_SECONDS, reporter
+            chosen,
+            source.run,
+            elect if chosen.lease else lead_alone,
+            CATALOG_STALE_SECONDS,
+            reporter,
+            by_name(chosen.peers, chosen.pod_ip) if chosen.peers else None,
         )
 
 

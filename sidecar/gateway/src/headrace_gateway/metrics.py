@@ -18,7 +18,9 @@ ENGINES = Gauge(
     "headrace_gateway_engines", "Ready engines by what the picker knows of them", [*_SERVICE, "state"]
 )
 SERVICES = Gauge("headrace_gateway_services", "Services that the gateway serves")
-LEADS = Gauge("headrace_gateway_leader", "1 while this picker is the one that answers picks")
+LEADS = Gauge("headrace_gateway_leader", "1 while this picker is the one that configures Envoys")
+PEERS = Gauge("headrace_gateway_peers", "Other pickers that this one tells what it sent where")
+PEER_PLACEMENTS = Counter("headrace_gateway_peer_placements", "Requests that other pickers said they placed")
 SYNCED = Gauge("headrace_gateway_synced", "1 when the picker has a whole view of services and engines")
 ENVOYS = Gauge("headrace_gateway_envoys", "Envoys connected for their configuration")
 ADS_REFUSALS = Counter("headrace_gateway_ads_refusals", "Configurations that an Envoy refused", ["type"])

@@ -7,6 +7,7 @@ XDS_CLUSTER = "xds"
 ADMIN_CLUSTER = "admin"  # this Envoy itself
 METRICS_PATH = "/stats/prometheus"  # the only path of it that anyone else reaches
 HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whether there is a picker
+LEADER_PATH = "/leader"  # likewise, whether it is the one that configures Envoys
 PICK_PATH = "/pick"  # goes before the request's own path
 
 REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read from the body

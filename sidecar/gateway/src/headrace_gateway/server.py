@@ -23,6 +23,7 @@ from headrace_gateway import metrics
 from headrace_gateway.catalog import Catalog, Publish, ServiceKey
 from headrace_gateway.kube.lease import Lead
 from headrace_gateway.pick import pick_server
+from headrace_gateway.pick.peers import Find, sharing
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
 from headrace_gateway.reports import load_client
@@ -46,20 +47,21 @@ async def lead_alone(lead: Lead) -> None:
     lead(True)
 
 
-async def serve(
+async def serve(  # noqa: PLR0917  (what differs in a test)
     settings: Settings,
     source: Source,
     elect: Elect = lead_alone,
     stale_after: float = math.inf,
     reporter: Reporter | None = None,
+    find_peers: Find | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; raises what the source or the election raises.
 
     A source that published nothing for `stale_after` seconds, not even the same again, is out of date.
 
-    Every picker follows engines and configures Envoy; only the one that leads is healthy to Envoy's check of
-    who answers picks, and Envoys with another are sent to it. It stands for election once it has a whole
-    catalog.
+    Every picker follows engines, answers picks and tells the others of them. The one that leads configures
+    Envoys: those with another are sent to it. A picker stands for election once it has a whole catalog. One
+    that is out of date leaves picks to the others, if one of them leads.
     """
     picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
     snapshots, cache = Snapshots(), GenerationCache()
@@ -72,6 +74,7 @@ async def serve(
     async with (
         load_client.client(picker.observe, picker.random) as loads,
         PromptReader() as reader,
+        sharing(picker, settings, find_peers),
         asyncio.TaskGroup() as group,
     ):
         published: Catalog | None = None
@@ -99,7 +102,8 @@ async def serve(
             reporter.lead(bool(now))
 
         def healthy() -> bool:
-            return bool(leads) and not leaving.is_set()
+            left_behind = leads is False and snapshots.age > stale_after
+            return synced.is_set() and not left_behind and not leaving.is_set()
 
         def far(key: ServiceKey) -> Progress:
             return measure_progress(str(key), snapshots.current or {}, discovery.envoys, time.monotonic())
@@ -109,13 +113,14 @@ async def serve(
             await elect(lead)
 
         await server.start()
-        picks = pick_server.server(picker, reader, healthy, lambda: bool(leads), settings.max_body_bytes)
+        picks = pick_server.server(
+            picker, reader, healthy, lambda: bool(leads) and not leaving.is_set(), settings.max_body_bytes
+        )
         await picks.start(settings.address, settings.picks_port)
         probes = await _start_http(settings, picker, synced.is_set)
         feeding = group.create_task(source(publish))
         others = [group.create_task(stand()), group.create_task(reporter.run(far))]
-        gc.collect()
-        gc.freeze()  # what is there now stays; looking through it again would hold up picks
+        _leave_to_stay()
         log.info("picker listens on %s:%d", settings.address, settings.picks_port)
         await _stop_signal(feeding)
         leaving.set()
@@ -126,6 +131,12 @@ async def serve(
         await server.stop(grace=DRAIN_SECONDS)
         await picks.close(DRAIN_SECONDS)
         await probes.cleanup()
+
+
+def _leave_to_stay() -> None:
+    """Have the garbage collector look no more through what is there now: it would hold up picks."""
+    gc.collect()
+    gc.freeze()
 
 
 def _tell(catalog: Catalog, before: Catalog | None) -> None:

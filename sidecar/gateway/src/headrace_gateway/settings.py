@@ -12,15 +12,21 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`watch_namespaces` empty means all namespaces; `lease` empty, that this is the only picker."""
+    """`watch_namespaces` empty means all namespaces; `lease` empty, that this is the only picker.
+
+    `peers` is a host name with the addresses of all pickers; `pod_ip` is which of them this one has.
+    """
 
     watch_namespaces: tuple[str, ...] = ()
     lease: str = ""
     pod_namespace: str = ""
     pod_name: str = ""
+    pod_ip: str = ""
+    peers: str = ""
     address: str = "0.0.0.0"  # noqa: S104  (Envoy and Prometheus come from other pods)
     ads_port: int = 9002
     picks_port: int = 9003
+    peers_port: int = 9004  # UDP
     http_port: int = 9090
     max_body_bytes: int = MAX_BODY_BYTES
 
@@ -29,13 +35,17 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read HEADRACE_* variables; raises SettingsError."""
     namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
     lease = environment.get("HEADRACE_LEASE", "")
-    for name in ("HEADRACE_POD_NAMESPACE", "HEADRACE_POD_NAME"):
-        if lease and not environment.get(name):
-            raise SettingsError(f"{name} is not set; HEADRACE_LEASE needs it")
+    peers = environment.get("HEADRACE_PEERS", "")
+    needed = [("HEADRACE_POD_NAMESPACE", "HEADRACE_LEASE"), ("HEADRACE_POD_NAME", "HEADRACE_LEASE")]
+    for name, by in (*needed, ("HEADRACE_POD_IP", "HEADRACE_PEERS")):
+        if environment.get(by) and not environment.get(name):
+            raise SettingsError(f"{name} is not set; {by} needs it")
     return Settings(
         lease=lease,
         pod_namespace=environment.get("HEADRACE_POD_NAMESPACE", ""),
         pod_name=environment.get("HEADRACE_POD_NAME", ""),
+        pod_ip=environment.get("HEADRACE_POD_IP", ""),
+        peers=peers,
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
     )

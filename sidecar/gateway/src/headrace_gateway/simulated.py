@@ -2,13 +2,16 @@
 
 An engine's sidecar learns from the simulated engine's steps and finished requests and tells the gateway what
 its board says, whenever that changed and at least once a second. The gateway books, learns and balances as
-the picker does. Times are seconds from 0.
+the picker does; there may be several, of which any gets the next request, and the others soon hear of it.
+Times are seconds from 0.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -18,6 +21,7 @@ from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
+from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.tokens import Prompt
 from headrace_sidecar.estimates import Estimates
 from headrace_sidecar.reports import load_report
@@ -68,8 +72,38 @@ class Forgetful(Endpoint):
         """Leave the work that is sent unbooked."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pickers:
+    """How many pickers choose, and after how many seconds one hears of another's choice (infinity: never)."""
+
+    number: int = 1
+    delay: float = 0.002
+
+
+ONE_PICKER = Pickers()
+
+
+class SimulatedPicker:
+    """A picker's fleet, and what it has yet to hear from others: when, and of which placement."""
+
+    def __init__(
+        self, config: GatewayConfig, addresses: Sequence[str], random: Random, kind: type[Endpoint]
+    ) -> None:
+        self.fleet = Fleet.from_config(config, random)
+        self.fleet.endpoints = {address: kind(address) for address in addresses}
+        self.fleet.set_addresses(addresses)
+        self.to_hear: deque[tuple[float, Placement]] = deque()
+
+    def catch_up(self, now: float) -> Fleet:
+        """Return the fleet with all that was heard until now."""
+        while self.to_hear and self.to_hear[0][0] <= now:
+            at, placement = self.to_hear.popleft()
+            self.fleet.take_in(placement, at)
+        return self.fleet
+
+
 class SimulatedGateway:
-    """The gateway's fleet for engines 0, 1, …; a `sim.fleet.Gateway`."""
+    """The gateway's pickers for engines 0, 1, …; a `sim.fleet.Gateway`."""
 
     def __init__(
         self,
@@ -78,9 +112,11 @@ class SimulatedGateway:
         seed: int,
         *,
         bookkeeping: bool = True,
+        pickers: Pickers = ONE_PICKER,
     ) -> None:
-        self.fleet = Fleet.from_config(config, Random(seed))  # noqa: S311  (no secret)
         self.refused = 0
+        self._delay = pickers.delay
+        self._turns = Random(seed)  # noqa: S311  (no secret)
         self._texts = 0
         self._lengths = Random(seed)  # noqa: S311
         self._addresses = [str(number) for number in range(len(boards))]
@@ -88,16 +124,28 @@ class SimulatedGateway:
             SimulatedSidecar(name, board) for name, board in zip(self._addresses, boards, strict=True)
         ]
         kind = Endpoint if bookkeeping else Forgetful
-        self.fleet.endpoints = {address: kind(address) for address in self._addresses}
-        self.fleet.set_addresses(self._addresses)
+        self._pickers = [
+            SimulatedPicker(config, self._addresses, Random(f"{seed} {number}" if number else seed), kind)  # noqa: S311
+            for number in range(pickers.number)
+        ]
+
+    @property
+    def fleet(self) -> Fleet:
+        """The first picker's."""
+        return self._pickers[0].fleet
 
     def choose(self, arrival: Arrival, now: float) -> int | None:
-        """Choose the engine for a request, as the picker does, from the size of its text."""
+        """Choose the engine for a request, as one of the pickers does, from the size of its text."""
+        chosen = self._turns.choice(self._pickers)
         try:
-            return int(self.fleet.choose(self.prompt(arrival), now).address)
+            placement = chosen.catch_up(now).choose(self.prompt(arrival), now)
         except (NoEngineError, OverloadedError):
             self.refused += 1
             return None
+        for picker in self._pickers:
+            if picker is not chosen and self._delay < inf:
+                picker.to_hear.append((now + self._delay, placement))
+        return int(placement.address)
 
     def prompt(self, arrival: Arrival) -> Prompt:
         """Make what the picker would read from the request's body."""
@@ -114,7 +162,8 @@ class SimulatedGateway:
 
     def receive(self, engine: int, report: LoadReport, now: float) -> None:
         """Take in a load report that arrives at the gateway."""
-        self.fleet.observe(self._addresses[engine], report, now)
+        for picker in self._pickers:
+            picker.catch_up(now).observe(self._addresses[engine], report, now)
 
     def record_finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Do nothing: the picker does not see answers."""
@@ -122,7 +171,8 @@ class SimulatedGateway:
     def drop_engine(self, engine: int, _now: float) -> None:
         """Drop an engine whose pod is no longer ready."""
         left = self.fleet.endpoints.keys() - {self._addresses[engine]}
-        self.fleet.set_addresses(sorted(left, key=int))
+        for picker in self._pickers:
+            picker.fleet.set_addresses(sorted(left, key=int))
 
 
 def text_of(arrival: Arrival, number: int) -> bytes:

@@ -1,9 +1,8 @@
-"""Which of several pickers answers picks: the one that holds a Lease.
+"""Which of several pickers configures Envoys and reports on routes: the one that holds a Lease.
 
-What was sent to which engine is booked in one place only, so one picker answers at a time; every picker
-follows the engines and configures Envoy, ready to take over. A picker that cannot reach the API server keeps
-what it had: while nobody can take the Lease, nobody answers in its place. At worst two answer for a while,
-which costs balance, never a request.
+All pickers choose engines. Who reports that a route works must know what every Envoy has, so all Envoys come
+to one picker. One that cannot reach the API server keeps what it had: while nobody can take the Lease, nobody
+leads in its place. At worst two lead for a while, and Envoys come to either.
 """
 
 import asyncio
@@ -92,7 +91,7 @@ async def run_election(api: client.ApiClient, namespace: str, name: str, me: str
             standing = election.standing()
             if standing != led:
                 if bool(standing) != bool(led):
-                    log.info("%s answers picks" if standing else "another picker answers picks, %s waits", me)
+                    log.info("%s leads" if standing else "another picker leads, %s does not", me)
                 led = standing
                 lead(led)
             await asyncio.sleep(RENEW_SECONDS)

@@ -16,7 +16,8 @@ from headrace_gateway.balancers.context import Context, Rates
 from headrace_gateway.balancers.endpoint import STALE_SECONDS, Endpoint, Work
 from headrace_gateway.balancers.protocol import Balancer
 from headrace_gateway.balancers.waits import all_wait_seconds, prefill_rate, prefill_seconds, wait_seconds
-from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex, cut_chunks
+from headrace_gateway.pick.placement import Placement
+from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex
 from headrace_gateway.pick.tokens import Prompt, TokenRate
 
 NOTHING = Work(requests=0)
@@ -113,7 +114,7 @@ class Fleet:
         endpoint.busy_until = min(max(endpoint.busy_until, now + pending / rate), now + most / rate)
         endpoint.backlog = None
 
-    def choose(self, prompt: Prompt, now: float, headers: Mapping[str, str] = NO_HEADERS) -> Endpoint:
+    def choose(self, prompt: Prompt, now: float, headers: Mapping[str, str] = NO_HEADERS) -> Placement:
         """Choose the engine of a request that is sent at `now`; raises NoEngineError or OverloadedError."""
         candidates = self.candidates(now)
         if not candidates:
@@ -122,29 +123,39 @@ class Fleet:
         work, chunks = self._describe_work(prompt, headers)
         chosen = self.balancer.pick(candidates, work, self.context)
         self._refuse_overload(chosen, candidates)
+        placement = Placement(chosen.address, work, chunks)
+        self._keep(chosen, placement, now)
+        return placement
+
+    def take_in(self, placement: Placement, now: float) -> None:
+        """Take in what another picker placed; an engine that is not ours is ignored."""
+        endpoint = self.endpoints.get(placement.address)
+        if endpoint is not None:
+            self.context.now = now
+            self._keep(endpoint, placement, now)
+
+    def _keep(self, chosen: Endpoint, placement: Placement, now: float) -> None:
+        work = placement.work
         self.turn += 1
         chosen.last_turn = self.turn
         chosen.busy_until = now + prefill_seconds(chosen, work, self.context)
         chosen.book(work, now)
         chosen.backlog = None
-        if chunks:
-            self.prefixes.record(chosen.address, chunks)
-        return chosen
+        if placement.chunks:
+            self.prefixes.record(chosen.address, placement.chunks)
 
     def _describe_work(self, prompt: Prompt, headers: Mapping[str, str]) -> tuple[Work, Chunks]:
         """Describe the request as far as the balancer needs it, and the beginning that engines may hold."""
         needs, work = self.balancer.needs, self.token_rate.work(prompt)
         if needs.headers:
             work = replace(work, headers={name: headers[name] for name in needs.headers if name in headers})
-        if not (needs.prefixes and self.config.prefix_caching and prompt.text):
+        if not (needs.prefixes and self.config.prefix_caching):
             return work, []
-        chunks = cut_chunks(prompt.text)
+        chunks, size = prompt.beginning()
         cached = self.prefixes.cached(chunks)
         if cached:
             # Pictures are tokens of the prompt, and `text` ends before the first.
-            per_byte = (
-                self.token_rate.value() * prompt.requests if prompt.media else work.tokens / len(prompt.text)
-            )
+            per_byte = self.token_rate.value() * prompt.requests if prompt.media else work.tokens / size
             work = replace(work, cached={address: held * per_byte for address, held in cached.items()})
         return work, chunks
 

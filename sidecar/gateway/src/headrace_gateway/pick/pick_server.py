@@ -34,17 +34,16 @@ def server(
     leads: Callable[[], bool],
     max_body_bytes: int,
 ) -> HttpServer:
-    """Make the server that answers picks, and Envoy's health check at `names.HEALTH_PATH`.
+    """Make the server that answers picks, and Envoy's checks at `names.HEALTH_PATH` and `names.LEADER_PATH`.
 
-    Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker; so does every
-    request until this picker `leads`.
+    Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
     """
 
     def answer(request: Request) -> bytes | Awaitable[bytes]:
         if request.path == names.HEALTH_PATH:
             return GO_ON if healthy() else WITHOUT_US
-        if not leads():
-            return WITHOUT_US
+        if request.path == names.LEADER_PATH:
+            return GO_ON if leads() else WITHOUT_US
         service = request.headers.get(ROUTE_HEADER, "")
         if service in picker.fleets and takes_long(request.body):
             return _answer_later(picker, reader, service, request)

@@ -11,6 +11,7 @@ from random import Random
 from headrace_engine.contracts import LoadReport
 from headrace_gateway.catalog import Catalog, ServiceKey, authority
 from headrace_gateway.pick.fleet import NO_HEADERS, Fleet, NoEngineError, OverloadedError
+from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.prefix_index import MOST_CHUNKS
 from headrace_gateway.pick.tokens import BadRequestError, Prompt, read_prompt
 from headrace_gateway.replies import Reply
@@ -28,10 +29,14 @@ class Choice:
 
 @dataclass(slots=True)
 class Picker:
-    """All services' fleets; `clock` gives seconds that never go back."""
+    """All services' fleets; `clock` gives seconds that never go back.
+
+    Other pickers choose, too: `share` tells them of a service and what was placed, `take_in` hears of theirs.
+    """
 
     clock: Callable[[], float]
     random: Random
+    share: Callable[[str, Placement], None] = lambda _service, _placement: None
     fleets: dict[str, Fleet] = field(default_factory=dict)  # by `namespace/name`
     owners: dict[str, str] = field(default_factory=dict)  # services, so named, by the names of their models
 
@@ -53,6 +58,12 @@ class Picker:
         fleet = self.fleets.get(str(key))
         if fleet is not None:
             fleet.observe(address, report, self.clock())
+
+    def take_in(self, service: str, placement: Placement) -> None:
+        """Take in what another picker placed."""
+        fleet = self.fleets.get(service)
+        if fleet is not None:
+            fleet.take_in(placement, self.clock())
 
     def decide(
         self, service: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
@@ -81,7 +92,7 @@ class Picker:
         if self.owners.get(prompt.model, service) != service:
             return _another_services_model(prompt.model, service, fleet)
         try:
-            endpoint = fleet.choose(prompt, self.clock(), headers)
+            placement = fleet.choose(prompt, self.clock(), headers)
         except NoEngineError:
             return None
         except OverloadedError as error:
@@ -91,7 +102,8 @@ class Picker:
                 f"the service {service} is overloaded: {error}",
                 retry_after=error.retry_after,
             )
-        return Choice(authority(endpoint.address, fleet.config.port), fleet.config.balancer)
+        self.share(service, placement)
+        return Choice(authority(placement.address, fleet.config.port), fleet.config.balancer)
 
 
 def invalid_body(error: BadRequestError) -> Reply:

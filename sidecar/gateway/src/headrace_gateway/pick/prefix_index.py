@@ -6,14 +6,20 @@ includes all text before it, so equal hashes mean equal beginnings. An engine's 
 longest unused first and a prompt's end before its beginning, when they are more than its cache holds.
 
 Chunks grow with their distance from the start, so that short prompts are told apart finely and long ones cost
-little. Python's own hash is 64 bits, keyed per process, and the fastest that the standard library has.
+little. The hash has 64 bits and is the same in every picker. Who finds texts of equal hash can mislead the
+choice for prompts that he knows, and nothing else.
 """
 
+import struct
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
 
 SIZES = ((256, 4096), (1024, 32_768), (4096, 1 << 40))  # bytes of a chunk, and up to which offset
+HASH_BYTES = 8
 MOST_CHUNKS = 131_072  # of all engines of one service together, unless told less; some 300 bytes each
 
 Chunks = list[tuple[int, int]]
@@ -27,10 +33,42 @@ def cut_chunks(text: bytes) -> Chunks:
     for size, end in SIZES:
         last = min(len(text), end) - size
         while start <= last:
-            chain = hash((chain, text[start : start + size]))
+            chain = xxh3_64_intdigest(text[start : start + size], chain)
             chunks.append((chain, size))
             start += size
     return chunks
+
+
+class Beginning(NamedTuple):
+    """A text's chunks, and how many bytes it has."""
+
+    chunks: Chunks
+    size: int
+
+
+def cut_beginning(text: bytes) -> Beginning:
+    """Cut a text up, and say how long it is."""
+    return Beginning(cut_chunks(text), len(text))
+
+
+def pack(chunks: Chunks) -> bytes:
+    """Write a text's chunks, from its start: `HASH_BYTES` each."""
+    return struct.pack(f"<{len(chunks)}Q", *(chunk for chunk, _ in chunks))
+
+
+def unpack(packed: bytes) -> Chunks:
+    """Read what `pack` wrote; raises ValueError if something is cut off."""
+    if len(packed) % HASH_BYTES:
+        raise ValueError("the last hash is cut off")
+    return list(zip(struct.unpack(f"<{len(packed) // HASH_BYTES}Q", packed), _sizes(), strict=False))
+
+
+def _sizes() -> Iterator[int]:
+    start = 0
+    for size, end in SIZES:
+        while start + size <= end:
+            yield size
+            start += size
 
 
 @dataclass(slots=True)

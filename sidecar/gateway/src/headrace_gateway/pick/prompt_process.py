@@ -1,7 +1,7 @@
 """`python -m headrace_gateway.pick.prompt_process`: reads bodies from stdin, tells their prompts on stdout.
 
 Each body, and each answer, comes behind its length in 8 bytes. An answer is a JSON object and, behind its own
-length, the text that the prompt begins with.
+length, the hashes of the text that the prompt begins with: to hand on the text would hold up the picker.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import orjson
 
+from headrace_gateway.pick.prefix_index import Beginning, pack, unpack
 from headrace_gateway.pick.tokens import BadRequestError, Prompt, read_prompt
 
 LENGTH = 8  # bytes
@@ -30,12 +31,12 @@ def framed(part: bytes) -> bytes:
     return len(part).to_bytes(LENGTH) + part
 
 
-def to_prompt(answer: bytes, text: bytes) -> Prompt:
+def to_prompt(answer: bytes, hashes: bytes) -> Prompt:
     """Read the two parts of an answer; raises BadRequestError if that is what it says."""
     told = orjson.loads(answer)
     if "error" in told:
         raise BadRequestError(told["error"], told["param"])
-    return Prompt(text=text, **told)
+    return Prompt(**told["prompt"], cut=Beginning(unpack(hashes), told["beginning_bytes"]))
 
 
 def _next(bodies: BinaryIO) -> bytes:
@@ -47,14 +48,15 @@ def _answer(body: bytes) -> tuple[bytes, bytes]:
         prompt = read_prompt(body)
     except BadRequestError as error:
         return orjson.dumps({"error": str(error), "param": error.param}), b""
-    told = {
+    fields = {
         "requests": prompt.requests,
         "text_bytes": prompt.text_bytes,
         "counted_tokens": prompt.counted_tokens,
         "model": prompt.model,
         "media": prompt.media,
     }
-    return orjson.dumps(told), prompt.text
+    chunks, size = prompt.beginning()
+    return orjson.dumps({"prompt": fields, "beginning_bytes": size}), pack(chunks)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from typing import Self, cast
 
 from headrace_gateway.pick import prompt_process
-from headrace_gateway.pick.prompt_process import LENGTH, framed, to_prompt
+from headrace_gateway.pick.prompt_process import LENGTH, to_prompt
 from headrace_gateway.pick.tokens import Prompt
 
 # What is less than all of these is read within about 3 ms.
@@ -26,6 +26,7 @@ MOST_OBJECTS = 500  # by their braces
 SHORT_BYTES = 4096  # that nothing can be wrong with
 MOST_WAITING = 4  # bodies of one service
 READ_SECONDS = 0.2  # in all; Envoy waits 250 ms
+PIECE_BYTES = 128 << 10  # handed to the process without looking what else there is to do
 
 Queue = deque[tuple[bytes, asyncio.Future[Prompt]]]
 
@@ -102,8 +103,11 @@ class PromptReader:
             self._process = await _start()
         writer = cast("asyncio.StreamWriter", self._process.stdin)
         reader = cast("asyncio.StreamReader", self._process.stdout)
-        writer.write(framed(body))
-        await writer.drain()
+        writer.write(len(body).to_bytes(LENGTH))
+        for start in range(0, len(body), PIECE_BYTES):
+            writer.write(body[start : start + PIECE_BYTES])
+            await writer.drain()
+            await asyncio.sleep(0)  # a pipe whose reader keeps up would take all at once
         parts = [await reader.readexactly(int.from_bytes(await reader.readexactly(LENGTH))) for _ in range(2)]
         return to_prompt(*parts)
 

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from headrace_gateway.balancers.endpoint import Landed, Work
+from headrace_gateway.pick.prefix_index import Beginning, cut_beginning
 
 INNER = "kv_transfer_params"  # engines say it to each other: where to fetch KV from
 EMBEDDED = "prompt_embeds"  # prompts as vectors, whose lengths cannot be seen
@@ -45,6 +46,7 @@ class Prompt:
     `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
     one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
     request has several prompts. vLLM shares no KV between requests of different `cache_salt`: that is first.
+    Instead of it there may be what is made of it: `cut`, and how long it is.
     `model` is the one that the body names; empty if it names none.
     """
 
@@ -54,6 +56,11 @@ class Prompt:
     text: bytes = field(default=b"", compare=False, repr=False)
     model: str = field(default="", compare=False)
     media: int = 0
+    cut: Beginning | None = field(default=None, compare=False, repr=False)
+
+    def beginning(self) -> Beginning:
+        """Return what tells whether an engine has met the prompt's beginning before."""
+        return self.cut or cut_beginning(self.text)
 
 
 @dataclass(slots=True)

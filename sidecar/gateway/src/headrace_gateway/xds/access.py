@@ -21,7 +21,7 @@ def restrict_match(match: Match, clients: Iterable[str] | None) -> Match:
         return match
     regex = "|".join(map(re.escape, sorted(clients)))
     header = {"name": CLIENT_HEADER, "string_match": {"safe_regex": {"regex": regex}}}
-    return {**match, "headers": [*match["headers"], header]}
+    return {**match, "headers": [*match.get("headers", ()), header]}
 
 
 def denied_reply(service: str) -> Reply:

@@ -163,25 +163,44 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
-    """Make the cluster for picks: with no healthy picker Envoy goes on at once, without waiting."""
+    """Make the cluster for picks: with no healthy picker Envoy goes on at once, without waiting.
+
+    A picker that dies is left out after a few picks, which are asked of another; checks find it later.
+    """
     # Picks under way; beyond them Envoy balances by itself rather than wait.
-    limits = {"max_connections": 2_000, "max_pending_requests": 2_000, "max_requests": 2_000}
+    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 2_000)
     return {
         **_cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port),
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
-        "health_checks": [_leads(timeout="0.5s", interval="1s")],
+        "common_lb_config": {
+            "healthy_panic_threshold": {"value": 0},
+            "update_merge_window": "0s",  # who is left out is asked no more at once, not a second later
+        },
+        "lb_policy": "LEAST_REQUEST",  # so that one that is slow gets less to do
+        "health_checks": [_check(names.HEALTH_PATH, timeout="0.5s", interval="1s")],
+        "outlier_detection": {
+            "split_external_local_origin_errors": True,
+            "consecutive_local_origin_failure": 3,  # no connection, or no answer in time
+            "enforcing_consecutive_5xx": 0,
+            "enforcing_consecutive_gateway_failure": 0,
+            "enforcing_success_rate": 0,
+            "enforcing_local_origin_success_rate": 0,
+            "interval": "0.5s",
+            "base_ejection_time": "3s",  # or until it passes a check; by then checks have found who is dead
+            "max_ejection_time": "3s",
+            "max_ejection_percent": 50,  # of one or all: late answers are better than none
+        },
         "circuit_breakers": {"thresholds": [limits]},
     }
 
 
-def _leads(**times: str) -> dict[str, Any]:
-    """Make the check that asks a picker whether it is the one that leads."""
+def _check(path: str, **times: str) -> dict[str, Any]:
+    """Make the check that asks a picker at `path` whether it is the one, or one, to be asked."""
     return {
         **times,
         "no_traffic_interval": times["interval"],
         "unhealthy_threshold": 2,  # one late answer on a busy node is no failure
         "healthy_threshold": 1,
-        "http_health_check": {"path": names.HEALTH_PATH},
+        "http_health_check": {"path": path},
     }
 
 
@@ -201,7 +220,7 @@ def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
     return {
         **cluster,
         "common_lb_config": {"healthy_panic_threshold": {"value": 1}},
-        "health_checks": [_leads(timeout="5s", interval="2s")],
+        "health_checks": [_check(names.LEADER_PATH, timeout="5s", interval="2s")],
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
     }
 

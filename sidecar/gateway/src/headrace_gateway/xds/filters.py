@@ -18,6 +18,12 @@ _LIMITED = [
 _BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
 
 PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
+_ANOTHER_HOST = {
+    "name": "envoy.retry_host_predicates.previous_hosts",
+    "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    },
+}
 
 
 def header_hygiene() -> dict[str, Any]:
@@ -77,6 +83,13 @@ def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str
             "authorization_response": {
                 "dynamic_metadata_from_headers": _exactly(DESTINATION_HEADER),
                 "allowed_client_headers": _exactly("content-type", "retry-after"),
+            },
+            "retry_policy": {
+                "retry_on": "connect-failure,refused-stream,reset",
+                "num_retries": 1,
+                "retry_back_off": {"base_interval": "0.001s"},
+                "retry_host_predicate": [_ANOTHER_HOST],
+                "host_selection_retry_max_attempts": 3,
             },
         },
         failure_mode_allow=True,

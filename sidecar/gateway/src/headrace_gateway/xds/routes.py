@@ -1,11 +1,14 @@
 """Envoy's route table: which service a request is for, and what is refused.
 
-Order of the routes is the order of precedence: guards, header `x-headrace-service`, then path
-`/<namespace>/<name>/v1/…`, then the body's `model`. Only the engine paths in `names.ENGINE_PATHS` reach an
-engine; `/v1/models` and every error are answered by Envoy itself, so all of it works while the picker is
-away.
+Precedence: header `x-headrace-service`, then path `/<namespace>/<name>/v1/…`, then the body's `model`. Only
+the engine paths in `names.ENGINE_PATHS` reach an engine; `/v1/models` and every error are answered by Envoy
+itself, so all of it works while the picker is away.
+
+A request finds the routes of its service by header or path in a tree, and by model in a list: a tree cannot
+look at what was read from the body. So what a request costs hardly depends on how many services there are.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from envoy.config.core.v3 import base_pb2
@@ -18,20 +21,22 @@ from headrace_gateway import names
 from headrace_gateway.catalog import Catalog, ServiceKey
 from headrace_gateway.headers import SERVICE_HEADER
 from headrace_gateway.replies import Reply
-from headrace_gateway.xds import filters, request_limits
+from headrace_gateway.xds import filters, request_limits, route_tree
 from headrace_gateway.xds.access import denied_reply, restrict_match
 from headrace_gateway.xds.direct_answers import Match, refusal_route
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.model_routes import READ, longest_body, model_routes
 
-POST = {"name": ":method", "string_match": {"exact": "POST"}}
-_NOT = {"invert_match": True, "treat_missing_header_as_empty": True}
-ENGINE_PATH = {"regex": "|".join(names.ENGINE_PATHS)}
-ANY_SERVICE = "(/[^/]+/[^/]+)?"  # by which a path may begin
+Routes = Sequence[route_components_pb2.Route]
+
+QUERY = r"(\?.*)?"  # as which a path may go on
+ENGINE_PATH = "(" + "|".join(names.ENGINE_PATHS) + ")"
+OF_A_SERVICE = "/[^/?]+/[^/?]+"  # as which a path may begin
 OVERRIDE_HEADERS = [request_overrides.header_name(name) for name in request_overrides.OVERRIDES]
 MOST_CHOICES = 128  # per prompt; OpenAI's own limit
 FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
 OVERRIDE_BYTES = 16  # of one value; more is no number that anybody means
+ANY: Match = {"prefix": "/"}
 
 
 def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfiguration:
@@ -41,25 +46,48 @@ def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfigura
         models[key].append(model)
     configs = {key: service.config for key, service in catalog.services.items()}
     terms = {key: _terms(config) for key, config in configs.items()}
+    about_models = model_routes(models, {key: term.allowed for key, term in terms.items()}, cache)
+    by_model = [
+        route
+        for key, claimed in models.items()
+        for route in cache.get_or_make(_routes_by_model, str(key), tuple(claimed), terms[key])
+    ]
+    posted = route_tree.first_match(
+        [
+            *_REFUSED_BY_HEADERS,
+            (
+                route_tree.no(_AT_ROOT),
+                route_tree.by_prefix(
+                    ":path",
+                    {f"/{key}/": cache.get_or_make(_by_path, str(key), terms[key]) for key in configs},
+                    route_tree.leaf([*_UNREADABLE, _NO_SUCH_PATH]),
+                ),
+            ),
+            (
+                route_tree.is_present(SERVICE_HEADER),
+                route_tree.by_value(
+                    SERVICE_HEADER,
+                    {str(key): cache.get_or_make(_by_header, str(key), terms[key]) for key in configs},
+                    route_tree.leaf([*_UNREADABLE, _WRONG_HEADER]),
+                ),
+            ),
+        ],
+        route_tree.leaf([*_UNREADABLE, _NO_MODEL, *by_model, _UNKNOWN_MODEL]),
+    )
     host = route_components_pb2.VirtualHost(
         name="gateway",
         domains=["*"],
+        matcher=route_tree.first_match(
+            [
+                (_POSTED_TO_ENGINES, route_tree.Branch(matcher=posted)),
+                (_ABOUT_MODELS, route_tree.leaf([*about_models, *_REFUSED_ABOUT_MODELS])),
+            ],
+            route_tree.leaf(_REFUSALS),
+        ),
         retry_policy=_RETRIES,
         request_headers_to_remove=OVERRIDE_HEADERS,  # after the routes, which read them
         typed_per_filter_config={request_limits.FILTER: request_limits.rate_limits(configs.values())},
     )
-    host.routes.extend(_GUARDS)
-    for key in catalog.services:
-        host.routes.extend(cache.get_or_make(_routes_by_header, str(key), terms[key]))
-    host.routes.append(_WRONG_HEADER)
-    for key in catalog.services:
-        host.routes.extend(cache.get_or_make(_routes_by_path, str(key), terms[key]))
-    for key, claimed in models.items():
-        for model in claimed:
-            host.routes.extend(cache.get_or_make(_routes_by_model, str(key), model, terms[key]))
-    about_models = model_routes(models, {key: term.allowed for key, term in terms.items()}, cache)
-    host.routes.extend(about_models)
-    host.routes.extend(_REFUSALS)
     return route_pb2.RouteConfiguration(
         name=names.ROUTES,
         virtual_hosts=[host],
@@ -85,30 +113,24 @@ def _terms(config: GatewayConfig) -> _Terms:
     return _Terms(config.slo.per_request is not None, config.allowed_clients, limits)
 
 
-def _routes_by_header(cluster: str, terms: _Terms) -> list[route_components_pb2.Route]:
-    header = {"name": SERVICE_HEADER, "string_match": {"exact": cluster}}
-    return _engine_routes(cluster, {"safe_regex": ENGINE_PATH, "headers": [POST, header]}, terms)
+def _by_header(cluster: str, terms: _Terms) -> route_tree.Branch:
+    return route_tree.leaf([*_UNREADABLE, *_engine_routes(cluster, ANY, terms)])
 
 
-def _routes_by_path(cluster: str, terms: _Terms) -> list[route_components_pb2.Route]:
-    return [
-        route
-        for path in names.ENGINE_PATHS
-        for route in _engine_routes(
-            cluster, {"path": f"/{cluster}{path}", "headers": [POST]}, terms, prefix_rewrite=path
-        )
-    ]
+def _by_path(cluster: str, terms: _Terms) -> route_tree.Branch:
+    routes = _engine_routes(cluster, {"prefix": f"/{cluster}/"}, terms, prefix_rewrite="/")
+    return route_tree.leaf([*_UNREADABLE, *routes])
 
 
-def _routes_by_model(cluster: str, model: str, terms: _Terms) -> list[route_components_pb2.Route]:
-    asked = _metadata(names.MODEL, {"string_match": {"exact": model}})
-    match: Match = {"safe_regex": ENGINE_PATH, "headers": [POST], "dynamic_metadata": [asked]}
-    return _engine_routes(cluster, match, terms)
+def _routes_by_model(cluster: str, models: tuple[str, ...], terms: _Terms) -> Routes:
+    exactly: list[Match] = [{"string_match": {"exact": model}} for model in models]
+    # Envoy refuses a choice of one.
+    value = exactly[0] if len(exactly) == 1 else {"or_match": {"value_matchers": exactly}}
+    asked = _metadata(names.MODEL, value)
+    return _engine_routes(cluster, {**ANY, "dynamic_metadata": [asked]}, terms)
 
 
-def _engine_routes(
-    cluster: str, match: Match, terms: _Terms, **action: object
-) -> list[route_components_pb2.Route]:
+def _engine_routes(cluster: str, match: Match, terms: _Terms, **action: object) -> Routes:
     """Make a route to the engines and, where only some clients are allowed, a refusal of all others."""
     # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
     action |= {"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}}
@@ -136,34 +158,36 @@ def _make_id_with_overrides() -> base_pb2.HeaderValueOption:
     )
 
 
-def _guards() -> list[route_components_pb2.Route]:
-    """Make what is refused for every service, with the picker or without: unreadable bodies, and bombs."""
-    posted: Match = {"safe_regex": {"regex": rf"{ANY_SERVICE}({ENGINE_PATH['regex']})"}, "headers": [POST]}
+def _refused_by_headers() -> list[tuple[route_tree.Predicate, route_tree.Branch]]:
+    """Refuse for every service, with the picker or without, what headers say cannot be read."""
+    is_json = route_tree.fits("content-type", filters.JSON_TYPE)
+    plain = route_tree.equals("content-encoding", "identity", ignore_case=True)
+    coded = route_tree.is_present("content-encoding")
+    refused = [
+        (
+            route_tree.equals("content-length", "0"),
+            Reply(400, "empty_body", "the request body is empty: send a JSON object"),
+        ),
+        (
+            route_tree.no(is_json),
+            Reply(415, "unsupported_media_type", "send JSON, and say so: content-type: application/json"),
+        ),
+        (
+            route_tree.both(coded, route_tree.no(plain)),
+            Reply(415, "unsupported_encoding", "send the body as it is, without content-encoding"),
+        ),
+    ]
+    return [(predicate, route_tree.leaf([refusal_route(ANY, reply)])) for predicate, reply in refused]
 
-    def with_headers(*headers: Match) -> Match:
-        return {**posted, "headers": [POST, *headers]}
 
-    no_json = {"name": "content-type", "string_match": {"safe_regex": {"regex": filters.JSON_TYPE}}}
-    plain = {"name": "content-encoding", "string_match": {"exact": "identity", "ignore_case": True}}
-    coded = {"name": "content-encoding", "present_match": True}
+def _unreadable() -> Routes:
+    """Refuse for every service bodies that cannot be read, and those that ask for too much at once."""
     malformed = _metadata(names.PROBLEM, {"string_match": {"exact": names.MALFORMED}})
     told = _metadata(names.CHOICES, {"present_match": True})
     few = {**_metadata(names.CHOICES, {"string_match": {"safe_regex": {"regex": FEW}}}), "invert": True}
     return [
         refusal_route(
-            with_headers({"name": "content-length", "string_match": {"exact": "0"}}),
-            Reply(400, "empty_body", "the request body is empty: send a JSON object"),
-        ),
-        refusal_route(
-            with_headers({**no_json, **_NOT}),
-            Reply(415, "unsupported_media_type", "send JSON, and say so: content-type: application/json"),
-        ),
-        refusal_route(
-            with_headers(coded, {**plain, **_NOT}),
-            Reply(415, "unsupported_encoding", "send the body as it is, without content-encoding"),
-        ),
-        refusal_route(
-            {**posted, "dynamic_metadata": [malformed]},
+            {**ANY, "dynamic_metadata": [malformed]},
             Reply(
                 400,
                 "invalid_json",
@@ -172,51 +196,36 @@ def _guards() -> list[route_components_pb2.Route]:
             ),
         ),
         refusal_route(
-            {**posted, "dynamic_metadata": [told, few]},
+            {**ANY, "dynamic_metadata": [told, few]},
             Reply(400, "invalid_choices", f"`n` is no whole number from 1 to {MOST_CHOICES}", "n"),
         ),
     ]
 
 
-def _refuse_header() -> route_components_pb2.Route:
-    """Refuse a service header that no route took: going on to the body's model would hide the mistake."""
+def _no_model() -> route_components_pb2.Route:
+    """Refuse a body that names no model: also every request before its body is read, for a moment."""
+    no_model = {**_metadata(names.MODEL, {"present_match": True}), "invert": True}
+    unnamed = "the request names no model: send a JSON object with the model's name in its field `model`"
     return refusal_route(
-        {"safe_regex": ENGINE_PATH, "headers": [POST, {"name": SERVICE_HEADER, "present_match": True}]},
-        Reply(404, "service_not_found", f"no service is named by the header {SERVICE_HEADER}"),
+        {**ANY, "dynamic_metadata": [no_model]}, Reply(400, "model_missing", unnamed, "model")
     )
 
 
-def _refusals() -> list[route_components_pb2.Route]:
-    """Make what is left after every service had its chance, most telling first."""
-    posted: Match = {"safe_regex": ENGINE_PATH, "headers": [POST]}
-    by_path: Match = {"regex": rf"{ANY_SERVICE}({ENGINE_PATH['regex']})"}
-    about_models: Match = {"regex": rf"{ANY_SERVICE}{names.MODELS_PATH}(/.*)?"}
-    a_model: Match = {"regex": rf"{ANY_SERVICE}{names.MODELS_PATH}/.+"}
-    no_model = {**_metadata(names.MODEL, {"present_match": True}), "invert": True}
+def _unknown_model() -> route_components_pb2.Route:
     model = f"%DYNAMIC_METADATA({names.REQUEST_METADATA}:{names.MODEL})%"
-    unnamed = "the request names no model: send a JSON object with the model's name in its field `model`"
+    told = f"no model `{model}`: GET {names.MODELS_PATH} lists all"
+    return refusal_route(ANY, Reply(404, "model_not_found", told, "model"))
+
+
+def _refused_about_models() -> Routes:
+    """Refuse what asks about no model that there is, most telling first."""
+    not_read: Match = {**ANY, "headers": [{**READ, "invert_match": True}]}
+    a_model: Match = {"safe_regex": {"regex": f"({OF_A_SERVICE})?{names.MODELS_PATH}/.+"}}
+    told = f"no such model: GET {names.MODELS_PATH} lists all"
     return [
-        refusal_route(
-            {**posted, "dynamic_metadata": [no_model]}, Reply(400, "model_missing", unnamed, "model")
-        ),
-        refusal_route(
-            posted,
-            Reply(404, "model_not_found", f"no model `{model}`: GET {names.MODELS_PATH} lists all", "model"),
-        ),
-        refusal_route(
-            {"safe_regex": by_path, "headers": [POST]},
-            Reply(404, "service_not_found", "no service is named by the path"),
-        ),
-        refusal_route({"safe_regex": by_path}, Reply(405, "method_not_allowed", "use POST", allow="POST")),
-        refusal_route(
-            {"safe_regex": a_model, "headers": [READ]},
-            Reply(404, "model_not_found", f"no such model: GET {names.MODELS_PATH} lists all", "model"),
-        ),
-        refusal_route(
-            {"safe_regex": about_models, "headers": [{**READ, "invert_match": True}]},
-            Reply(405, "method_not_allowed", "use GET", allow="GET, HEAD"),
-        ),
-        refusal_route({"prefix": "/"}, Reply(404, "path_not_found", "no such path")),
+        refusal_route(not_read, Reply(405, "method_not_allowed", "use GET", allow="GET, HEAD")),
+        refusal_route(a_model, Reply(404, "model_not_found", told, "model")),
+        _NO_PATH,
     ]
 
 
@@ -241,6 +250,28 @@ _RETRIES = route_components_pb2.RetryPolicy(
     ],
 )
 _ID_WITH_OVERRIDES = _make_id_with_overrides()
-_GUARDS = _guards()
-_WRONG_HEADER = _refuse_header()
-_REFUSALS = _refusals()
+
+_AT_ROOT = route_tree.fits(":path", ENGINE_PATH + QUERY)
+_POSTED_TO_ENGINES = route_tree.both(
+    route_tree.equals(":method", "POST"),
+    route_tree.fits(":path", f"({OF_A_SERVICE})?{ENGINE_PATH}{QUERY}"),
+)
+_ABOUT_MODELS = route_tree.fits(":path", f"({OF_A_SERVICE})?{names.MODELS_PATH}(/.*)?{QUERY}")
+_REFUSED_BY_HEADERS = _refused_by_headers()
+_UNREADABLE = _unreadable()
+# Going on to the body's model would hide a mistake in the header or the path.
+_WRONG_HEADER = refusal_route(
+    ANY, Reply(404, "service_not_found", f"no service is named by the header {SERVICE_HEADER}")
+)
+_NO_SUCH_PATH = refusal_route(ANY, Reply(404, "service_not_found", "no service is named by the path"))
+_NO_MODEL = _no_model()
+_UNKNOWN_MODEL = _unknown_model()
+_NO_PATH = refusal_route(ANY, Reply(404, "path_not_found", "no such path"))
+_REFUSED_ABOUT_MODELS = _refused_about_models()
+_REFUSALS = [
+    refusal_route(
+        {"safe_regex": {"regex": f"({OF_A_SERVICE})?{ENGINE_PATH}"}},
+        Reply(405, "method_not_allowed", "use POST", allow="POST"),
+    ),
+    _NO_PATH,
+]
