@@ -111,10 +111,22 @@ PICKS = Row(
             ),
         ),
         lines(
-            "Which picker answers",
+            "Which picker leads",
             COUNT,
             ("headrace_gateway_leader", "{{pod}}"),
-            about="The one that holds the Lease; every picker configures Envoy.",
+            about="The one that holds the Lease configures Envoys; all of them choose.",
+        ),
+        lines(
+            "Pickers that each picker knows",
+            COUNT,
+            ("headrace_gateway_peers", "{{pod}}"),
+            about="One less than there are; each tells the others what it sent where.",
+        ),
+        lines(
+            "Picks that other pickers told of",
+            PER_SECOND,
+            (count("headrace_gateway_peer_placements_total", " by (pod)"), "{{pod}}"),
+            about="None, and others pick: pickers do not reach each other at port 9004, UDP.",
         ),
         lines("Duration of a pick", SECONDS, *quantiles("headrace_gateway_pick_seconds", "")),
         lines(
