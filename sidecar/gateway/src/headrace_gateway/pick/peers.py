@@ -50,17 +50,19 @@ class Peers(asyncio.DatagramProtocol):
 
     async def follow(self, find: Find) -> None:
         """Look for ever who the others are; while that cannot be known they stay who they were."""
+        told = ""
         while True:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    found = frozenset(await find())
+                    self.addresses = frozenset(await find())
             except OSError as error:  # TimeoutError too
-                log.warning("the other pickers: %s", str(error) or type(error).__name__)
+                state = f"unknown: {str(error) or type(error).__name__}"
             else:
-                if found != self.addresses:
-                    log.info("other pickers: %s", ", ".join(sorted(found)) or "none")
-                self.addresses = found
-                metrics.PEERS.set(len(found))
+                state = ", ".join(sorted(self.addresses)) or "none"
+                metrics.PEERS.set(len(self.addresses))
+            if state != told:
+                log.info("other pickers: %s", state)
+            told = state
             await asyncio.sleep(FIND_SECONDS)
 
     def share(self, service: str, placement: Placement) -> None:
