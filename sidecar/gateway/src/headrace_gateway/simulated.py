@@ -77,7 +77,7 @@ class Pickers:
     """How many pickers choose, and after how many seconds one hears of another's choice (infinity: never)."""
 
     number: int = 1
-    delay: float = 0.002
+    delay: float = 0.0005  # three times what it takes on loopback
 
 
 ONE_PICKER = Pickers()
