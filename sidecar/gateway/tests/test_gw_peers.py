@@ -38,15 +38,17 @@ async def test_each_hears_of_what_the_other_placed(port):
     second.close()
 
 
-async def test_strangers_and_nonsense_are_not_heard(port):
+async def test_strangers_and_nonsense_are_not_heard(port, caplog):
     second, heard = await started(SECOND, port, [FIRST])
     stranger, _ = await started(STRANGER, port, [SECOND])
     first, _ = await started(FIRST, port, [SECOND])
     stranger.share("llm/chat", PLACED)
-    first._transport.sendto(b"nonsense", (SECOND, port))
+    for _ in range(3):
+        first._transport.sendto(b"nonsense", (SECOND, port))
     first.share("llm/code", PLACED)
     assert (await asyncio.wait_for(heard.get(), 10))[0] == "llm/code"
     assert heard.empty()
+    assert caplog.text.count("cannot be read") == 1
     for each in (first, second, stranger):
         each.close()
 

@@ -50,6 +50,8 @@ def test_of_a_prompt_that_is_too_long_for_a_datagram_its_beginning_is_told():
         b'["llm/chat","10.0.0.1",1,-1,0,0,0,0]\n',
         b'["llm/chat","10.0.0.1",1,1e13,0,0,0,0]\n',
         b'["llm/chat","10.0.0.1",true,1,0,0,0,0]\n',
+        b'["llm/chat","10.0.0.1",0,1,0,0,0,0]\n',
+        b'["llm/chat","10.0.0.1",1.5,1,0,0,0,0]\n',
         b'["llm/chat","10.0.0.1",1,NaN,0,0,0,0]\n',
         b'["llm/chat","10.0.0.1",1,1,0,0,0,"0"]\n',
         b'["llm/chat",["10.0.0.1"],1,1,0,0,0,0]\n',

@@ -32,6 +32,7 @@ class Peers(asyncio.DatagramProtocol):
         self._port = port
         self._take_in = take_in
         self._transport: asyncio.DatagramTransport | None = None
+        self._misheard: set[str] = set()
 
     async def start(self, address: str) -> None:
         """Listen at an IP address; raises OSError."""
@@ -79,7 +80,9 @@ class Peers(asyncio.DatagramProtocol):
         try:
             service, placement = decode(data)
         except ValueError as error:
-            log.warning("a placement of the picker at %s: %s", sender[0], error)
+            if sender[0] not in self._misheard:  # another release; it goes on for each of its requests
+                self._misheard.add(sender[0])
+                log.warning("what the picker at %s tells cannot be read: %s", sender[0], error)
             return
         metrics.PEER_PLACEMENTS.inc()
         self._take_in(service, placement)

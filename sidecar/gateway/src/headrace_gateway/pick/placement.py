@@ -39,7 +39,7 @@ def decode(datagram: bytes) -> tuple[str, Placement]:
         raise ValueError("it is no list") from error
     named = isinstance(service, str) and isinstance(address, str)
     counted = all(type(each) in {int, float} and 0 <= each <= MOST for each in counts)
-    if not named or not counted:
+    if not named or not counted or type(requests) is not int or requests == 0:
         raise ValueError("it names no engine, or counts what cannot be counted")
     cached = {address: tokens - uncached} if uncached < tokens else {}
     work = Work(requests, tokens, text_bytes, counted_tokens, media, cached)
