@@ -147,7 +147,9 @@ class Rig:
             (options,) = cluster["typed_extension_protocol_options"].values()
             http2 = options["explicit_http_config"]["http2_protocol_options"]
             http2["connection_keepalive"] = {"interval": PING_INTERVAL, "timeout": PING_TIMEOUT}
-        _picker_uri(document)["timeout"] = PICKER_TIMEOUT
+        asked = _picker_service(document)
+        asked["server_uri"]["timeout"] = PICKER_TIMEOUT
+        asked["retry_policy"]["retry_back_off"]["max_interval"] = PICKER_TIMEOUT
 
     def edit(self, document):
         """Change Envoy's configuration; for rigs that differ."""
@@ -318,9 +320,9 @@ class Rig:
         return fresh == expected
 
 
-def _picker_uri(node):
-    """How the filter finds the picker, wherever in Envoy's configuration it is."""
+def _picker_service(node):
+    """How the filter asks the picker, wherever in Envoy's configuration it is."""
     if isinstance(node, dict) and "server_uri" in node:
-        return node["server_uri"]
+        return node
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return next((found for child in children if (found := _picker_uri(child))), None)
+    return next((found for child in children if (found := _picker_service(child))), None)

@@ -87,7 +87,8 @@ def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str
             "retry_policy": {
                 "retry_on": "connect-failure,refused-stream,reset",
                 "num_retries": 1,
-                "retry_back_off": {"base_interval": "0.001s"},
+                # Envoy gives up a try after `max_interval`: not before the whole is given up.
+                "retry_back_off": {"base_interval": "0.001s", "max_interval": PICKER_TIMEOUT},
                 "retry_host_predicate": [_ANOTHER_HOST],
                 "host_selection_retry_max_attempts": 3,
             },
