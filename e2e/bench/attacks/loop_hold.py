@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from headrace_engine.contracts import GatewayConfig
+from headrace_gateway import names
 from headrace_gateway.catalog import Catalog, Service
 from headrace_gateway.headers import ROUTE_HEADER
 from headrace_gateway.pick import pick_server
@@ -70,17 +71,10 @@ async def measure() -> dict[str, float]:
     picker.set_catalog(Catalog.build([Service(config, addresses)]))
     held: dict[str, float] = {}
     async with PromptReader() as reader:
+        stays = cast("Any", SimpleNamespace(is_lost=False))
         server = pick_server.server(picker, reader, lambda: True, lambda: True, MAX_BODY_BYTES)
         for kind, body in bodies().items():
-            request = cast(
-                "Request",
-                SimpleNamespace(
-                    path="/pick/v1/chat/completions",
-                    headers={ROUTE_HEADER: "llm/chat"},
-                    body=body,
-                    is_given_up=False,
-                ),
-            )
+            request = Request(names.PICK_PATH, {ROUTE_HEADER: "llm/chat"}, body, stays)
             trials = [await longest_hold(partial(server.answer, request)) for _ in range(TRIALS)]
             held[f"loop_held_ms_{kind}"] = round(1000 * min(trials), 2)
     return held | {"loop_held_ms": max(held.values())}

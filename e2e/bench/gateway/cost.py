@@ -8,8 +8,8 @@ from random import Random
 
 from e2e.bench.gateway.http1 import Target, chat_request
 from e2e.bench.gateway.load import Sent, Side, closed_loop, steady_rate, take_turns
-from e2e.bench.gateway.settings import BALANCERS, ENGINES
-from e2e.bench.gateway.testbed import Testbed, TestbedError, engine_addresses, start_testbed
+from e2e.bench.gateway.settings import ENGINES
+from e2e.bench.gateway.testbed import Testbed, TestbedError, start_testbed
 
 Say = Callable[[str], None]
 
@@ -31,9 +31,7 @@ async def measure(rounds: int, say: Say) -> dict[str, float]:
 
 
 async def _start(under_test: Testbed) -> None:
-    addresses = engine_addresses(0, ENGINES)
-    under_test.start_engines("instant", addresses)
-    under_test.apply({"chat": (BALANCERS[0], addresses)})
+    addresses = under_test.serve_instantly()
     under_test.start_picker()
     under_test.start_envoy()
     under_test.start_plain(addresses)

@@ -14,7 +14,7 @@ from pathlib import Path
 from e2e.bench.gateway.http1 import Pool, Target, chat_request
 from e2e.bench.gateway.load import Sent, Side, closed_loop
 from e2e.bench.gateway.settings import BALANCERS, ENGINES, NAMESPACE
-from e2e.bench.gateway.testbed import Testbed, TestbedError, engine_addresses, start_testbed
+from e2e.bench.gateway.testbed import Testbed, TestbedError, start_testbed
 
 SERVICES = (1, 300)
 REQUESTS = {
@@ -31,10 +31,8 @@ _ANOTHER = "another-000"  # sorts before `chat`, so that the routes of `chat` co
 
 async def measure(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Measure Envoy's CPU per request in microseconds; raises TestbedError if a request fails."""
-    addresses = engine_addresses(0, ENGINES)
     with tempfile.TemporaryDirectory() as folder, start_testbed(Path(folder)) as under_test:
-        under_test.start_engines("instant", addresses)
-        under_test.apply({"chat": (BALANCERS[0], addresses)})
+        addresses = under_test.serve_instantly()
         under_test.start_picker()
         under_test.start_envoy()
         await under_test.ready(ENGINES)

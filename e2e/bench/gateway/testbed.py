@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.bench.gateway.http1 import Target
-from e2e.bench.gateway.settings import service
+from e2e.bench.gateway.settings import BALANCERS, ENGINES, service
 from headrace_engine.contracts import encode
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_gateway.xds.bootstrap import Bootstrap, bootstrap
@@ -72,6 +72,13 @@ class Testbed:
         assert process.stdout is not None
         if process.stdout.readline() != b"ready\n":
             raise TestbedError(f"the engines did not start: see {self.folder / 'engines.log'}")
+
+    def serve_instantly(self) -> list[str]:
+        """Start engines that answer at once, for a service `chat`; returns their addresses."""
+        addresses = engine_addresses(0, ENGINES)
+        self.start_engines("instant", addresses)
+        self.apply({"chat": (BALANCERS[0], addresses)})
+        return addresses
 
     def start_picker(self, name: str = "picker", *others: str) -> None:
         """Start a picker in a process of its own; `others` are more of its options."""
@@ -133,6 +140,11 @@ class Testbed:
         _, text = _get(f"http://{HOST}:{self.ports['http']}/metrics")
         lines = [line for line in text.splitlines() if line.startswith(name) and label in line]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    def envoy_stat(self, name: str) -> int:
+        """Return the gateway's Envoy's counter of this name; raises ValueError while it does not answer."""
+        _, text = _get(f"http://{HOST}:{self.ports['admin']}/stats?format=json&filter=^{name}$")
+        return sum(int(stat["value"]) for stat in json.loads(text)["stats"])
 
     def picks(self) -> float:
         """Return for how many requests the picker chose so far."""

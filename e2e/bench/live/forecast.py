@@ -12,8 +12,10 @@ from e2e.bench.live.calibration import Fitted
 from e2e.bench.live.cases import DEFAULT, TUNED, Contestant, Device, Workload
 from e2e.bench.live.figures import Served, of_run
 from e2e.bench.live.measure import LOOK
+from headrace_engine.contracts import PolicyDocument
 from headrace_engine.cost.model import unloaded_seconds
 from headrace_engine.sim import metrics
+from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -30,20 +32,9 @@ def predict(
     arrivals: Sequence[Arrival],
 ) -> dict[str, float]:
     """Simulate one run; its figures are named like the measured ones."""
-    from headrace_engine.sim.engine import Foresight  # noqa: PLC0415  vLLM takes ten seconds to import
-    from headrace_engine.sim.run import simulate  # noqa: PLC0415
-
-    settings = settings_for(device, workload, contestant)
-    run = simulate(
-        arrivals,
-        settings,
-        fitted.cost,
-        contestant.document(workload),
-        foresight=Foresight(cost=fitted.learned),
-        host=fitted.host,
-    )
     served = []
-    for outcome in run.outcomes:
+    settings = settings_for(device, workload, contestant)
+    for outcome in _serve(fitted, settings, contestant.document(workload), arrivals):
         ttft, tpot, e2e = outcome.ttft, outcome.tpot, outcome.e2e
         assert ttft is not None
         assert tpot is not None
@@ -54,18 +45,19 @@ def predict(
 
 def look_seconds(device: Device, fitted: Fitted, workload: Workload, contestant: Contestant) -> float:
     """Simulate how long a contestant's server takes to answer all of `LOOK`, under FCFS."""
-    from headrace_engine.sim.engine import Foresight  # noqa: PLC0415
+    settings = settings_for(device, workload, contestant)
+    outcomes = _serve(fitted, settings, contestant.as_fcfs(workload), LOOK)
+    return max(outcome.e2e for outcome in outcomes if outcome.e2e is not None)
+
+
+def _serve(
+    fitted: Fitted, settings: EngineSettings, policy: PolicyDocument | None, arrivals: Sequence[Arrival]
+) -> Sequence[Outcome]:
+    from headrace_engine.sim.engine import Foresight  # noqa: PLC0415  vLLM takes ten seconds to import
     from headrace_engine.sim.run import simulate  # noqa: PLC0415
 
-    outcomes = simulate(
-        LOOK,
-        settings_for(device, workload, contestant),
-        fitted.cost,
-        contestant.as_fcfs(workload),
-        foresight=Foresight(cost=fitted.learned),
-        host=fitted.host,
-    ).outcomes
-    return max(outcome.e2e for outcome in outcomes if outcome.e2e is not None)
+    knows = Foresight(cost=fitted.learned)
+    return simulate(arrivals, settings, fitted.cost, policy, foresight=knows, host=fitted.host).outcomes
 
 
 def settings_for(device: Device, workload: Workload, contestant: Contestant) -> EngineSettings:

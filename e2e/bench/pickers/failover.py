@@ -5,11 +5,10 @@ until the last of them is what counts; requests come all the while, at a steady 
 """
 
 import asyncio
-import json
+import copy
 import signal
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,9 @@ from typing import Any
 
 from e2e.bench.gateway.http1 import chat_request
 from e2e.bench.gateway.load import steady_rate
-from e2e.bench.gateway.settings import BALANCERS, ENGINES
-from e2e.bench.gateway.testbed import (
-    HOST,
-    READY_SECONDS,
-    Testbed,
-    TestbedError,
-    engine_addresses,
-    start_testbed,
-)
+from e2e.bench.gateway.settings import ENGINES
+from e2e.bench.gateway.testbed import HOST, Testbed, TestbedError, start_testbed
+from headrace_gateway import names
 
 FIRST, SECOND = HOST, "127.0.0.2"
 ENDS = {"killed": signal.SIGKILL, "stalled": signal.SIGSTOP, "stopped": signal.SIGTERM}
@@ -58,9 +51,7 @@ async def measure(trials: int, say: Callable[[str], None]) -> dict[str, list[Mis
 
 
 async def _once(under_test: Testbed, number: signal.Signals, victim: str) -> Missed:
-    addresses = engine_addresses(0, ENGINES)
-    under_test.start_engines("instant", addresses)
-    under_test.apply({"chat": (BALANCERS[0], addresses)})
+    under_test.serve_instantly()
     for address in (FIRST, SECOND):
         under_test.start_picker(address, "--address", address, "--all", FIRST, SECOND)
     under_test.start_envoy(_ask_both)
@@ -87,20 +78,14 @@ async def _once(under_test: Testbed, number: signal.Signals, victim: str) -> Mis
 def _ask_both(document: dict[str, Any]) -> None:
     """Have Envoy know both pickers, as it does in a cluster by their headless Service."""
     for cluster in document["static_resources"]["clusters"]:
-        if cluster["name"] not in {"picker", "xds"}:
+        if cluster["name"] not in {names.PICKER_CLUSTER, names.XDS_CLUSTER}:
             continue
         [group] = cluster["load_assignment"]["endpoints"]
         [host] = group["lb_endpoints"]
-        group["lb_endpoints"] = [_at(host, address) for address in (FIRST, SECOND)]
-
-
-def _at(host: dict[str, Any], address: str) -> dict[str, Any]:
-    copy: dict[str, Any] = json.loads(json.dumps(host))
-    copy["endpoint"]["address"]["socket_address"]["address"] = address
-    return copy
+        another = copy.deepcopy(host)
+        another["endpoint"]["address"]["socket_address"]["address"] = SECOND
+        group["lb_endpoints"].append(another)
 
 
 async def _missed(under_test: Testbed) -> int:
-    url = f"http://{HOST}:{under_test.ports['admin']}/stats?format=json&filter=^{_MISSED}$"
-    text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=READY_SECONDS).read())
-    return sum(int(stat["value"]) for stat in json.loads(text)["stats"])
+    return await asyncio.to_thread(under_test.envoy_stat, _MISSED)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from statistics import fmean
 
 import uvloop
 
@@ -57,7 +58,7 @@ def main() -> int:
     ]
     found = measure(cases, "pickers", options.workers)
     ratios = {
-        (workload, kind): _ratio(found, case, pickers)
+        (workload, kind): intervals.ratio(_ttfts(found, case, pickers), _ttfts(found, case, ONE_PICKER))
         for workload, case in rows.items()
         for kind, pickers in kinds.items()
         if kind != 1
@@ -73,12 +74,8 @@ def _base(workload: str, *, quick: bool) -> FleetCase:
     return replace(case, engines=2, requests=10) if quick else case
 
 
-def _ratio(found: Found, case: FleetCase, pickers: Pickers, figure: str = "ttft_mean") -> Estimate:
-    several, one = (
-        [float(found[replace(case, pickers=each, seed=seed)][figure]) for seed in SEEDS]
-        for each in (pickers, ONE_PICKER)
-    )
-    return intervals.ratio(several, one)
+def _ttfts(found: Found, case: FleetCase, pickers: Pickers) -> list[float]:
+    return [float(found[replace(case, pickers=pickers, seed=seed)]["ttft_mean"]) for seed in SEEDS]
 
 
 def simulated_figures(ratios: Mapping[tuple[str, int | str], Estimate]) -> dict[str, float]:
@@ -105,17 +102,17 @@ def measured_figures(ends: Mapping[str, Sequence[Missed]]) -> dict[str, float]:
 def _table(
     rows: Mapping[str, FleetCase], found: Found, ratios: Mapping[tuple[str, int | str], Estimate]
 ) -> str:
-    def one(case: FleetCase) -> float:
-        values = [float(found[replace(case, seed=seed)]["ttft_mean"]) for seed in SEEDS]
-        return 1000 * sum(values) / len(values)
-
     kinds: dict[int | str, str] = {number: f"{number} pickers" for number in NUMBERS}
     kinds |= {
         "late": f"4 that hear {1000 * LATE.delay:g} ms later",
         "untold": "4 that tell each other nothing",
     }
     body: list[list[markdown.Cell]] = [
-        [f"{workload}, load 0.9", one(case), *(ratios[workload, kind] for kind in kinds)]
+        [
+            f"{workload}, load 0.9",
+            1000 * fmean(_ttfts(found, case, ONE_PICKER)),
+            *(ratios[workload, kind] for kind in kinds),
+        ]
         for workload, case in rows.items()
     ]
     return markdown.table(["", "one picker, ms", *kinds.values()], body)

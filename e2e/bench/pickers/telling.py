@@ -4,14 +4,13 @@
 """
 
 import asyncio
-import statistics
 import sys
 import time
 from random import Random
 
 import uvloop
 
-from e2e.bench.gateway.load import poisson
+from e2e.bench.gateway.load import Sent, poisson
 from e2e.bench.gateway.testbed import TestbedError, free_ports
 from e2e.bench.pickers.failover import FIRST, SECOND
 from headrace_gateway.balancers.endpoint import Work
@@ -27,7 +26,7 @@ WAIT_SECONDS = 30.0
 async def measure() -> dict[str, float]:
     """Return the median and the 99th percentile in milliseconds; raises TestbedError."""
     [port] = free_ports(1)
-    moments = list(poisson(RATE, SECONDS, Random(1)))
+    moments, chunks = list(poisson(RATE, SECONDS, Random(1))), cut_chunks(TEXT)
     module = ("-m", "e2e.bench.pickers.telling", f"{port}", f"{len(moments)}")
     other = await asyncio.create_subprocess_exec(sys.executable, *module, stdout=asyncio.subprocess.PIPE)
     assert other.stdout is not None
@@ -41,10 +40,8 @@ async def measure() -> dict[str, float]:
             for moment in moments:
                 await asyncio.sleep(max(0.0, began + moment - time.perf_counter()))
                 # The time goes along as a count; the clock is the machine's, and the same in both processes.
-                peers.share(
-                    "llm/chat", Placement("10.0.0.1", Work(tokens=time.perf_counter()), cut_chunks(TEXT))
-                )
-            told = sorted(map(float, (await other.stdout.read()).split()))
+                peers.share("llm/chat", Placement("10.0.0.1", Work(tokens=time.perf_counter()), chunks))
+            told = Sent([float(each) for each in (await other.stdout.read()).split()])
     except TimeoutError:
         raise TestbedError("placements were lost between two pickers") from None
     finally:
@@ -52,10 +49,7 @@ async def measure() -> dict[str, float]:
         if other.returncode is None:
             other.kill()
         await other.wait()
-    return {
-        "told_p50_ms": round(1000 * statistics.median(told), 3),
-        "told_p99_ms": round(1000 * told[int(0.99 * len(told))], 3),
-    }
+    return {f"told_p{percent}_ms": round(told.milliseconds(percent), 3) for percent in (50, 99)}
 
 
 async def _listen(port: int, count: int) -> None:

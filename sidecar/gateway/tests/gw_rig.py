@@ -6,6 +6,7 @@ reports like the sidecar. Envoy gets its configuration from the picker over ADS,
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import aiohttp
 from gw_engine import Engine
 
 from headrace_engine.contracts import GatewayConfig, encode
+from headrace_gateway import names
 from headrace_gateway.xds.bootstrap import Bootstrap, bootstrap
 
 HERE = Path(__file__).parent
@@ -318,6 +320,18 @@ class Rig:
             if line.startswith("headrace_gateway_engines{") and 'state="reporting"' in line
         )
         return fresh == expected
+
+
+def ask_pickers(document, addresses):
+    """Have Envoy know the pickers at these addresses, as it does in a cluster by their headless Service."""
+    for cluster in document["static_resources"]["clusters"]:
+        if cluster["name"] not in {names.PICKER_CLUSTER, names.XDS_CLUSTER}:
+            continue
+        [group] = cluster["load_assignment"]["endpoints"]
+        [host] = group["lb_endpoints"]
+        group["lb_endpoints"] = [copy.deepcopy(host) for _ in addresses]
+        for each, address in zip(group["lb_endpoints"], addresses, strict=True):
+            each["endpoint"]["address"]["socket_address"]["address"] = address
 
 
 def _picker_service(node):

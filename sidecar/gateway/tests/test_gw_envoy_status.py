@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from gw_api import GROUP, connected, create_route
 from gw_objects import endpoint_slice
-from gw_rig import Rig, until
+from gw_rig import Rig, ask_pickers, until
 from kubernetes.aio import client
 
 from headrace_gateway import names
@@ -51,16 +51,7 @@ class World(Rig):
         self.start_envoy()
 
     def edit(self, document):
-        for cluster in document["static_resources"]["clusters"]:
-            if cluster["name"] not in {"picker", "xds"}:
-                continue
-            [group] = cluster["load_assignment"]["endpoints"]
-            [host] = group["lb_endpoints"]
-            endpoints = []
-            for address in self.pickers:
-                socket = {**host["endpoint"]["address"]["socket_address"], "address": address}
-                endpoints.append({"endpoint": {**host["endpoint"], "address": {"socket_address": socket}}})
-            group["lb_endpoints"] = endpoints
+        ask_pickers(document, self.pickers)
 
     def stop(self):
         for picker in self.pickers.values():

@@ -10,7 +10,7 @@ import sys
 
 import aiohttp
 import pytest
-from gw_rig import HERE, Rig, chat, posted, until
+from gw_rig import HERE, Rig, ask_pickers, chat, posted, until
 
 pytestmark = [pytest.mark.envoy, pytest.mark.timeout(240)]
 
@@ -28,14 +28,7 @@ class Pair(Rig):
         self.pickers = {}
 
     def edit(self, document):
-        for cluster in document["static_resources"]["clusters"]:
-            [group] = cluster["load_assignment"]["endpoints"]
-            [endpoint] = group["lb_endpoints"]
-            socket = endpoint["endpoint"]["address"]["socket_address"]
-            group["lb_endpoints"] = [
-                {"endpoint": {"address": {"socket_address": {**socket, "address": address}}}}
-                for address in (FIRST, SECOND)
-            ]
+        ask_pickers(document, (FIRST, SECOND))
 
     def lead(self, address):
         new = self.leader.with_suffix(".new")

@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_BODY_BYTES = 4 << 20
+_NEEDED = {  # variables, by which others need them
+    "HEADRACE_POD_NAMESPACE": "HEADRACE_LEASE",
+    "HEADRACE_POD_NAME": "HEADRACE_LEASE",
+    "HEADRACE_POD_IP": "HEADRACE_PEERS",
+}
 
 
 class SettingsError(ValueError):
@@ -34,18 +39,15 @@ class Settings:
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read HEADRACE_* variables; raises SettingsError."""
     namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
-    lease = environment.get("HEADRACE_LEASE", "")
-    peers = environment.get("HEADRACE_PEERS", "")
-    needed = [("HEADRACE_POD_NAMESPACE", "HEADRACE_LEASE"), ("HEADRACE_POD_NAME", "HEADRACE_LEASE")]
-    for name, by in (*needed, ("HEADRACE_POD_IP", "HEADRACE_PEERS")):
+    for name, by in _NEEDED.items():
         if environment.get(by) and not environment.get(name):
             raise SettingsError(f"{name} is not set; {by} needs it")
     return Settings(
-        lease=lease,
+        lease=environment.get("HEADRACE_LEASE", ""),
         pod_namespace=environment.get("HEADRACE_POD_NAMESPACE", ""),
         pod_name=environment.get("HEADRACE_POD_NAME", ""),
         pod_ip=environment.get("HEADRACE_POD_IP", ""),
-        peers=peers,
+        peers=environment.get("HEADRACE_PEERS", ""),
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
     )

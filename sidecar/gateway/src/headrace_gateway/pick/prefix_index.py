@@ -30,13 +30,22 @@ def cut_chunks(text: bytes) -> Chunks:
     """Cut and hash `text`; an unfinished last chunk is left out."""
     chunks: Chunks = []
     chain = start = 0
-    for size, end in SIZES:
-        last = min(len(text), end) - size
-        while start <= last:
-            chain = xxh3_64_intdigest(text[start : start + size], chain)
-            chunks.append((chain, size))
-            start += size
+    for size in _sizes():
+        if start + size > len(text):
+            break
+        chain = xxh3_64_intdigest(text[start : start + size], chain)
+        chunks.append((chain, size))
+        start += size
     return chunks
+
+
+def _sizes() -> Iterator[int]:
+    """Yield the bytes of each chunk of a text without an end."""
+    start = 0
+    for size, end in SIZES:
+        while start + size <= end:
+            yield size
+            start += size
 
 
 class Beginning(NamedTuple):
@@ -61,14 +70,6 @@ def unpack(packed: bytes) -> Chunks:
     if len(packed) % HASH_BYTES:
         raise ValueError("the last hash is cut off")
     return list(zip(struct.unpack(f"<{len(packed) // HASH_BYTES}Q", packed), _sizes(), strict=False))
-
-
-def _sizes() -> Iterator[int]:
-    start = 0
-    for size, end in SIZES:
-        while start + size <= end:
-            yield size
-            start += size
 
 
 @dataclass(slots=True)

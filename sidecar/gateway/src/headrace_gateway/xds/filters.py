@@ -18,12 +18,6 @@ _LIMITED = [
 _BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
 
 PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
-_ANOTHER_HOST = {
-    "name": "envoy.retry_host_predicates.previous_hosts",
-    "typed_config": {
-        "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
-    },
-}
 
 
 def header_hygiene() -> dict[str, Any]:
@@ -69,6 +63,10 @@ def model_reader() -> dict[str, Any]:
 
 def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str, Any]:
     """Send the picker the whole body, and these headers; no answer in time means go on without."""
+    another_host = typed_config(
+        "envoy.retry_host_predicates.previous_hosts",
+        "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+    )
     return typed_config(
         names.PICKER_FILTER,
         "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
@@ -89,7 +87,7 @@ def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str
                 "num_retries": 1,
                 # Envoy gives up a try after `max_interval`: not before the whole is given up.
                 "retry_back_off": {"base_interval": "0.001s", "max_interval": PICKER_TIMEOUT},
-                "retry_host_predicate": [_ANOTHER_HOST],
+                "retry_host_predicate": [another_host],
                 "host_selection_retry_max_attempts": 3,
             },
         },
