@@ -88,7 +88,8 @@ def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str
                 # Envoy gives up a try after `max_interval`: not before the whole is given up.
                 "retry_back_off": {"base_interval": "0.001s", "max_interval": PICKER_TIMEOUT},
                 "retry_host_predicate": [another_host],
-                "host_selection_retry_max_attempts": 3,
+                # A dead picker has the fewest requests, so it is drawn again and again.
+                "host_selection_retry_max_attempts": 20,
             },
         },
         failure_mode_allow=True,
