@@ -52,6 +52,8 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
     peak = FuturePeak(limits, 0, PaddedLengths(0, 0))
     peak.follow(view)
     for _ in range(steps):
+        if data.draw(st.booleans()):
+            peak.prepare(view)  # beside the device, so before the step's tokens are there
         for request in list(requests):
             request.num_tokens += 1
             request.num_output_tokens += 1
@@ -59,8 +61,6 @@ def test_steps_that_go_on_as_predicted_need_no_look(running, candidate, steps, d
                 requests.remove(request)
         if requests and data.draw(st.integers(0, 9)) == 0:
             requests.pop(data.draw(st.integers(0, len(requests) - 1)))
-        if data.draw(st.booleans()):
-            peak.prepare(view)
         peak.follow(view)
     afresh = FuturePeak(limits, 0, PaddedLengths(0, 0))
     afresh.follow(view)
