@@ -237,29 +237,12 @@ def phase(clients, answers, tokens, *, between, front=0.0, steps=500):
     )
 
 
-@pytest.mark.vllm
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("server", [Contestant(TUNED, 64), Contestant("larry", 64), Contestant("accelgen")])
-def test_a_server_whose_steps_take_longer_takes_longer_to_answer_a_look(server):
-    [workload] = TINY.workloads
-    expected = forecast.look_seconds(TINY, FITTED, workload, server)
-    assert forecast.look_seconds(TINY, FITTED.slower(1.3), workload, server) == pytest.approx(
-        1.3 * expected, rel=0.05
-    )
-    assert expected > sum(each.prompt_tokens for each in measure.LOOK) * 9e-4  # of prefill alone
-
-
-async def test_the_median_of_looks_counts(monkeypatch):
-    seconds = iter([1.5, 0.9, 1.1])
-
-    class Loops:
-        async def open_loop(self, arrivals, label):
-            slowest = next(seconds)
-            whole = range(1, len(arrivals) + 1)
-            return [types.SimpleNamespace(e2e=slowest * place / len(arrivals)) for place in whole]
-
-    monkeypatch.setattr(measure, "asker", lambda engines, name: Loops())
-    assert await measure.look(None, TUNED, "x") == pytest.approx(1.1)
+def test_steps_are_taken_to_be_as_slow_as_in_the_last_runs_that_tell_of_them(tmp_path):
+    kept = Journal(tmp_path / "journal")
+    assert study.recent_slowness(kept) == 1.0
+    for number, slowness in enumerate([2.0, 1.3, None, 1.1, 1.2, 1.5, 1.4]):
+        kept.write("run", f"{number}", {} if slowness is None else {"slowness": slowness})
+    assert study.recent_slowness(kept) == 1.3
 
 
 def test_host_time_is_what_steps_leave_and_what_the_front_end_uses():

@@ -90,3 +90,10 @@ def test_lines_go_from_size_to_size_and_beyond_the_largest(tokens, seconds):
 )
 def test_each_step_of_a_slower_server_takes_so_many_times_as_long(batch):
     assert TABLE.slower(1.2).step_seconds(batch) == pytest.approx(1.2 * TABLE.step_seconds(batch))
+
+
+def test_slowness_is_the_time_of_all_steps_over_the_tables():
+    steps = [step(64, 0, 0, 0, factor=1.5), step(0, 0, 2, 90, factor=1.5)]
+    assert step_table.slowness(TABLE, steps) == pytest.approx(1.5)
+    with pytest.raises(ValueError, match="no steps"):
+        step_table.slowness(TABLE, [])

@@ -19,16 +19,14 @@ from e2e.bench.live.cases import Device, Workload
 from e2e.bench.live.journal import Entry
 from e2e.bench.live.measure import PLUGIN, asker
 from e2e.bench.live.servers import Engines
+from e2e.bench.live.step_ring import steps_of
 from e2e.bench.live.step_table import StepTable
 from headrace_engine.contracts import PolicyDocument, StepBudget
-from headrace_engine.control import paths
-from headrace_engine.control.records import STEPS, StepSample
-from headrace_engine.control.ring import RingReader
+from headrace_engine.control.records import StepSample
 from headrace_engine.cost.fit import StepFit, cost_numbers, is_plausible, read_cost
 from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.host import HostTime
 
-POLL = 0.1
 ONE, FEW, MANY = 1, 4, 0  # clients of a phase; MANY is as many as the device has
 
 
@@ -156,21 +154,11 @@ async def _phase(engines: Engines, workload: Workload, clients: int, label: str)
     device, server = engines.device, engines.servers[PLUGIN]
     requests = workload.pool(device.clients * 4)
     random.Random(f"calibration {workload.name}").shuffle(requests)
-    ring = RingReader(paths.stats_paths(server.shared).steps, STEPS)
-    ring.drain()
-    steps: list[StepSample] = []
     before = cpu_seconds(server.process.pid) + time.process_time()
-    asking = asker(engines, PLUGIN).closed_loop(
-        requests, clients or device.clients, device.calibration, f"calibration {label}"
-    )
-    loop = asyncio.create_task(asking)
-    while not loop.done():
-        await asyncio.sleep(POLL)
-        steps += ring.drain()
-    finished = await loop
-    front = cpu_seconds(server.process.pid) + time.process_time() - before
-    await asyncio.sleep(POLL)
-    steps += ring.drain()
-    ring.close()
+    async with steps_of(server) as steps:
+        finished = await asker(engines, PLUGIN).closed_loop(
+            requests, clients or device.clients, device.calibration, f"calibration {label}"
+        )
+        front = cpu_seconds(server.process.pid) + time.process_time() - before
     tokens = sum(requests[number % len(requests)].output_tokens for number in range(len(finished)))
     return Phase(clients, steps, finished[-1], len(finished), tokens, front)

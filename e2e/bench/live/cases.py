@@ -229,11 +229,6 @@ class Contestant:
         slo = Slo(e2e_scale_percent=round(100 * workload.e2e_scale))
         return PolicyDocument(POLICIES[self.name], step_budget=steps, slo=slo)
 
-    def as_fcfs(self, workload: Workload) -> PolicyDocument | None:
-        """Make what tells the plugin to make steps as large as the policy's, in order of arrival."""
-        document = self.document(workload)
-        return document and replace(document, policy="FCFS")
-
 
 def tail(load: float) -> str:
     """Write a load as it is in names of figures: `09`."""

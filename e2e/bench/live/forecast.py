@@ -11,7 +11,6 @@ from dataclasses import replace
 from e2e.bench.live.calibration import Fitted
 from e2e.bench.live.cases import DEFAULT, TUNED, Contestant, Device, Workload
 from e2e.bench.live.figures import Served, of_run
-from e2e.bench.live.measure import LOOK
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.cost.model import unloaded_seconds
 from headrace_engine.sim import metrics
@@ -41,13 +40,6 @@ def predict(
         assert e2e is not None
         served.append(Served(outcome.arrival.at, ttft, tpot, e2e, alone(device, fitted, outcome.arrival)))
     return of_run(served, workload.warm_up, workload.e2e_scale)
-
-
-def look_seconds(device: Device, fitted: Fitted, workload: Workload, contestant: Contestant) -> float:
-    """Simulate how long a contestant's server takes to answer all of `LOOK`, under FCFS."""
-    settings = settings_for(device, workload, contestant)
-    outcomes = _serve(fitted, settings, contestant.as_fcfs(workload), LOOK)
-    return max(outcome.e2e for outcome in outcomes if outcome.e2e is not None)
 
 
 def _serve(

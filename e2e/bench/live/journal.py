@@ -19,7 +19,18 @@ from e2e.bench.runs import pool
 from e2e.cluster.places import REPOSITORY
 
 Entry = Mapping[str, Any]
-FILES = ("calibration", "cases", "clients", "figures", "forecast", "measure", "servers", "step_table")
+FILES = (
+    "calibration",
+    "cases",
+    "clients",
+    "figures",
+    "forecast",
+    "measure",
+    "servers",
+    "step_ring",
+    "step_table",
+    "study",
+)
 SOURCES = (
     *pool.ENGINE_SOURCES[:2],
     *(REPOSITORY / "e2e/bench/live" / f"{name}.py" for name in FILES),

@@ -1,7 +1,6 @@
 """Measuring on real engines: their capacity, and one run."""
 
 import random
-import statistics
 from collections.abc import Callable, Sequence
 
 from e2e.bench.live.cases import Workload
@@ -14,8 +13,6 @@ PLUGIN = "plugin"  # the name of the server with our plugin
 MEASURED = (0.15, 0.85)  # of the closed loop's answers: what comes between is counted
 CLIENTS = (0.25, 0.5, 1.0)  # of the device's: where KV binds, more of them get less done
 
-LOOK = (*[Arrival(0.0, 130, 8)] * 16, Arrival(0.0, 20, 40))  # by which a server's speed is found before a run
-LOOKS = 3
 SMALLEST_PROMPT = 2
 DECODES = 64  # at once, in the warm-up
 
@@ -36,13 +33,6 @@ async def warm_up(engines: Engines, name: str, step_tokens: int) -> None:
         await asking.open_loop([Arrival(0.0, size, 1)], f"warm-up {name} {size}")
     fewer_and_fewer = [Arrival(0.0, SMALLEST_PROMPT, length) for length in range(1, DECODES + 1)]
     await asking.open_loop(fewer_and_fewer, f"warm-up {name}")
-
-
-async def look(engines: Engines, name: str, label: str) -> float:
-    """Return the seconds in which a server answers all of `LOOK`; the median look's."""
-    asking = asker(engines, name)
-    looks = [await asking.open_loop(LOOK, f"look {label} {number}") for number in range(LOOKS)]
-    return statistics.median(max(sample.e2e for sample in samples) for samples in looks)
 
 
 async def capacity(engines: Engines, name: str, workload: Workload) -> float:

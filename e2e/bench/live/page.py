@@ -102,7 +102,8 @@ def _introduction(found: Found) -> str:
         "the lowest mean TTFT; AccelGen derives its own. Where KV binds, stock's watermark is tuned with its "
         "budget; policies have none. Brackets are 95 % intervals of ratios paired by repetition. "
         "Goodput: requests a second that end within the target, a "
-        "multiple of what they take alone. What is predicted was written down before the run."
+        "multiple of what they take alone. What is predicted was written down before the run, for steps as "
+        "slow as they were in the policies' last runs."
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.control.records import StepSample
-from headrace_engine.cost.fit import ME
+from headrace_engine.cost.fit import ME, is_plausible
 from headrace_engine.cost.model import Batch, Profile
 
 FEWEST = 4  # steps nearest to a size that it needs for a point of its own
@@ -52,6 +52,15 @@ class StepTable:
             per_work=factor * self.per_work,
             per_context=factor * self.per_context,
         )
+
+
+def slowness(table: StepTable, steps: Sequence[StepSample]) -> float:
+    """Return how many times as long as in the table `steps` took in sum; raises ValueError if none did."""
+    plausible = [step for step in steps if is_plausible(step)]
+    expected = sum(table.step_seconds(Batch(*step[:4])) for step in plausible)
+    if not expected:
+        raise ValueError("there are no steps")
+    return sum(step.seconds for step in plausible) / expected
 
 
 def numbers(table: StepTable) -> dict[str, float]:

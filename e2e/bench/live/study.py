@@ -3,18 +3,20 @@
 Each workload has three servers that take turns: stock vLLM, stock vLLM with a tuned step budget, and one with
 our plugin, whose policy changes from run to run. First a cost model is fitted to the steps of a server with
 the plugin; with it the step budgets are searched, for stock and policies alike. Then the capacity of the
-tuned server is measured. Before each run it is looked how fast its server is now; then it is simulated, and
-the prediction written down. All is kept as it comes: the same command goes on where it was stopped. One hour
-to two on two cores that do nothing else; `--device cuda` takes a GPU.
+tuned server is measured. Before each run it is simulated, with steps as slow as they were in the last runs,
+and the prediction written down. All is kept as it comes: the same command goes on where it was stopped. One
+hour to two on two cores that do nothing else; `--device cuda` takes a GPU.
 """
 
 import argparse
 import asyncio
 import logging
 import signal
+import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,19 +24,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, page
+from e2e.bench.live import calibration, cases, figures, forecast, journal, measure, page, step_table
 from e2e.bench.live.calibration import Fitted
 from e2e.bench.live.cases import DEFAULT, DEVICES, FIXED_BUDGETS, TUNED, Contestant, Device, Run, Workload
 from e2e.bench.live.figures import Found
-from e2e.bench.live.journal import Journal
+from e2e.bench.live.journal import Entry, Journal
 from e2e.bench.live.measure import PLUGIN
 from e2e.bench.live.servers import Engines, open_engines
+from e2e.bench.live.step_ring import steps_of
 from e2e.bench.report import results
 from e2e.bench.report.results import RESULTS
 from e2e.bench.runs.command_line import describe
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.sim.workloads.arrival import Arrival
 
 COMMAND = "python -m e2e.bench.live"
+RECENT = 5  # runs
 
 
 def main() -> int:
@@ -87,6 +92,15 @@ def report(study: "Study", folder: Path) -> None:
     path = results.write(name, command, settled, folder=folder)
     print(page.write(name, found, settled, folder).read_text())
     print(path)
+
+
+def recent_slowness(kept: Journal) -> float:
+    """Return how many times as long as fitted steps take now: as in the last runs that tell of their steps.
+
+    A machine that others use too is faster and slower from minute to minute.
+    """
+    known = [float(entry["slowness"]) for entry in kept.read("run").values() if "slowness" in entry]
+    return statistics.median([1.0, *known][-RECENT:])
 
 
 @dataclass(slots=True)
@@ -194,28 +208,33 @@ class Study:
         key, policy = journal.key(run), contestant.document(workload)
         name = PLUGIN if policy else contestant.name
         if key not in self.journal.read("prediction"):
-            factor = self._slowness(engines, fitted, workload, contestant, key)
+            factor = recent_slowness(self.journal)
             predicted = forecast.predict(self.device, fitted.slower(factor), workload, contestant, arrivals)
             self.journal.write("prediction", key, {**predicted, "slowness": factor})
         if policy:
             engines.apply(name, policy)
-        asking = measure.asker(engines, name)
-        alone = partial(forecast.alone, self.device, fitted)
         before, began = engines.disturbed_seconds(name), time.monotonic()
-        measured = asyncio.run(measure.run(asking, workload, arrivals, key, alone))
+        measured = asyncio.run(self._measure(engines, fitted, workload, arrivals, name, key))
         share = (engines.disturbed_seconds(name) - before) / (time.monotonic() - began)
         self.journal.write("run", key, {**measured, "disturbed": max(0.0, share)})
 
-    def _slowness(
-        self, engines: Engines, fitted: Fitted, workload: Workload, contestant: Contestant, label: str
-    ) -> float:
-        """Look how many times as long as fitted the contestant's server takes now, in steps like its own."""
-        looked = contestant.as_fcfs(workload)
-        if looked is not None:
-            engines.apply(PLUGIN, looked)
-        name = contestant.name if looked is None else PLUGIN
-        seconds = asyncio.run(measure.look(engines, name, label))
-        return seconds / forecast.look_seconds(self.device, fitted, workload, contestant)
+    async def _measure(  # noqa: PLR0917
+        self,
+        engines: Engines,
+        fitted: Fitted,
+        workload: Workload,
+        arrivals: Sequence[Arrival],
+        name: str,
+        key: str,
+    ) -> Entry:
+        """Make a run; where the plugin tells of its steps, how slow they were with it."""
+        asking = measure.asker(engines, name)
+        alone = partial(forecast.alone, self.device, fitted)
+        if name != PLUGIN:
+            return await measure.run(asking, workload, arrivals, key, alone)
+        async with steps_of(engines.servers[name]) as steps:
+            found = await measure.run(asking, workload, arrivals, key, alone)
+        return {**found, "slowness": step_table.slowness(fitted.cost, steps)}
 
     def _progress(self) -> Progress:
         columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn())
