@@ -12,7 +12,7 @@ from headrace_gateway import metrics, names
 from headrace_gateway.balancers.endpoint import Work
 from headrace_gateway.catalog import Catalog, Service
 from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
-from headrace_gateway.pick import pick_server, prompt_reader
+from headrace_gateway.pick import counting, pick_server, prompt_reader
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
 from headrace_gateway.pick.tokens import read_prompt
@@ -113,7 +113,7 @@ async def test_nothing_is_counted_of_a_service_that_is_gone(ask):
     for body in (BODY, b"{}"):
         await ask("llm/chat", body)
     assert "chat" in counted()
-    pick_server.forget(["llm/chat", "llm/never-asked"])
+    counting.forget(["llm/chat", "llm/never-asked"])
     assert "chat" not in counted()
     await ask("llm/chat")
     assert "chat" in counted()

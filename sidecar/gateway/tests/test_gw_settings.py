@@ -30,3 +30,14 @@ def test_peers_need_to_know_which_of_them_this_is():
     assert read_settings(given) == Settings(peers="picker", pod_ip="10.0.0.1")
     with pytest.raises(SettingsError, match="HEADRACE_POD_IP is not set; HEADRACE_PEERS needs it"):
         read_settings({"HEADRACE_PEERS": "picker"})
+
+
+def test_an_endpoint_picker_has_a_service_of_its_own_namespace():
+    given = {"HEADRACE_SERVICE": "chat", "HEADRACE_POD_NAMESPACE": "llm", "HEADRACE_TLS": "off"}
+    read = read_settings(given)
+    assert (read.service, read.pod_namespace, read.tls) == ("chat", "llm", False)
+    assert read_settings({}).tls
+    with pytest.raises(SettingsError, match="HEADRACE_POD_NAMESPACE is not set; HEADRACE_SERVICE needs it"):
+        read_settings({"HEADRACE_SERVICE": "chat"})
+    with pytest.raises(SettingsError, match="HEADRACE_TLS='no': give on or off"):
+        read_settings({"HEADRACE_TLS": "no"})

@@ -9,6 +9,7 @@ on; that is the only way for `/v1/responses`, whose id vLLM takes from the body.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 OVERRIDES = ("ttft_ms", "tpot_ms", "e2e_ms", "output_tokens")
 MARK = "~headrace~"
@@ -22,6 +23,11 @@ def header_name(override: str) -> str:
 def argument_name(override: str) -> str:
     """Return the key of `vllm_xargs` that carries one of `OVERRIDES`."""
     return f"headrace_{override}"
+
+
+def write_request_id(request_id: str, values: Iterable[str]) -> str:
+    """Put the values of `OVERRIDES`, in their order and empty for none, into a request's id."""
+    return request_id + MARK + "".join(f"{value}~" for value in values)
 
 
 _IN_ID = re.compile(MARK + "".join(f"(?P<{argument_name(override)}>[^~]*)~" for override in OVERRIDES))

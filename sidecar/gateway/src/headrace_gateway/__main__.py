@@ -6,10 +6,10 @@ import sys
 from functools import partial
 
 import uvloop
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 
 from headrace_gateway import settings
-from headrace_gateway.kube import lease
+from headrace_gateway.kube import configuration, lease
 from headrace_gateway.kube.catalog_source import CATALOG_STALE_SECONDS, KubernetesSource
 from headrace_gateway.pick.peers import by_name
 from headrace_gateway.reports.status_reporter import Reporter, make_writer
@@ -17,11 +17,8 @@ from headrace_gateway.server import lead_alone, serve
 
 
 async def main(chosen: settings.Settings) -> None:
-    """Serve what the cluster says: the pod's own service account, or outside a pod the user's kubeconfig."""
-    try:
-        config.load_incluster_config()
-    except config.ConfigException:
-        await config.load_kube_config()
+    """Serve what the cluster says."""
+    await configuration.load()
     async with client.ApiClient() as api:
         source = KubernetesSource(api, chosen.watch_namespaces)
         reporter = Reporter(source.read_routes, make_writer(api))

@@ -4,9 +4,13 @@ Those by which a client overrides options of one request are contracts'
 (`headrace_engine.contracts.request_overrides`): the engine reads the same overrides from a request's body.
 """
 
+from headrace_engine.contracts import request_overrides
+
 SERVICE_HEADER = "x-headrace-service"  # by which a client names a service, `namespace/name`
 CLIENT_HEADER = "x-headrace-client"  # whose API key a request bears; set by Envoy
 ROUTE_HEADER = "x-headrace-route"  # tells the picker which service Envoy's route chose
+OVERRIDE_HEADERS = [request_overrides.header_name(name) for name in request_overrides.OVERRIDES]
+OVERRIDE_BYTES = 16  # of one value; more is no number that anybody means
 DESTINATION_HEADER = "x-gateway-destination-endpoint"  # of the picker's answer: the engine
 
 # What only the gateway's own parts may set, or what changes what vLLM or Envoy does with a request.

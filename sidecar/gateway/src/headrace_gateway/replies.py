@@ -27,6 +27,14 @@ class Reply:
         """The JSON body; its `type` follows from the status, as in OpenAI's API."""
         return error_body(self.status, self.code, self.message, self.param)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that go with the body."""
+        headers = {"content-type": "application/json"}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(self.retry_after)
+        return headers
+
 
 def error_body(status: int, code: str | None, message: str, param: str | None = None) -> dict[str, Any]:
     """Make an error object in the shape of OpenAI's API."""
@@ -39,13 +47,18 @@ def _type(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
+def no_engine(service: str) -> Reply:
+    """Make the answer where no engine of a service (`namespace/name`) is ready."""
+    return Reply(503, "no_ready_engine", f"the service {service} has no ready engine", retry_after=5)
+
+
 # What Envoy alone says, which fills in what stands between percent signs. Where a status may have several
 # causes, `UNAVAILABLE` and those after it are what is said of the others.
 NO_KEY = Reply(401, "invalid_api_key", "send a valid API key: `Authorization: Bearer KEY`")
 RATE_LIMITED = Reply(
     429, "rate_limit_exceeded", "the service %ROUTE_NAME% has had as many requests of this minute as it takes"
 )
-NO_ENGINE = Reply(503, "no_ready_engine", "the service %ROUTE_NAME% has no ready engine", retry_after=5)
+NO_ENGINE = no_engine("%ROUTE_NAME%")
 UNAVAILABLE = Reply(503, "service_unavailable", "%LOCAL_REPLY_BODY%")
 TIMEOUT = Reply(504, "timeout", "%LOCAL_REPLY_BODY%")
 GATEWAY_ERROR = Reply(500, "gateway_error", "%LOCAL_REPLY_BODY%")

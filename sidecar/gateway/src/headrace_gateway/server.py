@@ -5,24 +5,20 @@ gives is made effective here, in one step: fleets, load streams, Envoy's configu
 """
 
 import asyncio
-import gc
 import logging
 import math
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
 import grpc
-from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from headrace_gateway import metrics
+from headrace_gateway import metrics, probes, process
 from headrace_gateway.catalog import Catalog, Publish, ServiceKey
 from headrace_gateway.kube.lease import Lead
-from headrace_gateway.pick import pick_server
+from headrace_gateway.pick import counting, pick_server
 from headrace_gateway.pick.peers import Find, sharing
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
@@ -117,12 +113,12 @@ async def serve(  # noqa: PLR0917  (what differs in a test)
             picker, reader, healthy, lambda: bool(leads) and not leaving.is_set(), settings.max_body_bytes
         )
         await picks.start(settings.address, settings.picks_port)
-        probes = await _start_http(settings, picker, synced.is_set)
+        http = await probes.start(settings, picker, lambda: "" if synced.is_set() else probes.NO_CATALOG)
         feeding = group.create_task(source(publish))
         others = [group.create_task(stand()), group.create_task(reporter.run(far))]
-        _leave_to_stay()
+        process.leave_to_stay()
         log.info("picker listens on %s:%d", settings.address, settings.picks_port)
-        await _stop_signal(feeding)
+        await process.stop_signal(feeding)
         leaving.set()
         for task in others:
             task.cancel()  # gives the Lease back; picks under way are still answered here
@@ -130,30 +126,14 @@ async def serve(  # noqa: PLR0917  (what differs in a test)
         feeding.cancel()
         await server.stop(grace=DRAIN_SECONDS)
         await picks.close(DRAIN_SECONDS)
-        await probes.cleanup()
-
-
-def _leave_to_stay() -> None:
-    """Have the garbage collector look no more through what is there now: it would hold up picks."""
-    gc.collect()
-    gc.freeze()
+        await http.cleanup()
 
 
 def _tell(catalog: Catalog, before: Catalog | None) -> None:
     metrics.SERVICES.set(len(catalog.services))
     metrics.SYNCED.set(1)
     if before is not None:
-        pick_server.forget(map(str, before.services.keys() - catalog.services.keys()))
-
-
-async def _stop_signal(feeding: asyncio.Task[None]) -> None:
-    """Return on the first SIGTERM or SIGINT, or when the source has ended."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    feeding.add_done_callback(lambda _task: stop.set())
-    await stop.wait()
+        counting.forget(map(str, before.services.keys() - catalog.services.keys()))
 
 
 def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Server:
@@ -170,34 +150,3 @@ def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Serv
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(discovery, server)
     server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
     return server
-
-
-async def _start_http(settings: Settings, picker: Picker, synced: Callable[[], bool]) -> web.AppRunner:
-    async def exposition(_request: web.Request) -> web.Response:
-        _count_engines(picker)
-        return web.Response(body=generate_latest(), headers={"content-type": CONTENT_TYPE_LATEST})
-
-    async def alive(_request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def ready(_request: web.Request) -> web.Response:
-        if synced():
-            return web.Response(text="ok")
-        return web.Response(status=503, text="waiting for the first whole list of services and engines")
-
-    app = web.Application()
-    app.add_routes([web.get("/metrics", exposition), web.get("/healthz", alive), web.get("/readyz", ready)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, settings.address, settings.http_port).start()
-    return runner
-
-
-def _count_engines(picker: Picker) -> None:
-    """Bring the gauge of engines up to date; services that are gone leave it."""
-    metrics.ENGINES.clear()
-    for service, fleet in picker.fleets.items():
-        reporting = sum(endpoint.is_fresh(picker.clock()) for endpoint in fleet.endpoints.values())
-        labels = metrics.service_labels(service)
-        metrics.ENGINES.labels(*labels, "reporting").set(reporting)
-        metrics.ENGINES.labels(*labels, "silent").set(len(fleet.endpoints) - reporting)

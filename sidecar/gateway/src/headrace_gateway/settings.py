@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_BODY_BYTES = 4 << 20
-_NEEDED = {  # variables, by which others need them
-    "HEADRACE_POD_NAMESPACE": "HEADRACE_LEASE",
-    "HEADRACE_POD_NAME": "HEADRACE_LEASE",
-    "HEADRACE_POD_IP": "HEADRACE_PEERS",
-}
+_NEEDED = (  # variables, each with another that needs it
+    ("HEADRACE_POD_NAMESPACE", "HEADRACE_LEASE"),
+    ("HEADRACE_POD_NAME", "HEADRACE_LEASE"),
+    ("HEADRACE_POD_IP", "HEADRACE_PEERS"),
+    ("HEADRACE_POD_NAMESPACE", "HEADRACE_SERVICE"),
+)
 
 
 class SettingsError(ValueError):
@@ -20,6 +21,8 @@ class Settings:
     """`watch_namespaces` empty means all namespaces; `lease` empty, that this is the only picker.
 
     `peers` is a host name with the addresses of all pickers; `pod_ip` is which of them this one has.
+    Only an endpoint picker for the gateways of others has `service`, the LLMService in its namespace whose
+    engines it chooses, and `tls`.
     """
 
     watch_namespaces: tuple[str, ...] = ()
@@ -28,8 +31,10 @@ class Settings:
     pod_name: str = ""
     pod_ip: str = ""
     peers: str = ""
+    service: str = ""
+    tls: bool = True
     address: str = "0.0.0.0"  # noqa: S104  (Envoy and Prometheus come from other pods)
-    ads_port: int = 9002
+    ads_port: int = 9002  # an endpoint picker's gRPC server, too
     picks_port: int = 9003
     peers_port: int = 9004  # UDP
     http_port: int = 9090
@@ -39,7 +44,7 @@ class Settings:
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Read HEADRACE_* variables; raises SettingsError."""
     namespaces = environment.get("HEADRACE_WATCH_NAMESPACES", "")
-    for name, by in _NEEDED.items():
+    for name, by in _NEEDED:
         if environment.get(by) and not environment.get(name):
             raise SettingsError(f"{name} is not set; {by} needs it")
     return Settings(
@@ -48,9 +53,18 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         pod_name=environment.get("HEADRACE_POD_NAME", ""),
         pod_ip=environment.get("HEADRACE_POD_IP", ""),
         peers=environment.get("HEADRACE_PEERS", ""),
+        service=environment.get("HEADRACE_SERVICE", ""),
+        tls=_is_on(environment, "HEADRACE_TLS"),
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
     )
+
+
+def _is_on(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "")
+    if text not in {"", "on", "off"}:
+        raise SettingsError(f"{name}={text!r}: give on or off")
+    return text != "off"
 
 
 def _positive(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -4,7 +4,7 @@ Reports and picks come in one at a time (one event loop, no await inside). The f
 candidate, whether the service is overloaded, asks the balancer, and keeps the books.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from random import Random
@@ -114,11 +114,18 @@ class Fleet:
         endpoint.busy_until = min(max(endpoint.busy_until, now + pending / rate), now + most / rate)
         endpoint.backlog = None
 
-    def choose(self, prompt: Prompt, now: float, headers: Mapping[str, str] = NO_HEADERS) -> Placement:
-        """Choose the engine of a request that is sent at `now`; raises NoEngineError or OverloadedError."""
-        candidates = self.candidates(now)
-        if not candidates:
-            raise NoEngineError
+    def choose(
+        self,
+        prompt: Prompt,
+        now: float,
+        headers: Mapping[str, str] = NO_HEADERS,
+        among: Collection[str] | None = None,
+    ) -> Placement:
+        """Choose the engine of a request that is sent at `now`, `among` these addresses, None for all.
+
+        Raises NoEngineError or OverloadedError.
+        """
+        candidates = self._candidates_among(among, now)
         self.context.now = now
         work, chunks = self._describe_work(prompt, headers)
         chosen = self.balancer.pick(candidates, work, self.context)
@@ -126,6 +133,21 @@ class Fleet:
         placement = Placement(chosen.address, work, chunks)
         self._keep(chosen, placement, now)
         return placement
+
+    def choose_unread(self, now: float, among: Collection[str] | None = None) -> str:
+        """Choose the address for what is no prompt, such as a question for models: whoever holds least.
+
+        Nothing is booked. Raises NoEngineError.
+        """
+        return min(self._candidates_among(among, now), key=Endpoint.held_requests).address
+
+    def _candidates_among(self, among: Collection[str] | None, now: float) -> list[Endpoint]:
+        candidates = self.candidates(now)
+        if among is not None:
+            candidates = [endpoint for endpoint in candidates if endpoint.address in among]
+        if not candidates:
+            raise NoEngineError
+        return candidates
 
     def take_in(self, placement: Placement, now: float) -> None:
         """Take in what another picker placed; an engine that is not ours is ignored."""

@@ -5,24 +5,23 @@ with the engine's address in a header, 200 without it where Envoy shall choose b
 for the client. Envoy takes any 5xx for an answer that did not come and goes on without.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from time import perf_counter
 
 import orjson
-from prometheus_client import Counter
 
 from headrace_gateway import metrics, names
 from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
+from headrace_gateway.pick.counting import count
 from headrace_gateway.pick.http_server import HttpServer, Request, response
-from headrace_gateway.pick.picker import Choice, Picker, invalid_body
-from headrace_gateway.pick.prompt_reader import PromptReader, ReaderBusyError, takes_long
-from headrace_gateway.pick.tokens import BadRequestError, Prompt
+from headrace_gateway.pick.picker import Choice, Picker
+from headrace_gateway.pick.prompt_reader import PromptReader, takes_long
+from headrace_gateway.pick.reading import read_elsewhere
 from headrace_gateway.replies import Reply
 
 MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room for a few times that
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
-BUSY = Reply(429, "overloaded", "the gateway reads other long requests of this service first", retry_after=1)
 GO_ON = response(200)  # Envoy chooses
 WITHOUT_US = response(503)  # likewise
 
@@ -60,7 +59,7 @@ def _answer(service: str, decide: Callable[[], Choice | Reply | None]) -> bytes:
 
 
 async def _answer_later(picker: Picker, reader: PromptReader, service: str, request: Request) -> bytes:
-    read = await _read_elsewhere(reader, service, request.body)
+    read = await read_elsewhere(reader, service, request.body)
     if request.is_given_up:  # what is booked now would go nowhere
         return WITHOUT_US
     if isinstance(read, Reply):
@@ -68,22 +67,12 @@ async def _answer_later(picker: Picker, reader: PromptReader, service: str, requ
     return _answer(service, lambda: picker.place(service, read, request.headers))
 
 
-async def _read_elsewhere(reader: PromptReader, service: str, body: bytes) -> Prompt | Reply:
-    try:
-        return await reader.read(service, body)
-    except BadRequestError as error:
-        return invalid_body(error)
-    except ReaderBusyError:
-        return BUSY
-
-
 def _tell(service: str, decision: Choice | Reply | None) -> bytes:
     if decision is None:
         return GO_ON
+    count(service, decision)
     if isinstance(decision, Choice):
-        _picks(service, decision.balancer).inc()
         return _send_to(decision.host)
-    metrics.REFUSALS.labels(*metrics.service_labels(service), decision.code).inc()
     return _refuse(decision)
 
 
@@ -92,20 +81,5 @@ def _send_to(host: str) -> bytes:
     return response(200, {DESTINATION_HEADER: host})
 
 
-def forget(services: Iterable[str]) -> None:
-    """Drop what was counted of services that are gone."""
-    for service in services:
-        metrics.forget(service)
-        _picks.cache_clear()
-
-
-@lru_cache(maxsize=1024)
-def _picks(service: str, balancer: str) -> Counter:
-    return metrics.PICKS.labels(*metrics.service_labels(service), balancer)
-
-
 def _refuse(reply: Reply) -> bytes:
-    headers = {"content-type": "application/json"}
-    if reply.retry_after is not None:
-        headers["retry-after"] = str(reply.retry_after)
-    return response(reply.status, headers, orjson.dumps(reply.body))
+    return response(reply.status, reply.headers, orjson.dumps(reply.body))

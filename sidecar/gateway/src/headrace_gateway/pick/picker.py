@@ -4,7 +4,7 @@ Everything happens on one event loop without awaiting, so no locks: the catalog 
 requests are decided, one at a time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -66,9 +66,15 @@ class Picker:
             fleet.take_in(placement, self.clock())
 
     def decide(
-        self, service: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS
+        self,
+        service: str,
+        body: bytes,
+        headers: Mapping[str, str] = NO_HEADERS,
+        among: Collection[str] | None = None,
     ) -> Choice | Reply | None:
         """Choose the engine for a request to `service` (`namespace/name`), or say why there is none.
+
+        `among`: the hosts that it may go to, as `ip:port`; None for all.
 
         `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
         picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
@@ -80,10 +86,14 @@ class Picker:
             prompt = read_prompt(body)
         except BadRequestError as error:
             return invalid_body(error)
-        return self.place(service, prompt, headers)
+        return self.place(service, prompt, headers, among)
 
     def place(
-        self, service: str, prompt: Prompt, headers: Mapping[str, str] = NO_HEADERS
+        self,
+        service: str,
+        prompt: Prompt,
+        headers: Mapping[str, str] = NO_HEADERS,
+        among: Collection[str] | None = None,
     ) -> Choice | Reply | None:
         """Choose the engine for a request whose body was read, as `decide` does."""
         fleet = self.fleets.get(service)
@@ -92,7 +102,7 @@ class Picker:
         if self.owners.get(prompt.model, service) != service:
             return _another_services_model(prompt.model, service, fleet)
         try:
-            placement = fleet.choose(prompt, self.clock(), headers)
+            placement = fleet.choose(prompt, self.clock(), headers, _addresses(fleet, among))
         except NoEngineError:
             return None
         except OverloadedError as error:
@@ -104,6 +114,24 @@ class Picker:
             )
         self.share(service, placement)
         return Choice(authority(placement.address, fleet.config.port), fleet.config.balancer)
+
+    def place_unread(self, service: str, among: Collection[str] | None = None) -> Choice | None:
+        """Choose the engine for what is no prompt; None if there is none."""
+        fleet = self.fleets.get(service)
+        if fleet is None:
+            return None
+        try:
+            address = fleet.choose_unread(self.clock(), _addresses(fleet, among))
+        except NoEngineError:
+            return None
+        return Choice(authority(address, fleet.config.port), fleet.config.balancer)
+
+
+def _addresses(fleet: Fleet, hosts: Collection[str] | None) -> Collection[str] | None:
+    """Return the addresses of those engines that are among these hosts."""
+    if hosts is None:
+        return None
+    return {address for address in fleet.endpoints if authority(address, fleet.config.port) in hosts}
 
 
 def invalid_body(error: BadRequestError) -> Reply:

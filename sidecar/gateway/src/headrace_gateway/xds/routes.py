@@ -19,7 +19,7 @@ from google.protobuf import any_pb2
 from headrace_engine.contracts import GatewayConfig, request_overrides
 from headrace_gateway import names
 from headrace_gateway.catalog import Catalog, ServiceKey
-from headrace_gateway.headers import SERVICE_HEADER
+from headrace_gateway.headers import OVERRIDE_BYTES, OVERRIDE_HEADERS, SERVICE_HEADER
 from headrace_gateway.replies import Reply
 from headrace_gateway.xds import filters, request_limits, route_tree
 from headrace_gateway.xds.access import denied_reply, restrict_match
@@ -32,10 +32,8 @@ Routes = Sequence[route_components_pb2.Route]
 QUERY = r"(\?.*)?"  # as which a path may go on
 ENGINE_PATH = "(" + "|".join(names.ENGINE_PATHS) + ")"
 OF_A_SERVICE = "/[^/?]+/[^/?]+"  # as which a path may begin
-OVERRIDE_HEADERS = [request_overrides.header_name(name) for name in request_overrides.OVERRIDES]
 MOST_CHOICES = 128  # per prompt; OpenAI's own limit
 FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
-OVERRIDE_BYTES = 16  # of one value; more is no number that anybody means
 ANY: Match = {"prefix": "/"}
 
 
@@ -151,10 +149,10 @@ def _engine_routes(cluster: str, match: Match, terms: _Terms, **action: object) 
 
 
 def _make_id_with_overrides() -> base_pb2.HeaderValueOption:
-    fields = "".join(f"%REQ({header}):{OVERRIDE_BYTES}%~" for header in OVERRIDE_HEADERS)
+    fields = [f"%REQ({header}):{OVERRIDE_BYTES}%" for header in OVERRIDE_HEADERS]
+    value = request_overrides.write_request_id("%REQ(x-request-id)%", fields)
     return base_pb2.HeaderValueOption(
-        header={"key": "x-request-id", "value": f"%REQ(x-request-id)%{request_overrides.MARK}{fields}"},
-        append_action="OVERWRITE_IF_EXISTS_OR_ADD",
+        header={"key": "x-request-id", "value": value}, append_action="OVERWRITE_IF_EXISTS_OR_ADD"
     )
 
 

@@ -1,0 +1,21 @@
+"""What every process of the gateway does: it settles after its start, and ends when it is told to."""
+
+import asyncio
+import gc
+import signal
+
+
+def leave_to_stay() -> None:
+    """Have the garbage collector look no more through what is there now: it would hold up picks."""
+    gc.collect()
+    gc.freeze()
+
+
+async def stop_signal(feeding: asyncio.Task[None]) -> None:
+    """Return on the first SIGTERM or SIGINT, or when `feeding`, the source of the catalog, has ended."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    feeding.add_done_callback(lambda _task: stop.set())
+    await stop.wait()
