@@ -82,7 +82,7 @@ async def serve(chosen: Settings, source: Source, find_peers: Find | None = None
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", chosen.max_body_bytes + MESSAGE_OVERHEAD),
-                ("grpc.so_reuseport", 0),
+                *process.GRPC_OPTIONS,
             ]
         )
         external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(

@@ -4,6 +4,14 @@ import asyncio
 import gc
 import signal
 
+GRPC_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    # Envoy pings to notice a dead picker; gRPC's default is to hang up on who pings that often.
+    ("grpc.http2.min_ping_interval_without_data_ms", 0),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
 
 def leave_to_stay() -> None:
     """Have the garbage collector look no more through what is there now: it would hold up picks."""

@@ -137,16 +137,7 @@ def _tell(catalog: Catalog, before: Catalog | None) -> None:
 
 
 def _ads_server(settings: Settings, discovery: DiscoveryServer) -> grpc.aio.Server:
-    server = grpc.aio.server(
-        options=[
-            ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),
-            # Envoy pings to notice a dead picker; gRPC's default is to hang up on who pings that often.
-            ("grpc.http2.min_ping_interval_without_data_ms", 0),
-            ("grpc.http2.max_ping_strikes", 0),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ]
-    )
+    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1), *process.GRPC_OPTIONS])
     ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(discovery, server)
     server.add_insecure_port(f"{settings.address}:{settings.ads_port}")
     return server
