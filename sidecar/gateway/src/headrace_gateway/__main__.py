@@ -1,22 +1,19 @@
 """The picker: `python3 -m headrace_gateway`."""
 
-import logging
-import os
-import sys
 from functools import partial
 
-import uvloop
 from kubernetes.aio import client
 
-from headrace_gateway import settings
 from headrace_gateway.kube import configuration, lease
 from headrace_gateway.kube.catalog_source import CATALOG_STALE_SECONDS, KubernetesSource
+from headrace_gateway.launch import launch
 from headrace_gateway.pick.peers import by_name
 from headrace_gateway.reports.status_reporter import Reporter, make_writer
 from headrace_gateway.server import lead_alone, serve
+from headrace_gateway.settings import Settings
 
 
-async def main(chosen: settings.Settings) -> None:
+async def main(chosen: Settings) -> None:
     """Serve what the cluster says."""
     await configuration.load()
     async with client.ApiClient() as api:
@@ -34,9 +31,4 @@ async def main(chosen: settings.Settings) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        chosen = settings.read_settings(os.environ)
-    except settings.SettingsError as error:
-        sys.exit(str(error))
-    uvloop.run(main(chosen))
+    launch(main)

@@ -7,30 +7,28 @@ those gateways expect one and do not check it.
 
 import asyncio
 import logging
-import os
-import sys
 import time
 from collections.abc import Callable
 from random import Random
 
 import grpc
-import uvloop
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kubernetes.aio import client
 
-from headrace_gateway import certificate, probes, process, settings
+from headrace_gateway import certificate, probes, process
 from headrace_gateway.catalog import Catalog, ServiceKey
 from headrace_gateway.kube import configuration
 from headrace_gateway.kube.catalog_source import KubernetesSource
+from headrace_gateway.launch import launch
 from headrace_gateway.pick.ext_proc import ExternalProcessor
 from headrace_gateway.pick.peers import Find, by_name, sharing
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
 from headrace_gateway.reports import load_client
 from headrace_gateway.server import DRAIN_SECONDS, Source
-from headrace_gateway.settings import Settings
+from headrace_gateway.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +105,9 @@ async def serve(chosen: Settings, source: Source, find_peers: Find | None = None
 
 
 async def main(chosen: Settings) -> None:
-    """Serve what the cluster says of the service."""
+    """Serve what the cluster says of the service; raises SettingsError if none is named."""
+    if not chosen.service:
+        raise SettingsError("HEADRACE_SERVICE is not set: give the name of an LLMService")
     await configuration.load()
     async with client.ApiClient() as api:
         source = KubernetesSource(api, (chosen.pod_namespace,))
@@ -115,11 +115,4 @@ async def main(chosen: Settings) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        chosen = settings.read_settings(os.environ)
-    except settings.SettingsError as error:
-        sys.exit(str(error))
-    if not chosen.service:
-        sys.exit("HEADRACE_SERVICE is not set: give the name of an LLMService")
-    uvloop.run(main(chosen))
+    launch(main)

@@ -11,10 +11,9 @@ Who may call the service, on which paths and how often is for the gateway that a
 to engines is removed here too.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from time import perf_counter
 
 import grpc
 import orjson
@@ -49,10 +48,9 @@ from headrace_gateway.headers import (
 from headrace_gateway.pick.counting import count
 from headrace_gateway.pick.picker import Choice, Picker
 from headrace_gateway.pick.prompt_reader import PromptReader, takes_long
-from headrace_gateway.pick.reading import BUSY, read_elsewhere
+from headrace_gateway.pick.reading import BUSY, MOST_BYTES, read_elsewhere
 from headrace_gateway.replies import Reply
 
-MOST_BYTES = 64 << 20  # of bodies held at once
 PIECE_BYTES = 62_000  # of a body that goes back: less than a window of HTTP/2 has by default
 METADATA = "envoy.lb"  # namespace of what is chosen, and with its key
 SUBSET = "envoy.lb.subset_hint"  # of what may be chosen
@@ -133,8 +131,10 @@ class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
             read = await read_elsewhere(self._reader, service, body)
             if isinstance(read, Reply):
                 return read
-            return _timed(lambda: self._picker.place(service, read, asked.headers, among))
-        return _timed(lambda: self._picker.decide(service, body, asked.headers, among))
+            with metrics.PICK_SECONDS.time():
+                return self._picker.place(service, read, asked.headers, among)
+        with metrics.PICK_SECONDS.time():
+            return self._picker.decide(service, body, asked.headers, among)
 
     def _tell(self, asked: "Asked", decision: Choice | Reply | None) -> list[ProcessingResponse]:
         asked.is_answered = True
@@ -242,10 +242,3 @@ def _metadata(host: str) -> Struct:
     made = Struct()
     made[METADATA] = {DESTINATION_HEADER: host}
     return made
-
-
-def _timed(decide: Callable[[], Choice | Reply | None]) -> Choice | Reply | None:
-    start = perf_counter()
-    decision = decide()
-    metrics.PICK_SECONDS.observe(perf_counter() - start)
-    return decision

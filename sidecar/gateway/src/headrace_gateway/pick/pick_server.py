@@ -17,10 +17,9 @@ from headrace_gateway.pick.counting import count
 from headrace_gateway.pick.http_server import HttpServer, Request, response
 from headrace_gateway.pick.picker import Choice, Picker
 from headrace_gateway.pick.prompt_reader import PromptReader, takes_long
-from headrace_gateway.pick.reading import read_elsewhere
+from headrace_gateway.pick.reading import MOST_BYTES, read_elsewhere
 from headrace_gateway.replies import Reply
 
-MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room for a few times that
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 GO_ON = response(200)  # Envoy chooses
 WITHOUT_US = response(503)  # likewise

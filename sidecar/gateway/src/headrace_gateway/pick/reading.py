@@ -5,6 +5,7 @@ from headrace_gateway.pick.prompt_reader import PromptReader, ReaderBusyError
 from headrace_gateway.pick.tokens import BadRequestError, Prompt
 from headrace_gateway.replies import Reply
 
+MOST_BYTES = 64 << 20  # of bodies held at once; the picker's memory has room for a few times that
 BUSY = Reply(429, "overloaded", "the gateway reads other long requests of this service first", retry_after=1)
 
 
