@@ -12,6 +12,7 @@
     gpu-nodes N [GPUS] [dra]  have N nodes join whose GPUs (8 each) are not really there
     binaries                  build the programs that tests need
 
+Its pods share CLUSTER_MEMORY_GIB of memory (8 by default): one that would take more ends.
 With CLUSTER=current it is the cluster that kubectl speaks to: `up` and `down` then do nothing, `kubectl` is
 the user's own, and images come from a registry that the user has pushed them to.
 """

@@ -1,16 +1,14 @@
-"""Build the cluster's programs from pinned Go modules into the cache; install the rest as Debian packages.
+"""Build the cluster's programs from pinned Go modules into the cache; `packages` has the others.
 
 A built file carries its version in its name (for our own module: the hash of its sources too), so the
 right one is found again and an old one is never taken for it. `NAME` beside it is a link to the newest,
 for people.
 """
 
-import contextlib
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from .places import REPOSITORY, cache
@@ -23,18 +21,6 @@ _INSTALLED = {
     "helm": ("helm.sh/helm/v4/cmd/helm", "v4.3.1"),
     "coredns": ("github.com/coredns/coredns", "v1.14.7"),
     "kwok": ("sigs.k8s.io/kwok/cmd/kwok", "v0.8.0"),
-}
-_PACKAGES = {  # package: a file of it
-    "etcd-server": "/usr/bin/etcd",
-    "containerd": "/usr/bin/containerd",
-    "runc": "/usr/sbin/runc",
-    "containernetworking-plugins": "/usr/lib/cni/ptp",
-    "iptables": "/usr/sbin/iptables",
-    "conntrack": "/usr/sbin/conntrack",
-    "iproute2": "/usr/bin/ip",
-    "debootstrap": "/usr/sbin/debootstrap",
-    "buildah": "/usr/bin/buildah",
-    "prometheus": "/usr/bin/prometheus",  # promtool too; answers the queries of dashboards and alerts
 }
 
 
@@ -67,38 +53,6 @@ def ensure(*names: str) -> None:
             if not link.is_symlink() or link.readlink() != Path(target.name):
                 link.unlink(missing_ok=True)
                 link.symlink_to(target.name)
-
-
-def ensure_packages() -> None:
-    """Install the Debian packages that are missing, waiting for another apt if one is at work."""
-    missing = [package for package, file in _PACKAGES.items() if not Path(file).exists()]
-    if not missing:
-        return
-    if os.geteuid() != 0:
-        raise PermissionError(f"install these packages, or run as root: {' '.join(missing)}")
-    if shutil.which("apt-get") is None:
-        raise FileNotFoundError(f"no apt-get here: install {', '.join(missing)} and run again")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "-q", "-y"]
-    with step(f"installing {' '.join(missing)}"):
-        run([*apt, "update"], env=environment)
-        with _no_daemons():
-            run([*apt, "install", "--no-install-recommends", *missing], env=environment)
-
-
-@contextlib.contextmanager
-def _no_daemons() -> Iterator[None]:
-    """Forbid packages to start daemons on the machine while they are being installed."""
-    policy = Path("/usr/sbin/policy-rc.d")
-    if policy.exists():
-        yield
-        return
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
-    try:
-        yield
-    finally:
-        policy.unlink()
 
 
 def _build(name: str, target: Path) -> None:

@@ -7,19 +7,19 @@ side, and the cluster starts as soon as its own programs are there.
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import binaries, images, volumes
+from . import binaries, images, packages, volumes
 from .cluster import Cluster
 
 
 def programs() -> None:
     """Build and install what the cluster and the tests on real parts run."""
-    binaries.ensure_packages()
+    packages.ensure()
     binaries.ensure("pause", "kube", "coredns", "helm", "kwok")
 
 
 def up(cluster: Cluster) -> None:
     """Bring the cluster up with its images loaded; what is there already is left as it is."""
-    binaries.ensure_packages()
+    packages.ensure()
     binaries.ensure("pause")
     with ThreadPoolExecutor(max_workers=2) as pool:
         content = pool.submit(_content)

@@ -12,15 +12,16 @@ control groups and its state folder, and `down` removes all three.
 import contextlib
 import fcntl
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import binaries, components, images, node_files, remains, volumes
+from . import binaries, components, images, node_files, packages, remains, volumes
 from .places import REPOSITORY, STATE, cache
 from .progress import detach, run, say, step
 from .ready import is_ready, log_tails
@@ -32,9 +33,10 @@ _NAMESPACES = ("--pid", "--mount", "--net", "--ipc", "--uts")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster by its name; several can be up at once."""
+    """A cluster by its name, and how much memory its pods share; several can be up at once."""
 
     name: str = "headrace"
+    memory_gib: int = field(default_factory=lambda: int(os.environ.get("CLUSTER_MEMORY_GIB", "8")))
 
     @property
     def state(self) -> Path:
@@ -136,7 +138,7 @@ class Cluster:
         """End a container's processes with SIGKILL; `identifier` is containerd's, from the pod's status."""
         daemon = str(self.state / "containerd.sock")
         task = ["--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", identifier]
-        run(["ctr", "--address", daemon, *task])
+        run([str(packages.path("ctr")), "--address", daemon, *task])
 
     def load_images(self) -> None:
         """Build the images that have changed and load those that this cluster has not."""
@@ -192,11 +194,12 @@ class Cluster:
             return False
 
     def _prepare(self) -> None:
-        self.state.mkdir(parents=True)
+        self.state.mkdir(mode=0o700, parents=True)
         files = components.write_files(self.state, node_files.NODE_ADDRESS, node_files.API_PORT)
-        node_files.write(self.state, files.kubeconfig, files.authority, self.cgroup)
+        node_files.write(self.state, files.kubeconfig, files.authority, self.cgroup, self.memory_gib << 30)
         for root in remains.cgroup_roots(self.cgroup):
             root.mkdir()
+            remains.limit_memory(root, self.memory_gib << 30)
 
     def _start(self) -> None:
         prefix = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]

@@ -5,14 +5,14 @@ full cluster in its own network namespace.
 """
 
 import json
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import binaries, pki
+from . import binaries, packages, pki
 
 SERVICES = "10.96.0.0/16"
 KUBERNETES_SERVICE = "10.96.0.1"
-ADMIN_TOKEN = "headrace-local-admin"  # reachable on loopback only
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,21 @@ class Files:
         return pki.pair(self.secrets, "admin")
 
     @property
+    def etcd(self) -> pki.Pair:
+        """The certificate of etcd, which only the API server's certificate opens."""
+        return pki.pair(self.secrets, "etcd")
+
+    @property
+    def tokens(self) -> Path:
+        """The API server's list of bearer tokens: the administrator's alone."""
+        return self.secrets / "tokens.csv"
+
+    @property
+    def admin_token(self) -> str:
+        """The administrator's bearer token, another one for each control plane."""
+        return self.tokens.read_text().partition(",")[0]
+
+    @property
     def kubeconfig(self) -> Path:
         """Return the path of the administrator's kubeconfig."""
         return self.folder / "kubeconfig"
@@ -61,7 +76,8 @@ def write_files(folder: Path, address: str, port: int) -> Files:
     names = ["localhost", *services, "kubernetes.default.svc.cluster.local"]
     authority.issue("apiserver", "kube-apiserver", hosts=[*names, "127.0.0.1", KUBERNETES_SERVICE, address])
     authority.issue("admin", "admin", group="system:masters")
-    (files.secrets / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,admin,"system:masters"\n')
+    authority.issue("etcd", "etcd", hosts=["127.0.0.1"])
+    pki.write_private(files.tokens, f'{secrets.token_urlsafe(32)},admin,admin,"system:masters"\n'.encode())
     write_kubeconfig(files, files.kubeconfig, f"https://{address}:{port}")
     files.logs.mkdir()
     return files
@@ -73,10 +89,13 @@ def write_kubeconfig(files: Files, path: Path, server: str) -> None:
 
 
 def etcd(files: Files, port: int, peer_port: int) -> list[str]:
-    """Give etcd's command; it does not sync to disk, for no cluster here outlives its machine."""
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    """Give etcd's command; it does not sync to disk, for no cluster here outlives its machine.
+
+    It answers only who has a certificate of this control plane: whoever writes to etcd is above all rules.
+    """
+    client, peer = f"https://127.0.0.1:{port}", f"https://127.0.0.1:{peer_port}"
     return [
-        "etcd",
+        str(packages.path("etcd")),
         f"--data-dir={files.folder / 'etcd'}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -84,16 +103,28 @@ def etcd(files: Files, port: int, peer_port: int) -> list[str]:
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
         "--unsafe-no-fsync",
+        *(
+            flag
+            for side in ("", "peer-")
+            for flag in (
+                f"--{side}cert-file={files.etcd.certificate}",
+                f"--{side}key-file={files.etcd.key}",
+                f"--{side}trusted-ca-file={files.authority}",
+                f"--{side}client-cert-auth",
+            )
+        ),
     ]
 
 
 def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str]:
     """Give the API server's command."""
-    secrets = files.secrets
     return [
         str(binaries.path("kube")),
         "kube-apiserver",
-        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        f"--etcd-servers=https://127.0.0.1:{etcd_port}",
+        f"--etcd-cafile={files.authority}",
+        f"--etcd-certfile={files.etcd.certificate}",
+        f"--etcd-keyfile={files.etcd.key}",
         f"--secure-port={port}",
         f"--bind-address={address if address == '127.0.0.1' else '0.0.0.0'}",
         f"--advertise-address={address}",
@@ -101,12 +132,12 @@ def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str
         f"--tls-cert-file={files.server.certificate}",
         f"--tls-private-key-file={files.server.key}",
         f"--client-ca-file={files.authority}",
-        f"--token-auth-file={secrets / 'tokens.csv'}",
+        f"--token-auth-file={files.tokens}",
         "--authorization-mode=Node,RBAC",
         f"--service-cluster-ip-range={SERVICES}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-        f"--service-account-key-file={secrets / 'sa.pub'}",
-        f"--service-account-signing-key-file={secrets / 'sa.key'}",
+        f"--service-account-key-file={files.secrets / 'sa.pub'}",
+        f"--service-account-signing-key-file={files.secrets / 'sa.key'}",
         "--allow-privileged=true",
         "--feature-gates=ImageVolume=true",  # as Kubernetes 1.35 has it
         f"--kubelet-client-certificate={files.admin.certificate}",

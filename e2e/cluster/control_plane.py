@@ -36,21 +36,20 @@ _HOST = "127.0.0.1"
 class ControlPlane:
     """One control plane; entering starts it, leaving stops it and removes its files."""
 
-    token = components.ADMIN_TOKEN
-
     def __init__(self, controllers: Sequence[str] = ()) -> None:
         self._controllers = controllers
         self._processes: list[subprocess.Popen[bytes]] = []
         self.folder = Path()
         self.kubeconfig = Path()
         self.url = ""
+        self.token = ""
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-control-plane-"))
         etcd_port, peer_port, port = _free_ports(3)
         self.url = f"https://{_HOST}:{port}"
         files = components.write_files(self.folder, _HOST, port)
-        self.kubeconfig = files.kubeconfig
+        self.kubeconfig, self.token = files.kubeconfig, files.admin_token
         try:
             self._start(files, "etcd", components.etcd(files, etcd_port, peer_port))
             self._start(files, "kube-apiserver", components.apiserver(files, _HOST, port, etcd_port))

@@ -18,7 +18,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from . import archive, binaries
+from . import archive, binaries, packages
 from .node_files import PAUSE_IMAGE
 from .places import REPOSITORY, cache
 from .progress import run, step
@@ -94,12 +94,13 @@ def _build(folder: Path) -> list[Path]:
 
 def load(archives: list[Path], state: Path) -> None:
     """Import the archives that this cluster has not yet imported."""
+    ctr = str(packages.path("ctr"))
     for file in archives:
         mark = state / "images" / file.stem
         if not mark.exists():
             with step(f"loading {file.stem}"):
                 socket = str(state / "containerd.sock")
-                run(["ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", str(file)])
+                run([ctr, "--address", socket, "--namespace", "k8s.io", "images", "import", str(file)])
             mark.parent.mkdir(exist_ok=True)
             mark.touch()
 
@@ -194,13 +195,13 @@ def _ensure_base(version: str) -> None:
         context.mkdir()
         mirror = _mirror()
         command = ["debootstrap", "--variant=minbase", f"--include={_BASE_PACKAGES}", _SUITE, str(tree)]
-        run(["unshare", "--mount", *command, *([mirror] if mirror else [])])
+        run(["unshare", "--mount", *command, *([mirror] if mirror else [])], env=packages.environment())
         for waste in ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/lib/apt/lists"):
             shutil.rmtree(tree / waste, ignore_errors=True)
         with tarfile.open(context / "rootfs.tar", "w") as rootfs:
             rootfs.add(tree, ".")
         recipe = _RECIPES / "base.Dockerfile"
-        _buildah(f"buildah bud --isolation chroot --file {recipe} --tag {name} {context}")
+        _buildah(f"buildah bud {_policy()} --isolation chroot --file {recipe} --tag {name} {context}")
 
 
 def _mirror() -> str | None:
@@ -217,10 +218,15 @@ def _buildah_build(dockerfile: Path, context: Path, tag: str, base: str, target:
     argument = f"BASE=localhost/headrace/base:{base}"
     options = f"--layers --isolation chroot --build-arg {argument} --file {dockerfile} --tag {tag}"
     _buildah(
-        f"buildah bud {options} {context}",
-        f"buildah push --quiet {tag} docker-archive:{fresh}:{tag}",
+        f"buildah bud {_policy()} {options} {context}",
+        f"buildah push {_policy()} --quiet {tag} docker-archive:{fresh}:{tag}",
     )
     fresh.rename(target)
+
+
+def _policy() -> str:
+    """Give buildah's option for the rules of which images to trust, which it else looks for in /etc."""
+    return f"--signature-policy {packages.tree()}/etc/containers/policy.json"
 
 
 def _buildah(*commands: str) -> str:
@@ -231,4 +237,5 @@ def _buildah(*commands: str) -> str:
     with _scratch() as runtime:
         store = f"--root {cache() / 'buildah'} --runroot {runtime} --storage-driver overlay"
         ours = (command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
-        return run(["unshare", "--mount", "sh", "-ec", " && ".join(["mount -t tmpfs tmpfs /var/lib", *ours])])
+        script = " && ".join(["mount -t tmpfs tmpfs /var/lib", *ours])
+        return run(["unshare", "--mount", "sh", "-ec", script], env=packages.environment())

@@ -12,18 +12,29 @@ loopback: through it, and through nothing else, the API server is reached from o
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import binaries, components, node_files
+from . import binaries, components, node_files, packages
 from .places import REPOSITORY
 from .ready import wait_ready
 
 _RESTART_SECONDS = 1.0
 _PIDS, _HELD = "pids", "held"
+# What a kubelet sets for the whole machine: a fault of the kernel restarts it, memory is promised that is not
+# there.
+_SYSCTLS = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
 _FIRST = ("etcd", "containerd", "kube-apiserver", "forward")  # the others need the API server
 
 
@@ -33,13 +44,14 @@ def main() -> None:
     if (state / "generation").read_text() != generation:
         sys.exit(f"{state} belongs to another start by now")
     files = components.Files(state)
+    os.environ.update(packages.environment())
     _mounts(state)
     _network()
     _tend(files, _commands(files, listener), listener)
 
 
 def _mounts(state: Path) -> None:
-    """Hide the machine's own runtime folders, and keep the state folder visible where it was."""
+    """Hide the machine's own runtime folders and settings, and keep the state folder visible where it was."""
     _run("mount --make-rshared /")
     _run("mount -t tmpfs tmpfs /run")
     aside = Path("/run/state")
@@ -49,7 +61,26 @@ def _mounts(state: Path) -> None:
     _run("mount -t tmpfs tmpfs /var/log")
     state.mkdir(parents=True)
     _run(f"mount --bind {aside} {state}")
-    _run(f"mount --bind {state}/resolv.conf /etc/resolv.conf")
+    _own_etc(state)
+    _own_sysctls(state)
+
+
+def _own_etc(state: Path) -> None:
+    """Have an /etc whose changes nobody else sees, with the cluster's DNS, be resolv.conf a link."""
+    upper, work = Path("/run/etc"), Path("/run/etc.work")
+    for folder in (upper, work):
+        folder.mkdir(mode=0o755)
+    shutil.copy(state / "resolv.conf", upper)
+    _run(f"mount -t overlay overlay -o lowerdir=/etc,upperdir={upper},workdir={work} /etc")
+
+
+def _own_sysctls(state: Path) -> None:
+    """Put copies over the machine's settings that a kubelet changes: it reads and writes the copies."""
+    for name in _SYSCTLS:
+        setting, copy = Path("/proc/sys", name), state / "sysctls" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(setting.read_text())
+        _run(f"mount --bind {copy} {setting}")
 
 
 def _network() -> None:

@@ -8,7 +8,10 @@ NetworkPolicies are not enforced.
 """
 
 import json
+import os
 from pathlib import Path
+
+from . import packages
 
 NODE_NAME = "node0"
 NODE_ADDRESS = "10.88.0.1"
@@ -27,7 +30,7 @@ state = "/run/containerd"
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "{plugins}"
     conf_dir = "{state}/cni"
 """
 
@@ -45,13 +48,15 @@ _COREDNS = """\
 """
 
 
-def write(state: Path, kubeconfig: Path, authority: Path, cgroup: str) -> None:
-    """Write every file into the state folder."""
+def write(state: Path, kubeconfig: Path, authority: Path, cgroup: str, memory: int) -> None:
+    """Write every file into the state folder; all pods together have `memory` bytes."""
     (state / "cni").mkdir()
     (state / "cni" / "10-headrace.conflist").write_text(json.dumps(_network()))
-    (state / "containerd.toml").write_text(_CONTAINERD.format(state=state, pause=PAUSE_IMAGE))
+    (state / "containerd.toml").write_text(
+        _CONTAINERD.format(state=state, pause=PAUSE_IMAGE, plugins=packages.tree() / "usr/lib/cni")
+    )
     (state / "Corefile").write_text(_COREDNS.format(address=NODE_ADDRESS, kubeconfig=kubeconfig))
-    (state / "kubelet.json").write_text(json.dumps(_kubelet(state, authority, cgroup)))
+    (state / "kubelet.json").write_text(json.dumps(_kubelet(state, authority, cgroup, memory)))
     (state / "resolv.conf").write_text(f"nameserver {NODE_ADDRESS}\nsearch svc.cluster.local\n")
     (state / "no-resolv.conf").write_text("")
 
@@ -94,7 +99,8 @@ def _network() -> dict[str, object]:
     }
 
 
-def _kubelet(state: Path, authority: Path, cgroup: str) -> dict[str, object]:
+def _kubelet(state: Path, authority: Path, cgroup: str, memory: int) -> dict[str, object]:
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -118,5 +124,6 @@ def _kubelet(state: Path, authority: Path, cgroup: str) -> dict[str, object]:
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "enforceNodeAllocatable": [],
+        "systemReserved": {"memory": str(max(0, machine - memory))},  # so that the scheduler knows, too
         "localStorageCapacityIsolation": False,
     }

@@ -33,12 +33,18 @@ def pair(folder: Path, file: str) -> Pair:
 def write_key(private: Path, public: Path) -> None:
     """Write a key pair without a certificate: what service account tokens are signed with."""
     key = ec.generate_private_key(ec.SECP256R1())
-    _write_private(private, key)
+    write_private(private, _pem(key))
     public.write_bytes(
         key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
     )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that nobody but its owner may read."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
 
 
 class Authority:
@@ -124,14 +130,11 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _write(files: Pair, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
-    _write_private(files.key, key)
+    write_private(files.key, _pem(key))
     files.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _write_private(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

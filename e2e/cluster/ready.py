@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from .components import ADMIN_TOKEN, Files
+from .components import Files
 
 _SECONDS = 180.0
 
@@ -15,7 +15,9 @@ _SECONDS = 180.0
 def is_ready(files: Files, url: str) -> bool:
     """Tell whether every start-up hook is done: before, some default RBAC objects are missing."""
     trust = ssl.create_default_context(cafile=str(files.authority))
-    request = urllib.request.Request(f"{url}/readyz", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"})
+    request = urllib.request.Request(
+        f"{url}/readyz", headers={"Authorization": f"Bearer {files.admin_token}"}
+    )
     try:
         with urllib.request.urlopen(request, context=trust, timeout=5):
             return True

@@ -75,6 +75,16 @@ def cgroup_roots(cgroup: str) -> list[Path]:
     return [hierarchy / cgroup for hierarchy in _CGROUPS.iterdir() if (hierarchy / "cgroup.procs").exists()]
 
 
+def limit_memory(root: Path, limit: int) -> None:
+    """Give a control group at most `limit` bytes, if its hierarchy counts memory.
+
+    Who would take more ends a process of the group, not one of the machine's.
+    """
+    for name in ("memory.max", "memory.limit_in_bytes"):  # cgroup v2, v1
+        if (root / name).exists():
+            (root / name).write_text(str(limit))
+
+
 def remove_cgroups(cgroup: str) -> None:
     """Remove the control groups, deepest first, as their last processes leave them."""
     deadline = time.monotonic() + _GONE_SECONDS

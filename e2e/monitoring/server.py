@@ -14,9 +14,8 @@ from typing import Any, Self
 import httpx
 import yaml
 
+from e2e.cluster import packages
 from e2e.monitoring.queries import Query
-
-PROMETHEUS, PROMTOOL = Path("/usr/bin/prometheus"), Path("/usr/bin/promtool")
 
 Series = dict[str, Any]  # {"metric": labels, "value" or "values": …}
 
@@ -55,7 +54,7 @@ class Prometheus:
                 self._start(sys.executable, *forward, pass_fds=[descriptor])
         self.url = f"http://{host}:{port}"
         prometheus = self._start(
-            str(PROMETHEUS),
+            str(packages.path("prometheus")),
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'data'}",
             f"--web.listen-address={host}:{port}",

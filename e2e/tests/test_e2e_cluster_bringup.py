@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from e2e_footprint import footprint
 
-from e2e.cluster import binaries, bringup, gpu_nodes, images, node_files, remains
+from e2e.cluster import binaries, bringup, gpu_nodes, images, node_files, packages, remains
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.places import REPOSITORY, cache
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600, func_only=True)]
 def stopped():
     """The cluster as an object, in whatever state the test before left it."""
     bringup.programs()
-    cluster = Cluster("bringup")
+    cluster = Cluster("bringup", memory_gib=1)
     cluster.down()
     yield cluster
     cluster.down()
@@ -63,44 +64,6 @@ def alive(processes):
     return {item for item in processes if item in descendants(item[0])}
 
 
-def footprint(cluster):
-    """What a cluster could leave on the machine outside its namespaces."""
-
-    def output(*command):
-        return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines())
-
-    def names(folder):
-        return {str(path) for path in Path(folder).iterdir()} if Path(folder).exists() else set()
-
-    rules = output("iptables-save")
-    return {
-        "mounts": {
-            line for line in Path("/proc/self/mountinfo").read_text().splitlines() if cluster.name in line
-        },
-        "interfaces": {line for line in output("ip", "-oneline", "link") if line[0].isdigit()},
-        "routes": output("ip", "route"),
-        "namespaces": output("ip", "netns"),
-        "rules": {line for line in rules if not line.startswith(("#", ":"))},
-        "forwarding": Path("/proc/sys/net/ipv4/ip_forward").read_text(),
-        "cgroups": {str(root) for root in remains.cgroup_roots(cluster.cgroup) if root.exists()},
-        "files": {
-            path
-            for folder in (
-                "/run",
-                "/run/netns",
-                "/var/lib",
-                "/var/lib/cni",
-                "/var/log",
-                "/etc",
-                "/opt",
-                "/usr/libexec",
-            )
-            for path in names(folder) - {str(cluster.state.parent)}
-        },
-        "state": names(cluster.state),
-    }
-
-
 def test_down_leaves_nothing(stopped):
     stopped.down()
     before = footprint(stopped)
@@ -111,6 +74,8 @@ def test_down_leaves_nothing(stopped):
     processes = descendants(min(remains.node_pids(stopped.state)))
     assert len(processes) > 10
     during = footprint(stopped)
+    for kind in ("sysctls", "units", "files", "contents", "routes", "rules"):
+        assert during[kind] == before[kind]
     assert during["cgroups"]
     assert during["state"]
     stopped.down()
@@ -179,6 +144,56 @@ def test_a_pod_runs_with_an_address(cluster):
     run_pod(cluster, "lone")
     assert cluster.kubectl("get", "pod", "lone", "-o", "jsonpath={.status.podIP}").startswith("10.244.")
     cluster.kubectl("delete", "pod", "lone")
+
+
+def test_who_takes_more_than_the_pods_memory_ends(cluster):
+    run_pod(cluster, "neighbour")
+    (group,) = (
+        root for root in remains.cgroup_roots(cluster.cgroup) if root.parent.name in {"memory", "cgroup"}
+    )
+    hog = 'open(__import__("sys").argv[1], "w").write("0"); bytearray(b"x") * (3 << 29)'
+    ended = subprocess.run([sys.executable, "-c", hog, group / "kubepods/cgroup.procs"], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    offered = cluster.kubectl(
+        "get", "node", node_files.NODE_NAME, "-o", "jsonpath={.status.allocatable.memory}"
+    )
+    assert 0.5 * (1 << 30) < int(offered.removesuffix("Ki")) << 10 <= 1 << 30
+    assert cluster.kubectl("get", "pod", "neighbour", "-o", "jsonpath={.status.phase}") == "Running"
+    cluster.kubectl("delete", "pod", "neighbour")
+
+
+def test_nobody_else_reads_the_administrators_files(cluster):
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for file in (cluster.state / "pki" / "tokens.csv", cluster.kubeconfig):
+        assert file.read_bytes()
+        assert subprocess.run([*nobody, "cat", file], capture_output=True, check=False).returncode
+
+
+def test_up_where_the_machines_resolver_is_a_link_into_run(stopped):
+    stopped.down()
+    script = """
+        mount -t tmpfs tmpfs /mnt; mkdir /mnt/upper /mnt/work
+        ln -s ../run/systemd/resolve/stub-resolv.conf /mnt/upper/resolv.conf
+        mount -t overlay overlay -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc
+        exec "$@"
+    """
+    up = f"from e2e.cluster.cluster import Cluster; Cluster({stopped.name!r}).up()"
+    apart = ["unshare", "--mount", "sh", "-ec", script, "sh"]
+    subprocess.run([*apart, sys.executable, "-c", up], cwd=REPOSITORY, check=True)
+    assert stopped.healthy()
+    resolver = subprocess.run(
+        [*stopped.enter(), "cat", "/etc/resolv.conf"], capture_output=True, text=True, check=True
+    )
+    assert node_files.NODE_ADDRESS in resolver.stdout
+    stopped.down()
+
+
+def test_programs_are_fetched_without_installing_anything(stopped, tmp_path, monkeypatch):
+    before = footprint(stopped)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    packages.ensure()
+    monkeypatch.undo()
+    assert footprint(stopped) == before
 
 
 def test_names_of_services_resolve_inside(cluster):

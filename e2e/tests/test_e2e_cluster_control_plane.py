@@ -1,9 +1,12 @@
 """The bare control plane that other tests stand on."""
 
+import http.client
 import json
 import ssl
 import time
+import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,3 +49,23 @@ def test_stop_leaves_no_process_and_no_file():
         folder = control_plane.folder
     assert all(process.returncode is not None for process in processes)
     assert not folder.exists()
+
+
+def test_each_control_plane_has_a_token_of_its_own(apiserver):
+    with ControlPlane() as other:
+        assert other.token != apiserver.token
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            call(SimpleNamespace(url=other.url, folder=other.folder, token=apiserver.token), "/api/v1/pods")
+
+
+def test_etcd_answers_only_who_has_a_certificate(apiserver):
+    options = [option for process in apiserver._processes for option in process.args]
+    url = next(option.partition("=")[2] for option in options if option.startswith("--etcd-servers="))
+    folder = apiserver.folder / "pki"
+    stranger = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    with pytest.raises((OSError, http.client.HTTPException)):
+        urllib.request.urlopen(f"{url}/version", context=stranger, timeout=10)
+    known = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    known.load_cert_chain(folder / "etcd.crt", folder / "etcd.key")
+    with urllib.request.urlopen(f"{url}/version", context=known, timeout=10) as answer:
+        assert json.load(answer)["etcdserver"]

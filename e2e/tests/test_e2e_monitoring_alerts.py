@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from e2e.cluster import packages
 from e2e.monitoring import queries
-from e2e.monitoring.server import PROMTOOL
 
 # In the tier that installs Prometheus.
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
@@ -176,7 +176,9 @@ def promtool(tmp_path, tests):
     document = {"rule_files": [str(queries.RULES)], "evaluation_interval": "1m", "tests": tests}
     path = tmp_path / "alerts.yaml"
     path.write_text(yaml.safe_dump(document))
-    done = subprocess.run([PROMTOOL, "test", "rules", str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [packages.path("promtool"), "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -210,7 +212,7 @@ def test_what_only_looks_wrong_is_no_alert(tmp_path):
 
 def test_promtool_finds_nothing_wrong_with_the_rules():
     done = subprocess.run(
-        [PROMTOOL, "check", "rules", "--lint=all", "--lint-fatal", str(queries.RULES)],
+        [packages.path("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(queries.RULES)],
         capture_output=True,
         text=True,
         check=False,
