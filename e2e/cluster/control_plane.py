@@ -9,13 +9,14 @@ garbage. Every process is ended by its own pid, and the kernel ends it too if th
 """
 
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from e2e import ports
 
 from . import components
 from .ready import log_tails, wait_ready
@@ -46,7 +47,7 @@ class ControlPlane:
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-control-plane-"))
-        etcd_port, peer_port, port = _free_ports(3)
+        etcd_port, peer_port, port = ports.free(3)
         self.url = f"https://{_HOST}:{port}"
         files = components.write_files(self.folder, _HOST, port)
         self.kubeconfig, self.token = files.kubeconfig, files.admin_token
@@ -87,12 +88,3 @@ class ControlPlane:
         for process in self._processes:
             if process.poll() is not None:
                 raise RuntimeError(f"{process.args!r} ended at start:\n{log_tails(files.logs)}")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Find free loopback ports, all distinct because all are held at once."""
-    sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from e2e import ports
 from e2e.bench.gateway import (
     load as gateway_load,
 )
@@ -120,7 +121,7 @@ def test_the_texts_have_a_word_per_token_and_beginnings_of_their_own():
 
 
 async def test_client_and_server_understand_each_other():
-    (port,) = gateway_testbed.free_ports(1)
+    (port,) = ports.free(1)
     heads = []
 
     def respond(connection, head, body):
@@ -143,7 +144,7 @@ async def test_client_and_server_understand_each_other():
 
 
 async def test_a_lost_connection_is_a_failure():
-    (port,) = gateway_testbed.free_ports(1)
+    (port,) = ports.free(1)
 
     def hang_up(connection, _head, _body):
         connection.transport.abort()

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -22,7 +21,7 @@ import yaml
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
-from e2e import helm
+from e2e import helm, ports
 from e2e.cluster import binaries, places
 from e2e.cluster.control_plane import WORKLOADS, ControlPlane
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
@@ -236,8 +235,7 @@ def eventually(check, seconds=120):
 @contextlib.contextmanager
 def operator(kubeconfig, watched, log):
     """The operator as a process; gives its metrics as text on every call."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = ports.free(1)
     environment = os.environ | {
         "KUBECONFIG": str(kubeconfig),
         "HEADRACE_SIDECAR_IMAGE": "sidecar",

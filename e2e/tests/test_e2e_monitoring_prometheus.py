@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import aiohttp
 import pytest
 
-from e2e import helm
+from e2e import helm, ports
 from e2e.cluster.places import REPOSITORY
 from e2e.monitoring import queries
 from e2e.monitoring.scrape import Pod, of_pods
@@ -69,7 +69,7 @@ class Engine:
         self.fake = sc_fake_engine.FakeEngine(root)
         self.document = PolicyDocument(policy="EconoServe").sealed()
         write_policy(root / "policy" / "policy.json", self.document)
-        [self.port] = gw_rig.free_ports(1)
+        [self.port] = ports.free(1)
         settings = {
             "HEADRACE_DIR": str(root),
             "HEADRACE_POLICY_DIR": str(root / "policy"),

@@ -1,7 +1,6 @@
 """The operator as its own process, for tests on a real API server."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,8 @@ from pathlib import Path
 import httpx
 import op_release
 from op_kube import eventually
+
+from e2e import ports
 
 SIDECAR_IMAGE = "example/sidecar:1"
 
@@ -23,8 +24,7 @@ class Operator:
     """The operator as its own process, with a log; its long waits divided by `hurry`."""
 
     def __init__(self, apiserver, log, image=SIDECAR_IMAGE, hurry=1.0, **environment):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+        (self.port,) = ports.free(1)
         settings = {
             "KUBECONFIG": str(_account(apiserver)),
             "HEADRACE_SIDECAR_IMAGE": image,

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from e2e import ports
 from e2e.bench.gateway.http1 import Target
 from e2e.bench.gateway.settings import BALANCERS, ENGINES, service
 from headrace_engine.contracts import encode
@@ -52,7 +52,7 @@ class Testbed:
 
     def __post_init__(self) -> None:
         names = ("gateway", "ready", "admin", "ads", "picks", "http", "plain", "engine", "sidecar")
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.ports = dict(zip(names, ports.free(len(names)), strict=True))
 
     @property
     def gateway(self) -> Target:
@@ -269,15 +269,6 @@ def resident_bytes(pid: int) -> int:
     """Return resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _get(url: str) -> tuple[int, str]:

@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
+from e2e import ports
 from e2e.bench.operator.api import APPS, CORE, NAMESPACE, START_SECONDS, Api, Body
 from e2e.cluster.control_plane import ControlPlane
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
@@ -111,8 +111,7 @@ class Operator:
     """The operator as a process of its own."""
 
     def __init__(self, plane: ControlPlane, session: aiohttp.ClientSession) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = probe.getsockname()[1]
+        (self._port,) = ports.free(1)
         self._http = session
         self._log = plane.folder / "operator.log"
         settings = {

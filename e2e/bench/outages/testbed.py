@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from e2e import ports
 from e2e.cluster.control_plane import ControlPlane
 from e2e.cluster.places import REPOSITORY
 from e2e.faults import Proxy
@@ -182,8 +182,7 @@ def _install_crds(http: httpx.Client) -> None:
 
 @contextlib.contextmanager
 def _operator(kubeconfig: Path, namespace: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = ports.free(1)
     settings = {
         "KUBECONFIG": str(kubeconfig),
         "HEADRACE_SIDECAR_IMAGE": "example/sidecar:1",

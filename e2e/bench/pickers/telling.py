@@ -10,8 +10,9 @@ from random import Random
 
 import uvloop
 
+from e2e import ports
 from e2e.bench.gateway.load import Sent, poisson
-from e2e.bench.gateway.testbed import TestbedError, free_ports
+from e2e.bench.gateway.testbed import TestbedError
 from e2e.bench.pickers.failover import FIRST, SECOND
 from headrace_gateway.balancers.endpoint import Work
 from headrace_gateway.pick.peers import Peers
@@ -25,7 +26,7 @@ WAIT_SECONDS = 30.0
 
 async def measure() -> dict[str, float]:
     """Return the median and the 99th percentile in milliseconds; raises TestbedError."""
-    [port] = free_ports(1)
+    [port] = ports.free(1)
     moments, chunks = list(poisson(RATE, SECONDS, Random(1))), cut_chunks(TEXT)
     module = ("-m", "e2e.bench.pickers.telling", f"{port}", f"{len(moments)}")
     other = await asyncio.create_subprocess_exec(sys.executable, *module, stdout=asyncio.subprocess.PIPE)

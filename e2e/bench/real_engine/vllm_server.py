@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.bench.gateway.testbed import HOST, free_ports
+from e2e import ports
+from e2e.bench.gateway.testbed import HOST
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control import paths
 from headrace_engine.control.board import BoardReader
@@ -118,7 +119,7 @@ def start(
         install_plugin(folder / "headrace")
         write_policy(paths.policy_path(folder / "headrace"), policy.sealed())
         more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": str(folder / "headrace/plugin")}
-    [port] = free_ports(1)
+    [port] = ports.free(1)
     given = {"--model": model, "--served-model-name": name, "--host": HOST, "--port": port}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--load-format=dummy"]
     command += [*(f"{option}={value}" for option, value in given.items()), *arguments]

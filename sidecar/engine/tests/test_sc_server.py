@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from sc_fake_engine import FakeEngine, finished
 
+from e2e import ports
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode, dumps, loads
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode, StepSample
@@ -27,18 +27,12 @@ GOLDEN = Path(__file__).parents[3] / "engine_patches" / "tests" / "golden"
 DEADLINE = 20.0
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 class Sidecar:
     """A sidecar that runs in this process, and a client for it."""
 
     def __init__(self, root, config):
-        self.root, self.config, self.port = root, config, free_port()
-        self.engine_port = free_port()
+        self.root, self.config = root, config
+        self.port, self.engine_port = ports.free(2)
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = {
             "HEADRACE_DIR": str(root),

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from e2e import ports
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.cost.fit import MIN_PREFILLS
@@ -31,13 +31,6 @@ SLO = Slo(ttft_ms=60_000, tpot_ms=60_000, e2e_ms=1)
 FCFS = PolicyDocument(policy="FCFS", slo=SLO).sealed()
 LARRY = PolicyDocument(policy="LARRY", parameters={"alpha": 5}, slo=SLO).sealed()
 PROMPTS = ["The mill stands by the river. " * (1 + (7 * n) % 13) + str(n) for n in range(24)]
-
-
-def free_ports(count):
-    """Free loopback ports, all distinct because all are held at once."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 def started(log, *arguments, **environment):
@@ -69,7 +62,7 @@ class Pod:
     def __init__(self, folder):
         self.folder = folder
         self.root, self.config = folder / "headrace", folder / "config"
-        self.vllm, self.sidecar = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+        self.vllm, self.sidecar = (f"http://127.0.0.1:{port}" for port in ports.free(2))
         for path in (self.root, self.config):
             path.mkdir()
         self.environment = {

@@ -5,12 +5,10 @@ reports like the sidecar. Envoy gets its configuration from the picker over ADS,
 """
 
 import asyncio
-import contextlib
 import copy
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 import aiohttp
 from gw_engine import Engine
 
+from e2e import ports
 from headrace_engine.contracts import GatewayConfig, encode
 from headrace_gateway import names
 from headrace_gateway.xds.bootstrap import Bootstrap, bootstrap
@@ -29,13 +28,6 @@ BODY_LIMIT = 1 << 20
 PING_INTERVAL = "0.1s"  # so that a minute of Envoy's pings takes a second
 PICKER_TIMEOUT = "2s"  # a picker that is late on a busy machine is not one that is gone
 PING_TIMEOUT = "20s"
-
-
-def free_ports(count: int) -> list[int]:
-    """Free loopback ports, all distinct because all are held at once."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 def chat(model, text="hello", **extra):
@@ -69,7 +61,7 @@ class Rig:
         self.folder = folder
         self.body_limit = body_limit
         self.catalog_file = folder / "catalog.json"
-        self.port, self.ready_port, self.admin_port, *others = free_ports(8)
+        self.port, self.ready_port, self.admin_port, *others = ports.free(8)
         self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port = others
         self.url = f"http://127.0.0.1:{self.port}"
         self.drain_file = folder / "draining"

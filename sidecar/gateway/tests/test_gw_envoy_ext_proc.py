@@ -12,8 +12,9 @@ import types
 import aiohttp
 import pytest
 from gw_engine import Engine
-from gw_rig import ENVOY, HERE, chat, free_ports, posted, until
+from gw_rig import ENVOY, HERE, chat, posted, until
 
+from e2e import ports
 from headrace_engine.contracts import GatewayConfig, encode
 from headrace_gateway.headers import DESTINATION_HEADER
 
@@ -121,7 +122,7 @@ def start(log, *commands):
 @pytest.fixture(params=["BUFFERED", "FULL_DUPLEX_STREAMED"])
 async def pool(request, tmp_path, session):
     """Two engines behind Envoy and endpoint picker; both are ready."""
-    port, admin_port, grpc_port, http_port, engine_port, sidecar_port = free_ports(6)
+    port, admin_port, grpc_port, http_port, engine_port, sidecar_port = ports.free(6)
     engines = [await Engine(f"127.0.9.{n}", engine_port, sidecar_port).start() for n in (1, 2)]
     config = GatewayConfig(
         "llm", "chat", ("chat",), "chat", port=engine_port, sidecar_port=sidecar_port, max_queue_ms=1000

@@ -12,10 +12,11 @@ import pytest
 from aiohttp import web
 from gw_engine import Engine
 from gw_reports import IDLE
-from gw_rig import free_ports, until
+from gw_rig import until
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e import ports
 from headrace_engine.contracts import ContractError, GatewayConfig, LoadReport, encode
 from headrace_gateway.balancers import BALANCERS
 from headrace_gateway.catalog import Catalog, Service, ServiceKey
@@ -96,7 +97,7 @@ def catalog(*engines):
 
 
 async def test_streams_are_followed_and_reopened():
-    sidecar_port, port = free_ports(2)
+    sidecar_port, port = ports.free(2)
     engines = [await Engine(f"127.0.9.{number}", port, sidecar_port).start() for number in (1, 2)]
     running = {}
 
@@ -123,7 +124,7 @@ async def test_streams_are_followed_and_reopened():
 
 
 async def test_of_lines_that_come_at_once_the_last_counts_and_one_without_an_end_breaks_the_stream():
-    port = free_ports(1)[0]
+    (port,) = ports.free(1)
     opened, seen, over = [], [], asyncio.Event()
 
     async def stream(request):

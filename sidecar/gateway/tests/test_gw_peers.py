@@ -1,10 +1,10 @@
 """Pickers that tell each other what they placed, over real datagrams on loopback."""
 
 import asyncio
-import socket
 
 import pytest
 
+from e2e import ports
 from headrace_gateway.balancers.endpoint import Work
 from headrace_gateway.pick.peers import Peers, by_name
 from headrace_gateway.pick.placement import Placement
@@ -15,9 +15,7 @@ FIRST, SECOND, STRANGER = "127.0.0.1", "127.0.0.2", "127.0.0.3"
 
 @pytest.fixture
 def port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as held:
-        held.bind((FIRST, 0))
-        return held.getsockname()[1]
+    return ports.free(1)[0]
 
 
 async def started(address, port, others=()):
