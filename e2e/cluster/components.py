@@ -62,6 +62,11 @@ class Files:
         return self.folder / "kubeconfig"
 
     @property
+    def volume_plugins(self) -> Path:
+        """An empty folder: without one Kubernetes makes its own under /usr."""
+        return self.folder / "volume-plugins"
+
+    @property
     def logs(self) -> Path:
         """One log file for each component."""
         return self.folder / "logs"
@@ -155,6 +160,7 @@ def controller_manager(files: Files, *flags: str) -> list[str]:
         f"--service-account-private-key-file={files.secrets / 'sa.key'}",
         f"--root-ca-file={files.authority}",
         "--use-service-account-credentials=true",
+        f"--flex-volume-plugin-dir={files.volume_plugins}",
         "--leader-elect=false",
         *flags,
     ]

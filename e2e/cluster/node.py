@@ -51,16 +51,19 @@ def main() -> None:
 
 
 def _mounts(state: Path) -> None:
-    """Hide the machine's own runtime folders and settings, and keep the state folder visible where it was."""
-    _run("mount --make-rshared /")
-    _run("mount -t tmpfs tmpfs /run")
+    """Hide the machine's own runtime folders and settings, and keep the state folder visible where it was.
+
+    With -n, as mount else makes /run/mount for its notes.
+    """
+    _run("mount -n --make-rshared /")
+    _run("mount -n -t tmpfs tmpfs /run")
     aside = Path("/run/state")
     aside.mkdir()
-    _run(f"mount --bind {state} {aside}")
-    _run("mount -t tmpfs tmpfs /var/lib")
-    _run("mount -t tmpfs tmpfs /var/log")
+    _run(f"mount -n --bind {state} {aside}")
+    _run("mount -n -t tmpfs tmpfs /var/lib")
+    _run("mount -n -t tmpfs tmpfs /var/log")
     state.mkdir(parents=True)
-    _run(f"mount --bind {aside} {state}")
+    _run(f"mount -n --bind {aside} {state}")
     _own_etc(state)
     _own_sysctls(state)
 
@@ -71,7 +74,7 @@ def _own_etc(state: Path) -> None:
     for folder in (upper, work):
         folder.mkdir(mode=0o755)
     shutil.copy(state / "resolv.conf", upper)
-    _run(f"mount -t overlay overlay -o lowerdir=/etc,upperdir={upper},workdir={work} /etc")
+    _run(f"mount -n -t overlay overlay -o lowerdir=/etc,upperdir={upper},workdir={work} /etc")
 
 
 def _own_sysctls(state: Path) -> None:
@@ -80,7 +83,7 @@ def _own_sysctls(state: Path) -> None:
         setting, copy = Path("/proc/sys", name), state / "sysctls" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(setting.read_text())
-        _run(f"mount --bind {copy} {setting}")
+        _run(f"mount -n --bind {copy} {setting}")
 
 
 def _network() -> None:

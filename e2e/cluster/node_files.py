@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from . import packages
+from . import components, packages
 
 NODE_NAME = "node0"
 NODE_ADDRESS = "10.88.0.1"
@@ -26,6 +26,8 @@ root = "{state}/containerd"
 state = "/run/containerd"
 [grpc]
   address = "{state}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{state}/containerd-opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
@@ -116,7 +118,7 @@ def _kubelet(state: Path, authority: Path, cgroup: str, memory: int) -> dict[str
         "failCgroupV1": False,
         "containerRuntimeEndpoint": f"unix://{state}/containerd.sock",
         "podLogsDir": f"{state}/pod-logs",
-        "volumePluginDir": f"{state}/volume-plugins",
+        "volumePluginDir": str(components.Files(state).volume_plugins),
         "clusterDNS": [DNS_SERVICE],
         "clusterDomain": "cluster.local",
         "resolvConf": f"{state}/no-resolv.conf",

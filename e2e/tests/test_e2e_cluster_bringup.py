@@ -172,9 +172,9 @@ def test_nobody_else_reads_the_administrators_files(cluster):
 def test_up_where_the_machines_resolver_is_a_link_into_run(stopped):
     stopped.down()
     script = """
-        mount -t tmpfs tmpfs /mnt; mkdir /mnt/upper /mnt/work
+        mount -n -t tmpfs tmpfs /mnt; mkdir /mnt/upper /mnt/work
         ln -s ../run/systemd/resolve/stub-resolv.conf /mnt/upper/resolv.conf
-        mount -t overlay overlay -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc
+        mount -n -t overlay overlay -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work /etc
         exec "$@"
     """
     up = f"from e2e.cluster.cluster import Cluster; Cluster({stopped.name!r}).up()"
