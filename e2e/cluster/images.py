@@ -237,5 +237,6 @@ def _buildah(*commands: str) -> str:
     with _scratch() as runtime:
         store = f"--root {cache() / 'buildah'} --runroot {runtime} --storage-driver overlay"
         ours = (command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
-        script = " && ".join(["mount -n -t tmpfs tmpfs /var/lib", *ours])
+        mounts = ("mount -n -t tmpfs tmpfs /var/lib", packages.mount_libraries())
+        script = " && ".join([*mounts, *ours])
         return run(["unshare", "--mount", "sh", "-ec", script], env=packages.environment())

@@ -59,6 +59,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{programs()}:{os.environ['PATH']}"}
 
 
+def mount_libraries() -> str:
+    """Give the command that puts the libraries among the machine's own, for a mount namespace.
+
+    For programs that start themselves once more and without an environment, as buildah does.
+    """
+    ours = _libraries(tree())
+    machines = Path("/") / ours.relative_to(tree())
+    return f"mount -n -t overlay overlay -o lowerdir={ours}:{machines} {machines}"
+
+
 def ensure() -> None:
     """Download and unpack the packages, once; a second caller waits for the first.
 
@@ -108,8 +118,7 @@ def _download(scratch: Path) -> list[Path]:
 
 def _write_starters(fresh: Path, target: Path) -> None:
     """Write a starter for each program in `fresh`, which will be called `target`."""
-    (libraries,) = (fresh / "usr/lib").glob("*-linux-gnu*")
-    there = {"tree": target, "libraries": target / libraries.relative_to(fresh)}
+    there = {"tree": target, "libraries": target / _libraries(fresh).relative_to(fresh)}
     (fresh / "programs").mkdir()
     for folder in _PROGRAM_FOLDERS:
         for program in (fresh / folder).glob("*"):
@@ -119,3 +128,8 @@ def _write_starters(fresh: Path, target: Path) -> None:
                 starter = fresh / "programs" / name
                 starter.write_text(text)
                 starter.chmod(0o755)
+
+
+def _libraries(packages: Path) -> Path:
+    (folder,) = (packages / "usr/lib").glob("*-linux-gnu*")
+    return folder

@@ -157,7 +157,7 @@ def test_who_takes_more_than_the_pods_memory_ends(cluster):
     offered = cluster.kubectl(
         "get", "node", node_files.NODE_NAME, "-o", "jsonpath={.status.allocatable.memory}"
     )
-    assert 0.5 * (1 << 30) < int(offered.removesuffix("Ki")) << 10 <= 1 << 30
+    assert offered == "924Mi"  # but for what the kubelet keeps before it evicts
     assert cluster.kubectl("get", "pod", "neighbour", "-o", "jsonpath={.status.phase}") == "Running"
     cluster.kubectl("delete", "pod", "neighbour")
 
