@@ -7,10 +7,10 @@ connections, and locked until this process ends against all others that ask here
 
 import fcntl
 import functools
+import os
 import random
 import socket
 from pathlib import Path
-from typing import IO
 
 from e2e.cluster.places import cache
 
@@ -29,7 +29,7 @@ def free(count: int) -> list[int]:
         if _take(port):
             found.append(port)
     if len(found) < count:
-        raise OSError(f"no {count} free ports in {candidates}")
+        raise OSError(f"not {count} free ports in {candidates}")
     return found
 
 
@@ -37,10 +37,9 @@ def _take(port: int) -> bool:
     """Lock a port; False if another process has it, or anybody listens on it."""
     if port in _taken:
         return False
-    lock = _locks()
     try:
         # A lock of the byte at this place: it is this process's, whatever it forks, and ends with it.
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     _taken.add(port)
@@ -54,6 +53,6 @@ def _take(port: int) -> bool:
 
 
 @functools.cache
-def _locks() -> IO[bytes]:
+def _locks() -> int:
     cache().mkdir(parents=True, exist_ok=True)
-    return (cache() / ".ports.lock").open("ab")
+    return os.open(cache() / ".ports.lock", os.O_RDWR | os.O_CREAT, 0o600)

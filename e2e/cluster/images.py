@@ -193,23 +193,22 @@ def _ensure_base(version: str) -> None:
     with step("building the base image from Debian packages (a minute, once)"), _scratch() as folder:
         tree, context = folder / "tree", folder / "context"
         context.mkdir()
-        mirror = _mirror()
-        command = ["debootstrap", "--variant=minbase", f"--include={_BASE_PACKAGES}", _SUITE, str(tree)]
-        run(["unshare", "--mount", *command, *([mirror] if mirror else [])], env=packages.environment())
+        options = f"--variant=minbase --include={_BASE_PACKAGES}"
+        packages.run_apart(f"debootstrap {options} {_SUITE} {tree} {_mirror()}")
         for waste in ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/lib/apt/lists"):
             shutil.rmtree(tree / waste, ignore_errors=True)
         with tarfile.open(context / "rootfs.tar", "w") as rootfs:
             rootfs.add(tree, ".")
         recipe = _RECIPES / "base.Dockerfile"
-        _buildah(f"buildah bud {_policy()} --isolation chroot --file {recipe} --tag {name} {context}")
+        _buildah(f"buildah bud --isolation chroot --file {recipe} --tag {name} {context}")
 
 
-def _mirror() -> str | None:
-    """Give the mirror from which this machine's apt installs the suite, if it does."""
+def _mirror() -> str:
+    """Give the mirror from which this machine's apt installs the suite; empty if it does not."""
     columns = "$(CODENAME) $(COMPONENT) $(REPO_URI)"
     output = run(["apt-get", "indextargets", "--format", columns, "Created-By: Packages"])
     rows = [line.split() for line in output.splitlines()]
-    return next((row[2] for row in rows if row[:2] == [_SUITE, "main"]), None)
+    return next((row[2] for row in rows if row[:2] == [_SUITE, "main"]), "")
 
 
 def _buildah_build(dockerfile: Path, context: Path, tag: str, base: str, target: Path) -> None:
@@ -218,25 +217,16 @@ def _buildah_build(dockerfile: Path, context: Path, tag: str, base: str, target:
     argument = f"BASE=localhost/headrace/base:{base}"
     options = f"--layers --isolation chroot --build-arg {argument} --file {dockerfile} --tag {tag}"
     _buildah(
-        f"buildah bud {_policy()} {options} {context}",
-        f"buildah push {_policy()} --quiet {tag} docker-archive:{fresh}:{tag}",
+        f"buildah bud {options} {context}",
+        f"buildah push --quiet {tag} docker-archive:{fresh}:{tag}",
     )
     fresh.rename(target)
 
 
-def _policy() -> str:
-    """Give buildah's option for the rules of which images to trust, which it else looks for in /etc."""
-    return f"--signature-policy {packages.tree()}/etc/containers/policy.json"
-
-
 def _buildah(*commands: str) -> str:
-    """Run buildah commands with our own store, in one mount namespace that ends with them.
-
-    The machine's /var/lib is hidden from them: what buildah remembers there ends with them too.
-    """
+    """Run buildah commands with our own store."""
     with _scratch() as runtime:
         store = f"--root {cache() / 'buildah'} --runroot {runtime} --storage-driver overlay"
-        ours = (command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
-        mounts = ("mount -n -t tmpfs tmpfs /var/lib", packages.mount_libraries())
-        script = " && ".join([*mounts, *ours])
-        return run(["unshare", "--mount", "sh", "-ec", script], env=packages.environment())
+        return packages.run_apart(
+            *(command.replace("buildah ", f"buildah {store} ", 1) for command in commands)
+        )

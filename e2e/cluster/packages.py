@@ -33,7 +33,6 @@ _PROGRAM_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin")
 _STARTER = """\
 #!/bin/sh
 export LD_LIBRARY_PATH={libraries} XTABLES_LIBDIR={libraries}/xtables
-export DEBOOTSTRAP_DIR={tree}/usr/share/debootstrap
 exec {program} "$@"
 """
 
@@ -59,14 +58,21 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{programs()}:{os.environ['PATH']}"}
 
 
-def mount_libraries() -> str:
-    """Give the command that puts the libraries among the machine's own, for a mount namespace.
+def run_apart(*commands: str) -> str:
+    """Run shell commands in one mount namespace where the packages are installed, and give their output.
 
-    For programs that start themselves once more and without an environment, as buildah does.
+    What the commands change in the machine's /etc, /run and /var/lib is thrown away. Programs that start
+    themselves once more and without an environment, as buildah does, find their libraries here.
     """
-    ours = _libraries(tree())
-    machines = Path("/") / ours.relative_to(tree())
-    return f"mount -n -t overlay overlay -o lowerdir={ours}:{machines} {machines}"
+    with tempfile.TemporaryDirectory(prefix=".apart-", dir=tree().parent) as scratch:
+        mounts = [f"mount -n -t overlay overlay -o lowerdir=/usr:{tree()}/usr /usr"]
+        for folder in ("etc", "run", "var/lib"):
+            changed, work = Path(scratch, "changed", folder), Path(scratch, "work", folder)
+            for each in (changed, work, tree() / folder):
+                each.mkdir(parents=True, exist_ok=True)
+            layers = f"lowerdir=/{folder}:{tree()}/{folder},upperdir={changed},workdir={work}"
+            mounts.append(f"mount -n -t overlay overlay -o {layers} /{folder}")
+        return run(["unshare", "--mount", "sh", "-ec", " && ".join([*mounts, *commands])])
 
 
 def ensure() -> None:
@@ -118,7 +124,8 @@ def _download(scratch: Path) -> list[Path]:
 
 def _write_starters(fresh: Path, target: Path) -> None:
     """Write a starter for each program in `fresh`, which will be called `target`."""
-    there = {"tree": target, "libraries": target / _libraries(fresh).relative_to(fresh)}
+    (libraries,) = (fresh / "usr/lib").glob("*-linux-gnu*")
+    there = {"libraries": target / libraries.relative_to(fresh)}
     (fresh / "programs").mkdir()
     for folder in _PROGRAM_FOLDERS:
         for program in (fresh / folder).glob("*"):
@@ -128,8 +135,3 @@ def _write_starters(fresh: Path, target: Path) -> None:
                 starter = fresh / "programs" / name
                 starter.write_text(text)
                 starter.chmod(0o755)
-
-
-def _libraries(packages: Path) -> Path:
-    (folder,) = (packages / "usr/lib").glob("*-linux-gnu*")
-    return folder

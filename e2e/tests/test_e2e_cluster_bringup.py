@@ -188,10 +188,12 @@ def test_up_where_the_machines_resolver_is_a_link_into_run(stopped):
     stopped.down()
 
 
-def test_programs_are_fetched_without_installing_anything(stopped, tmp_path, monkeypatch):
+def test_programs_are_fetched_and_run_without_installing_anything(stopped, tmp_path, monkeypatch):
     before = footprint(stopped)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     packages.ensure()
+    told = packages.run_apart("buildah --version", "touch /etc/left /run/left /var/lib/left")
+    assert told.startswith("buildah version")
     monkeypatch.undo()
     assert footprint(stopped) == before
 

@@ -38,7 +38,7 @@ def test_a_port_that_anybody_has_bound_is_not_given(only, kind):
     with socket.socket(type=kind) as bound:
         bound.bind(("127.0.0.1", 0))
         only(bound.getsockname()[1])
-        with pytest.raises(OSError, match="no 1 free port"):
+        with pytest.raises(OSError, match="not 1 free port"):
             ports.free(1)
 
 
@@ -52,4 +52,4 @@ def test_what_this_process_was_given_no_other_is(only):
     )
     command = [sys.executable, "-c", script, str(mine), str(ports._EPHEMERAL)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert "no 1 free port" in done.stderr
+    assert "not 1 free port" in done.stderr
