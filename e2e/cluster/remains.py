@@ -78,7 +78,7 @@ def cgroup_roots(cgroup: str) -> list[Path]:
 def limit_memory(root: Path, limit: int) -> None:
     """Give a control group at most `limit` bytes, if its hierarchy counts memory.
 
-    Who would take more ends a process of the group, not one of the machine's.
+    Beyond them the kernel ends a process of the group, and none of the machine's.
     """
     for name in ("memory.max", "memory.limit_in_bytes"):  # cgroup v2, v1
         if (root / name).exists():
