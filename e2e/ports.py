@@ -20,7 +20,7 @@ _taken: set[int] = set()
 
 
 def free(count: int) -> list[int]:
-    """Give this process so many ports on which nobody listens; raises OSError when none is left."""
+    """Give this process so many ports on which nobody listens; raises OSError if fewer are left."""
     candidates = range(_FIRST, int(_EPHEMERAL.read_text().split()[0]))
     found: list[int] = []
     for port in random.sample(candidates, len(candidates)):

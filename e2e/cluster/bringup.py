@@ -12,7 +12,7 @@ from .cluster import Cluster
 
 
 def programs() -> None:
-    """Build and install what the cluster and the tests on real parts run."""
+    """Build and fetch what the cluster and the tests on real parts run."""
     packages.ensure()
     binaries.ensure("pause", "kube", "coredns", "helm", "kwok")
 

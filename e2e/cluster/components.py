@@ -43,7 +43,7 @@ class Files:
 
     @property
     def etcd(self) -> pki.Pair:
-        """The certificate of etcd, which only the API server's certificate opens."""
+        """The certificate that etcd shows to the API server, and the API server to etcd."""
         return pki.pair(self.secrets, "etcd")
 
     @property

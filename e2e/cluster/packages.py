@@ -125,11 +125,11 @@ def _download(scratch: Path) -> list[Path]:
 def _write_starters(fresh: Path, target: Path) -> None:
     """Write a starter for each program in `fresh`, which will be called `target`."""
     (libraries,) = (fresh / "usr/lib").glob("*-linux-gnu*")
-    there = {"libraries": target / libraries.relative_to(fresh)}
+    libraries = target / libraries.relative_to(fresh)
     (fresh / "programs").mkdir()
     for folder in _PROGRAM_FOLDERS:
         for program in (fresh / folder).glob("*"):
-            text = _STARTER.format(program=target / folder / program.name, **there)
+            text = _STARTER.format(libraries=libraries, program=target / folder / program.name)
             # What an installation would link: iptables to iptables-nft, iptables-save to iptables-nft-save.
             for name in {program.name, program.name.replace("tables-nft", "tables")}:
                 starter = fresh / "programs" / name

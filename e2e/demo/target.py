@@ -7,12 +7,12 @@ headrace-demo, whose engine image and model the cluster can reach; the samples h
 
 import contextlib
 import os
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e import ports
 from e2e.cluster import binaries, images
 from e2e.cluster.cluster import Cluster
 from e2e.demo.kube import Kube, Object
@@ -111,8 +111,7 @@ def _current(settings: Mapping[str, str]) -> Target:
 @contextlib.contextmanager
 def _port_forward(kube: Kube) -> Iterator[str]:
     """Forward a port of this machine to the gateway Service; raises OSError when kubectl gives up."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = ports.free(1)
     command = [*kube.kubectl, "port-forward", "-n", SYSTEM_NAMESPACE, f"service/{GATEWAY}", f"{port}:80"]
     with subprocess.Popen(
         command, env=kube.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

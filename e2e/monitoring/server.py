@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx
 import yaml
 
+from e2e import ports
 from e2e.cluster import packages
 from e2e.monitoring.queries import Query
 
@@ -46,9 +47,9 @@ class Prometheus:
     def __enter__(self) -> Self:
         config = self._folder / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config, sort_keys=False))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            host, port = listener.getsockname()
-            if self._network:
+        host, (port,) = "127.0.0.1", ports.free(1)
+        if self._network:
+            with socket.create_server((host, port)) as listener:
                 descriptor = listener.fileno()
                 forward = ("-m", "e2e.cluster.forward", host, str(port), str(descriptor))
                 self._start(sys.executable, *forward, pass_fds=[descriptor])

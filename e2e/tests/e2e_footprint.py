@@ -8,7 +8,7 @@ from pathlib import Path
 from e2e.cluster import packages, remains
 
 _FOLDERS = (
-    *("/etc", "/etc/systemd/system", "/opt", "/run", "/run/netns", "/usr/libexec", "/usr/sbin", "/usr/bin"),
+    *("/etc", "/opt", "/run", "/run/netns", "/usr/libexec", "/usr/sbin", "/usr/bin"),
     *("/var/lib", "/var/lib/cni", "/var/log"),
 )
 _FILES = ("/etc/group", "/etc/hosts", "/etc/passwd", "/etc/resolv.conf", "/var/lib/dpkg/status")
