@@ -10,6 +10,7 @@ import functools
 import os
 import random
 import socket
+from itertools import chain
 from pathlib import Path
 
 from e2e.cluster.places import cache
@@ -23,7 +24,8 @@ def free(count: int) -> list[int]:
     """Give this process so many ports on which nobody listens; raises OSError if fewer are left."""
     candidates = range(_FIRST, int(_EPHEMERAL.read_text().split()[0]))
     found: list[int] = []
-    for port in random.sample(candidates, len(candidates)):
+    start = random.choice(candidates)
+    for port in chain(range(start, candidates.stop), range(candidates.start, start)):
         if len(found) == count:
             break
         if _take(port):

@@ -5,6 +5,7 @@ contestant at one load of one workload, in one repetition; each repetition has o
 of the same requests.
 """
 
+import functools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,14 +49,19 @@ class Workload:
 
     def pool(self, count: int) -> list[Arrival]:
         """Take `count` requests, evenly over all when sorted by size: any number has about the same mean."""
-        lengths = {CODE: recorded.azure_code, CONVERSATION: recorded.azure_conversation}
-        every = sorted(map(self.scale, lengths.get(self.name, recorded.sharegpt)()), key=_size)
+        every = _recorded(self.name, self.scale)
         return [every[int((number + 0.5) * len(every) / count)] for number in range(count)]
 
     def arrivals(self, rate: float, seed: int) -> list[Arrival]:
         """Make a run's requests at a mean of `rate` a second; each seed has the same ones, at other times."""
         count = max(2, round(rate * self.seconds))
         return shape.draw_renewal(self.pool(count), count, rate, seed, self.variation)
+
+
+@functools.cache
+def _recorded(workload: str, scale: Scale) -> Sequence[Arrival]:
+    lengths = {CODE: recorded.azure_code, CONVERSATION: recorded.azure_conversation}
+    return sorted(map(scale, lengths.get(workload, recorded.sharegpt)()), key=_size)
 
 
 def _size(request: Arrival) -> tuple[float, int]:

@@ -8,6 +8,7 @@ and imports are part of the digest, comments and docstrings are not.
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import json
@@ -87,7 +88,9 @@ def source_digest(sources: Sequence[Path]) -> str:
     """Digest all files in these places: Python by its syntax tree without docstrings, others by content."""
     digest = hashlib.sha256(_vllm_version())
     for file in _files(sources):
-        content = _meaning(file) if file.suffix == ".py" else file.read_bytes()
+        content = file.read_bytes()
+        if file.suffix == ".py":
+            content = _meaning(content)
         digest.update(f"{file.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 
@@ -107,8 +110,9 @@ def _vllm_version() -> bytes:
     return Path(spec.origin).with_name("_version.py").read_bytes()
 
 
-def _meaning(file: Path) -> bytes:
-    tree = ast.parse(file.read_bytes())
+@functools.cache
+def _meaning(source: bytes) -> bytes:
+    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [each for each in node.body if not _is_text(each)]
