@@ -118,7 +118,9 @@ def start(
         (folder / "headrace").mkdir()
         install_plugin(folder / "headrace")
         write_policy(paths.policy_path(folder / "headrace"), policy.sealed())
-        more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": str(folder / "headrace/plugin")}
+        paths_before = filter(None, [os.environ.get("PYTHONPATH")])  # perhaps another version of vLLM
+        python_path = os.pathsep.join([str(folder / "headrace/plugin"), *paths_before])
+        more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": python_path}
     [port] = ports.free(1)
     given = {"--model": model, "--served-model-name": name, "--host": HOST, "--port": port}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--load-format=dummy"]

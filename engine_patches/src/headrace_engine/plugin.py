@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 from headrace_engine.adapter import startup_phases, termination_message
+from headrace_engine.contracts.resume import KEY_VARIABLE
 from headrace_engine.control import paths
 
 log = logging.getLogger("vllm.headrace")
@@ -49,6 +51,24 @@ def _register(root: Path) -> None:
 
     get_scheduler_cls.headrace_root = root  # type: ignore[attr-defined]
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
+    try:
+        _take_part_in_resuming()
+    except Exception:
+        log.exception("headrace: requests can't be resumed here")
+
+
+def _take_part_in_resuming() -> None:
+    import vllm  # noqa: PLC0415
+
+    from headrace_engine.adapter import compat  # noqa: PLC0415
+
+    key = os.environ.get(KEY_VARIABLE)
+    if key and compat.explain_unsupported_version(vllm.__version__) is None:
+        # It names parts of vLLM that other versions lack.
+        from headrace_engine.adapter import resume  # noqa: PLC0415
+
+        resume.take_part_in_front_end(key)
+        resume.take_part_in_worker()
 
 
 def _choose(config: Any, stock: type, root: Path) -> Any:

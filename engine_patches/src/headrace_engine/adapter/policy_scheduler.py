@@ -20,6 +20,7 @@ from headrace_engine.adapter.hook_guard import HookGuard
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_guard import PolicyGuard
 from headrace_engine.adapter.request_tracker import RequestTracker, ran_to_its_end
+from headrace_engine.adapter.resume import ResumedRequests
 from headrace_engine.adapter.scheduler_view import SchedulerView, read_limits
 from headrace_engine.adapter.step_planner import StepPlanner
 from headrace_engine.adapter.step_timer import StepTimer
@@ -53,6 +54,7 @@ class PolicyScheduler:
         queue = PlanQueue(limits, self._add_to_policy, self._drop_from_policy)
         link = self.link
         self._call_safely = HookGuard()
+        self._resumed = ResumedRequests()
         self._step_timer = StepTimer(link.known_cost, always=link.listens)
         self._tracker = RequestTracker(
             self._step_timer, limits, link.make_predictor, link.stopwatch, link.most_output
@@ -120,6 +122,8 @@ class PolicyScheduler:
             names = scheduler_output.num_scheduled_tokens.keys()
             self._call_safely(self._tracker.note_first_tokens, names, now)
         self._tell(Telemetry.record_tokens, scheduler_output, results, now)
+        if self._resumed.silent:
+            self._call_safely(self._resumed.put_out, results, self.requests.keys())
         return results
 
     def add_request(self, request: VllmRequest) -> None:
@@ -128,6 +132,7 @@ class PolicyScheduler:
             self._record_planned()
         super().add_request(request)  # type: ignore[misc]
         if self.requests.get(request.request_id) is request:
+            self._call_safely(self._resumed.add, request)
             self._call_safely(self._tracker.find_request, request)
             self._tell(Telemetry.record_arrival, request)
 

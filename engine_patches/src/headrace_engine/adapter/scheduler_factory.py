@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from headrace_engine.adapter import compat
+from headrace_engine.adapter import compat, resume
 from headrace_engine.adapter.boot_report import report_boot
 from headrace_engine.adapter.control_link import FileLink
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_scheduler import add_policies
 from headrace_engine.adapter.vllm_types import VllmConfig
+from headrace_engine.contracts.resume import KEY_VARIABLE
 
 log = logging.getLogger("vllm.headrace")
 
@@ -33,6 +35,7 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
         if reason is None:
             link = FileLink(root, rank)
             ours = add_policies(scheduler, link)
+            _take_part_in_resuming(scheduler)
             report_boot(root, rank, stock, boot=link.boot, max_model_len=longest)
             return ours
     except Exception as error:  # whatever it is, the engine serves without policies
@@ -40,6 +43,15 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
         reason = f"the policy scheduler did not start: {error}"
     report_boot(root, rank, stock, reason, max_model_len=longest)
     return scheduler
+
+
+def _take_part_in_resuming(scheduler: Any) -> None:
+    key = os.environ.get(KEY_VARIABLE)
+    if key:
+        try:
+            resume.take_part_in_core(scheduler.structured_output_manager, key)
+        except Exception:
+            log.exception("headrace: requests can't be resumed here")
 
 
 def explain_refusal(vllm_config: VllmConfig) -> str | None:
