@@ -10,7 +10,7 @@ from e2e.bench.continuation import features
 from e2e.bench.continuation.streams import RefusedError, ask
 from e2e.bench.real_engine import vllm_server
 from headrace_engine.contracts import PolicyDocument
-from headrace_engine.contracts.resume import KEY_VARIABLE, arguments
+from headrace_engine.contracts.resume_arguments import KEY_VARIABLE, arguments
 
 KEY = "a key of this test"
 PROMPTS = 2

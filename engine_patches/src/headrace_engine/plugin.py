@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.adapter import startup_phases, termination_message
-from headrace_engine.contracts.resume import KEY_VARIABLE
+from headrace_engine.contracts.resume_arguments import KEY_VARIABLE
 from headrace_engine.control import paths
 
 log = logging.getLogger("vllm.headrace")

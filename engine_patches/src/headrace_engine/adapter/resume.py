@@ -1,4 +1,4 @@
-"""Lets a request go on after output tokens that another engine has delivered (`contracts.resume`).
+"""Lets a request go on after output tokens that another engine has delivered (`contracts.resume_arguments`).
 
 They become the request's output before its first step, as after a preemption: vLLM computes prompt and output
 anew and samples the next token. Stop conditions, limits and penalties then count them by themselves. Three
@@ -24,7 +24,7 @@ from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import Request
 
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, VllmRequest
-from headrace_engine.contracts.resume import RESUME_IDS, delivered_tokens
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, delivered_tokens
 
 DEVICES = frozenset({"cpu", "cuda"})  # on which `seeded_draws` knows how to
 UNKNOWN_LOGPROB = -9999.0  # vLLM's own floor, for tokens whose logprobs the other engine has told

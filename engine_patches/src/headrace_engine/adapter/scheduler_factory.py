@@ -16,7 +16,7 @@ from headrace_engine.adapter.control_link import FileLink
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_scheduler import add_policies
 from headrace_engine.adapter.vllm_types import VllmConfig
-from headrace_engine.contracts.resume import KEY_VARIABLE
+from headrace_engine.contracts.resume_arguments import KEY_VARIABLE
 
 log = logging.getLogger("vllm.headrace")
 

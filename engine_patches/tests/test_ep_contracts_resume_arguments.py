@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_engine.contracts.resume import RESUME_IDS, SIGNATURE, arguments, delivered_tokens
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, SIGNATURE, arguments, delivered_tokens
 
 TOKENS = st.lists(st.integers(0, 2**31), min_size=1, max_size=50)
 
