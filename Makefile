@@ -1,10 +1,10 @@
 # Headrace: `make demo` shows it, `make test` proves it. Both install what they need.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Where it is set, every process that a test starts compiles all that it imports, vLLM's 4,000 modules too.
+unexport PYTHONDONTWRITEBYTECODE
 py := .venv/bin/python
 sources := operator sidecar engine_patches e2e charts conftest.py
-# Without bytecode kept, every process that a test starts compiles all that it imports: vLLM's 4,000 modules.
-unexport PYTHONDONTWRITEBYTECODE
 packages := operator/src sidecar/engine/src sidecar/gateway/src engine_patches/src
 
 .PHONY: help env demo bench-demo down test unit lint types real cluster-tests generate bench bench-quick images

@@ -46,8 +46,7 @@ def server(tmp_path_factory):
         "TORCH_COMPILE_DISABLE": "1",
         "OMP_NUM_THREADS": "1",
     }
-    few = "--max-num-batched-tokens=64"  # so that prompts, and what was delivered, take several steps
-    arguments_given = [
+    options = [
         "--load-format=auto",
         "--dtype=float32",
         "--enforce-eager",
@@ -55,7 +54,7 @@ def server(tmp_path_factory):
         "--block-size=32",
         "--num-gpu-blocks-override=200",
         "--max-num-seqs=16",
-        few,
+        "--max-num-batched-tokens=64",  # so that prompts, and what was delivered, take several steps
         "--gpu-memory-utilization=0.2",
         *features.ARGUMENTS,
     ]
@@ -63,7 +62,7 @@ def server(tmp_path_factory):
         folder / "server",
         folder / "tiny",
         features.MODEL,
-        arguments_given,
+        options,
         environment,
         policy=PolicyDocument("FCFS"),
     )

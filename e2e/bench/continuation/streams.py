@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+_CACHED = "prompt_tokens_details"  # how much of the prompt was cached differs from engine to engine
+
 
 class RefusedError(Exception):
     """The engine refused the request, or ended it in mid-stream; the message has its words."""
@@ -63,9 +65,6 @@ def _take(chunk: dict[str, Any], answer: Answer, texts: dict[str, list[str]]) ->
         for name, piece in _pieces(choice):
             if piece:
                 texts.setdefault(name, []).append(piece)
-
-
-_CACHED = "prompt_tokens_details"  # how much of the prompt was cached differs from engine to engine
 
 
 def _pieces(choice: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:

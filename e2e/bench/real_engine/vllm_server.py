@@ -118,9 +118,8 @@ def start(
         (folder / "headrace").mkdir()
         install_plugin(folder / "headrace")
         write_policy(paths.policy_path(folder / "headrace"), policy.sealed())
-        paths_before = filter(None, [os.environ.get("PYTHONPATH")])  # perhaps another version of vLLM
-        python_path = os.pathsep.join([str(folder / "headrace/plugin"), *paths_before])
-        more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": python_path}
+        path = [str(folder / "headrace/plugin"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": os.pathsep.join(path)}
     [port] = ports.free(1)
     given = {"--model": model, "--served-model-name": name, "--host": HOST, "--port": port}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--load-format=dummy"]

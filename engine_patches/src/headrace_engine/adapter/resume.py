@@ -40,6 +40,12 @@ def delivered_of(params: Any) -> Delivered | None:
     return found if isinstance(found, Delivered) else None
 
 
+def _signed_tokens(key: str, request: Any) -> tuple[int, ...]:
+    """Return what an `EngineCoreRequest` asks to go on after; empty if nothing, or without a signature."""
+    params = request.sampling_params  # None for pooling
+    return delivered_tokens(key, params.extra_args) if params is not None else ()
+
+
 def take_part_in_front_end(key: str) -> None:
     """Refuse signed requests that can't be resumed, and hand the outputs of the others on one by one.
 
@@ -55,17 +61,15 @@ def take_part_in_front_end(key: str) -> None:
     @functools.wraps(stock)
     def process_inputs(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = stock(self, *args, **kwargs)
-        params = request.sampling_params
-        delivered = delivered_tokens(key, params.extra_args) if params is not None else ()
+        delivered = _signed_tokens(key, request)
         if delivered and (reason := explain_refusal(request, delivered, self.vllm_config)):
             raise VLLMValidationError(f"this generation can't be resumed: {reason}")
         return request
 
     @functools.wraps(stock_add)
     def add_request(self: Any, request: Any, prompt: Any, *args: Any, **kwargs: Any) -> None:
-        params = request.sampling_params
         queue = args[2] if len(args) > 2 else kwargs.get("queue")
-        if queue is not None and params is not None and delivered_tokens(key, params.extra_args):
+        if queue is not None and _signed_tokens(key, request):
             keep_apart(queue)
         stock_add(self, request, prompt, *args, **kwargs)
 
@@ -111,11 +115,11 @@ def take_part_in_worker() -> None:
         if delivered is not None and not self.output_token_ids:
             self.output_token_ids.extend(delivered)
         if self.generator is not None:
-            self.generator = seeded_draws.resume_generator(self.generator, len(delivered or ()))
+            self.generator = seeded_draws.generator_after(self.generator, len(delivered or ()))
         stock(self)
 
     CachedRequestState.__post_init__ = post_init
-    seeded_draws.follow()
+    seeded_draws.take_part_in_samplers()
 
 
 class ResumedRequests:
@@ -145,10 +149,10 @@ class ResumedRequests:
         if delivered is None:
             return [output]
         has_logprobs = output.new_logprobs is not None
-        return [*(_earlier(output.request_id, token, has_logprobs) for token in delivered), output]
+        return [*(_output_of(output.request_id, token, has_logprobs) for token in delivered), output]
 
 
-def _earlier(request_id: str, token: int, has_logprobs: bool) -> EngineCoreOutput:
+def _output_of(request_id: str, token: int, has_logprobs: bool) -> EngineCoreOutput:
     logprobs = None
     if has_logprobs:
         ids = np.array([[token]], dtype=np.int32)
@@ -168,14 +172,14 @@ def take_part_in_core(structured_outputs: Any, key: str) -> None:
 def _accept(key: str) -> None:
     requests: Any = Request
     stock = requests.from_engine_core_request.__func__
-    if hasattr(stock, "__wrapped__"):
+    if hasattr(stock, "__wrapped__"):  # another engine of this process was here
         return
 
     @functools.wraps(stock)
     def from_engine_core_request(cls: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        params = request.sampling_params
-        delivered = delivered_tokens(key, params.extra_args) if params is not None else ()
+        delivered = _signed_tokens(key, request)
         if delivered:
+            params = request.sampling_params
             params.extra_args = {**params.extra_args, RESUME_IDS: Delivered(delivered)}
         made = stock(cls, request, *args, **kwargs)
         if delivered:

@@ -26,7 +26,7 @@ _draws_elsewhere: weakref.WeakKeyDictionary[torch.Generator, int] = weakref.Weak
 class CpuGenerator(torch.Generator):
     """A generator that can take its last draw back."""
 
-    before: torch.Tensor  # the last draw, its state
+    state_before: torch.Tensor  # the last draw
 
     def get_offset(self) -> int:
         """Return what `set_offset` is told a distance from."""
@@ -34,10 +34,10 @@ class CpuGenerator(torch.Generator):
 
     def set_offset(self, offset: int) -> None:  # noqa: ARG002  vLLM takes back one draw, never more
         """Take the last draw back."""
-        self.set_state(self.before)
+        self.set_state(self.state_before)
 
 
-def resume_generator(seeded: torch.Generator, draws: int) -> torch.Generator:
+def generator_after(seeded: torch.Generator, draws: int) -> torch.Generator:
     """Return the generator to use instead of `seeded`, which has sampled `draws` tokens elsewhere."""
     generator = seeded
     if seeded.device.type == "cpu":
@@ -48,7 +48,7 @@ def resume_generator(seeded: torch.Generator, draws: int) -> torch.Generator:
     return generator
 
 
-def follow() -> None:
+def take_part_in_samplers() -> None:
     """Let samplers that are made from now on make up for the draws of resumed requests."""
     stock = TopKTopPSampler.__init__
 
@@ -61,9 +61,9 @@ def follow() -> None:
             for generator in generators.values():
                 draws = _draws_elsewhere.pop(generator, 0)
                 if draws:
-                    _wind(generator, draws, functools.partial(_draw, sample, logits))
+                    _wind(generator, draws, sample, torch.zeros_like(logits[:1]))
                 if isinstance(generator, CpuGenerator):
-                    generator.before = generator.get_state()
+                    generator.state_before = generator.get_state()
             return sample(logits, generators, *rest)
 
         self.forward = forward
@@ -71,15 +71,14 @@ def follow() -> None:
     TopKTopPSampler.__init__ = init
 
 
-def _draw(sample: Callable[..., Any], logits: Any, generator: torch.Generator) -> None:
-    sample(torch.zeros_like(logits[:1]), {0: generator}, None, None)
+def _wind(generator: torch.Generator, draws: int, sample: Callable[..., Any], logits: torch.Tensor) -> None:
+    def draw() -> None:
+        sample(logits.clone(), {0: generator}, None, None)  # it may write to them
 
-
-def _wind(generator: torch.Generator, draws: int, draw: Callable[[torch.Generator], None]) -> None:
     if isinstance(generator, CpuGenerator):
         for _ in range(draws):
-            draw(generator)
+            draw()
     else:
         start = generator.get_offset()
-        draw(generator)
+        draw()
         generator.set_offset(start + draws * (generator.get_offset() - start))
