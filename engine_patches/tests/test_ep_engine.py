@@ -76,5 +76,6 @@ def test_policies_change_no_token(tmp_path):
     assert chaos["preemptions"] > fcfs["preemptions"]
     for each in (chaos, *others):
         assert each["tokens"] == fcfs["tokens"]
+    assert report["seeded"] == report["seeded"][:1] * len(policies)
     assert report["walk"]  # requests were served while policies changed
     assert all(tokens == fcfs["tokens"] for tokens in report["walk"])

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace_engine.contracts import resume_arguments
+
 CHAT = "/v1/chat/completions"
 SERVICE = "attack/chat"
 OTHER = "attack/code"
@@ -221,6 +223,12 @@ def _headers(plain: Message) -> list[Attack]:
         Attack(
             "kv_transfer_params",
             replace(plain, body=chat(kv_transfer_params=fetched)),
+            (400,),
+            needs_picker=True,
+        ),
+        Attack(
+            "resumed at another's token",
+            replace(plain, body=chat(vllm_xargs=resume_arguments.arguments("guessed", [1]))),
             (400,),
             needs_picker=True,
         ),

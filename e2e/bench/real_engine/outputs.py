@@ -21,6 +21,7 @@ from headrace_engine.control.records import BoardRecord
 MARK = "OUTPUTS "
 PROMPTS = ["hello world " * (1 + 3 * (i % 5)) for i in range(24)]
 LENGTHS = [8 + 8 * (i % 7) for i in range(24)]
+SEEDED = 8  # prompts: more than fit into a step, of which vLLM 0.32 for CPUs dies without our plugin
 TIMEOUT = 120.0  # seconds until a document must be in force
 
 Tokens = list[list[int]]
@@ -41,6 +42,7 @@ class Report(TypedDict):
 
     stock: Tokens
     rounds: list[Round]  # one for each document
+    seeded: list[Tokens]  # of sampled answers to the last prompts, one for each document
     walk: list[Tokens]  # while documents changed
 
 
@@ -59,14 +61,15 @@ def main(model: str, texts: list[str]) -> None:
         max_num_seqs=16,
         max_num_batched_tokens=256,
     )
-    sampling = [SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0) for tokens in LENGTHS]
+    greedy = [SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=0) for tokens in LENGTHS]
+    seeded = [SamplingParams(max_tokens=16, ignore_eos=True, seed=seed) for seed in range(SEEDED)]
 
-    def serve() -> Tokens:
-        outputs: Any = engine.generate(PROMPTS, sampling, use_tqdm=False)
+    def serve(sampling: list[Any] = greedy) -> Tokens:
+        outputs: Any = engine.generate(PROMPTS[-len(sampling) :], sampling, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     documents = [codec.loads(PolicyDocument, text).sealed() for text in texts]
-    report = Report(stock=[], rounds=[], walk=[])
+    report = Report(stock=[], rounds=[], seeded=[], walk=[])
     if not documents:
         report["stock"] = serve()
     for document in documents:
@@ -81,6 +84,9 @@ def main(model: str, texts: list[str]) -> None:
                 fallback_steps=board.fallback_steps,
             )
         )
+    for document in documents:
+        put_in_force(document)
+        report["seeded"].append(serve(seeded))
     walker = Walker(documents)
     walker.start()
     while walker.is_alive():

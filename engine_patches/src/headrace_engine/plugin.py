@@ -62,13 +62,14 @@ def _take_part_in_resuming() -> None:
 
     from headrace_engine.adapter import compat  # noqa: PLC0415
 
-    key = os.environ.get(KEY_VARIABLE)
-    if key and compat.explain_unsupported_version(vllm.__version__) is None:
-        # It names parts of vLLM that other versions lack.
-        from headrace_engine.adapter import resume  # noqa: PLC0415
+    if compat.explain_unsupported_version(vllm.__version__) is not None:
+        return
+    # It names parts of vLLM that other versions lack.
+    from headrace_engine.adapter import resume  # noqa: PLC0415
 
+    resume.take_part_in_worker()
+    if key := os.environ.get(KEY_VARIABLE):
         resume.take_part_in_front_end(key)
-        resume.take_part_in_worker()
 
 
 def _choose(config: Any, stock: type, root: Path) -> Any:

@@ -13,10 +13,12 @@ from typing import Any
 
 import orjson
 
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, SIGNATURE
 from headrace_gateway.balancers.endpoint import Landed, Work
 from headrace_gateway.pick.prefix_index import Beginning, cut_beginning
 
 INNER = "kv_transfer_params"  # engines say it to each other: where to fetch KV from
+ARGUMENTS = "vllm_xargs"  # clients' wishes, and what the gateway asks to go on after
 EMBEDDED = "prompt_embeds"  # prompts as vectors, whose lengths cannot be seen
 FIRST_GUESS = 0.25  # tokens per byte of English text with common tokenizers
 MEMORY = 0.98  # weight that a sample keeps per later sample: about the last fifty count
@@ -115,8 +117,7 @@ def read_prompt(body: bytes) -> Prompt:
         raise BadRequestError(f"the request body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequestError("the request body is not a JSON object")
-    if request.get(INNER) is not None:
-        raise BadRequestError(f"`{INNER}` is not for clients", INNER)
+    _refuse_inner(request)
     _refuse_many(request)
     prompt, model = _measure(request), request.get("model")
     return replace(prompt, model=model) if isinstance(model, str) else prompt
@@ -138,6 +139,16 @@ def _measure(request: dict[str, Any]) -> Prompt:
         prompts = len(request[EMBEDDED]) if isinstance(request[EMBEDDED], list) else 1
         return Prompt(max(prompts, 1) * _choices(request), 0, 0)
     raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
+
+
+def _refuse_inner(request: dict[str, Any]) -> None:
+    """Refuse what Headrace's own parts and engines say to each other."""
+    if request.get(INNER) is not None:
+        raise BadRequestError(f"`{INNER}` is not for clients", INNER)
+    arguments = request.get(ARGUMENTS)
+    for key in (RESUME_IDS, SIGNATURE):
+        if isinstance(arguments, dict) and key in arguments:
+            raise BadRequestError(f"`{ARGUMENTS}.{key}` is not for clients", ARGUMENTS)
 
 
 def _refuse_many(request: dict[str, Any]) -> None:
