@@ -7,12 +7,16 @@ import httpx
 import pytest
 
 from e2e.bench.continuation import features
+from e2e.bench.continuation.signer import Signer
 from e2e.bench.continuation.streams import RefusedError, ask
 from e2e.bench.real_engine import vllm_server
-from headrace_engine.contracts import PolicyDocument
-from headrace_engine.contracts.resume_arguments import KEY_VARIABLE, arguments
+from headrace_engine.contracts import PolicyDocument, dumps
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, arguments
+from headrace_engine.control.files import write_whole
+from headrace_engine.control.paths import resume_key_path
 
-KEY = "a key of this test"
+SERVICE = "test/tiny"
+GATEWAY = Signer()
 PROMPTS = 2
 SHOWS = {  # parts of the answer, so that what is compared is what was asked for
     "regex": {"text": r"[a-j]{40}-[0-9]{20}"},
@@ -40,7 +44,6 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     features.write_model(folder / "tiny")
     environment = {
-        KEY_VARIABLE: KEY,
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "TORCH_COMPILE_DISABLE": "1",
@@ -68,6 +71,7 @@ def server(tmp_path_factory):
     )
     try:
         made.wait_ready()
+        write_whole(resume_key_path(made.shared), dumps(GATEWAY.key(SERVICE)).encode())
         yield made
     finally:
         made.stop()
@@ -85,6 +89,10 @@ def prompts(name):
         yield "".join(dice.choice("abcdefghij klmn\n") for _ in range(dice.randint(8, 200)))
 
 
+def signed(token_ids):
+    return arguments(GATEWAY, SERVICE, token_ids)
+
+
 def cut_places(answer):
     last = len(answer.token_ids) - 1
     return sorted({min(max(round(share * last), 1), last) for share in CUTS if last})
@@ -98,8 +106,8 @@ async def test_a_resumed_answer_is_the_one_that_was_cut(server, client, name):
         for part, shape in SHOWS.get(name, {}).items():
             assert re.fullmatch(shape, whole.texts[part])
         for place in cut_places(whole):
-            signed = arguments(KEY, whole.token_ids[:place])
-            resumed = await ask(client, server.url + path, {**body, "vllm_xargs": signed})
+            asked = {**body, "vllm_xargs": signed(whole.token_ids[:place])}
+            resumed = await ask(client, server.url + path, asked)
             assert not whole.difference(resumed, place), f"cut after {place} of {len(whole.token_ids)}"
 
 
@@ -107,10 +115,10 @@ async def test_ids_that_the_gateway_did_not_sign_change_nothing(server, client):
     path, body = features.body("greedy", "Once upon a time")
     whole = await ask(client, server.url + path, body)
     for forged in (
-        arguments("another key", [1, 2, 3]),
-        {**arguments(KEY, [1, 2, 3]), "headrace_resume_ids": [1, 2, 4]},
-        {"headrace_resume_ids": [1, 2, 3]},
-        {**arguments(KEY, [1, 2, 3]), "headrace_resume_ids": ["1", "2", "3"]},
+        arguments(Signer(), SERVICE, [1, 2, 3]),
+        {**signed([1, 2, 3]), RESUME_IDS: [1, 2, 4]},
+        {RESUME_IDS: [1, 2, 3]},
+        {**signed([1, 2, 3]), RESUME_IDS: ["1", "2", "3"]},
     ):
         assert not whole.difference(await ask(client, server.url + path, {**body, "vllm_xargs": forged}), 0)
 
@@ -128,7 +136,7 @@ async def test_ids_that_the_gateway_did_not_sign_change_nothing(server, client):
 )
 async def test_what_cannot_be_resumed_is_refused_with_the_reason(server, client, delivered, more, reason):
     path, body = features.body("greedy", "Once upon a time")
-    asked = {**body, **more, "vllm_xargs": arguments(KEY, delivered)}
+    asked = {**body, **more, "vllm_xargs": signed(delivered)}
     answer = await client.post(server.url + path, json=asked)
     assert answer.status_code == 400
     assert "this generation can't be resumed: " in answer.json()["error"]["message"]
@@ -138,7 +146,7 @@ async def test_what_cannot_be_resumed_is_refused_with_the_reason(server, client,
 async def test_tokens_that_do_not_fit_the_grammar_end_that_request_alone(server, client):
     path, body = features.body("regex", "Once upon a time")
     try:
-        answer = await ask(client, server.url + path, {**body, "vllm_xargs": arguments(KEY, [1, 2, 3])})
+        answer = await ask(client, server.url + path, {**body, "vllm_xargs": signed([1, 2, 3])})
     except RefusedError:
         pass
     else:  # vLLM 0.30 only ends the stream

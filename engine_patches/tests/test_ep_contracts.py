@@ -29,6 +29,7 @@ from headrace_engine.contracts import (
     encode,
     loads,
 )
+from headrace_engine.contracts.resume_arguments import ResumeKey
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -100,6 +101,7 @@ DOCUMENTS = {
         ),
         prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
     ),
+    "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
 }
 names = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -134,7 +136,9 @@ def test_a_newer_schema_is_refused(name):
 @names
 def test_a_missing_key_is_named(name):
     document = golden(name)
-    required = next(key for key in document if key in {"policy", "namespace", "boot", "runtimeVersion"})
+    required = next(
+        key for key in document if key in {"policy", "namespace", "boot", "runtimeVersion", "modulus"}
+    )
     del document[required]
     with pytest.raises(ContractError, match=rf"\.{required}: missing"):
         decode(type(DOCUMENTS[name]), document)

@@ -1,24 +1,48 @@
-"""Delivered token ids are taken from those who have the key, and from nobody else."""
+"""Delivered token ids are taken from those who have the gateway's private key, and from nobody else."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, SIGNATURE, arguments, delivered_tokens
+from e2e.bench.continuation.signer import Signer
+from headrace_engine.contracts import ContractError, decode
+from headrace_engine.contracts.resume_arguments import (
+    RESUME_IDS,
+    SIGNATURE,
+    ResumeKey,
+    arguments,
+    delivered_tokens,
+)
 
 TOKENS = st.lists(st.integers(0, 2**31), min_size=1, max_size=50)
+SERVICE = "llm/chat"
 
 
-@given(st.text(min_size=1), TOKENS)
-def test_what_was_signed_is_taken(key, tokens):
-    assert delivered_tokens(key, {"more": 1, **arguments(key, tokens)}) == tuple(tokens)
+GATEWAY, ANOTHER, LONG = Signer(), Signer(), Signer(3000)
+KEY = GATEWAY.key(SERVICE)
+MODULUS = int(KEY.modulus, 16)
+
+
+@pytest.mark.parametrize("signer", [GATEWAY, ANOTHER, LONG])
+@given(tokens=TOKENS)
+def test_what_was_signed_is_taken(signer, tokens):
+    assert delivered_tokens(signer.key(SERVICE), {"more": 1, **arguments(signer, SERVICE, tokens)}) == tuple(
+        tokens
+    )
 
 
 @given(TOKENS, TOKENS)
 def test_other_tokens_under_a_signature_are_not(tokens, others):
-    signed = arguments("key", tokens)
-    found = delivered_tokens("key", {**signed, RESUME_IDS: others})
+    found = delivered_tokens(KEY, {**arguments(GATEWAY, SERVICE, tokens), RESUME_IDS: others})
     assert found == (tuple(tokens) if others == tokens else ())
+
+
+def test_what_was_signed_for_another_service_is_not():
+    assert delivered_tokens(KEY, arguments(GATEWAY, "llm/code", [1, 2])) == ()
+
+
+def test_what_another_key_signed_is_not():
+    assert delivered_tokens(KEY, arguments(ANOTHER, SERVICE, [1, 2])) == ()
 
 
 @pytest.mark.parametrize(
@@ -26,16 +50,40 @@ def test_other_tokens_under_a_signature_are_not(tokens, others):
     [None, "1,2", [1.0, 2], ["1", "2"], [True, 2], {"ids": [1, 2]}, 7],
 )
 def test_whatever_is_no_list_of_ids_is_not(odd):
-    assert delivered_tokens("key", {**arguments("key", [1, 2]), RESUME_IDS: odd}) == ()
+    assert delivered_tokens(KEY, {**arguments(GATEWAY, SERVICE, [1, 2]), RESUME_IDS: odd}) == ()
 
 
-@pytest.mark.parametrize("odd", [None, "", "é", 7, ["x"]])
+def as_signature(number):
+    return number.to_bytes(256).hex()
+
+
+SIGNED = arguments(GATEWAY, SERVICE, [1, 2])[SIGNATURE]
+WRONG = {
+    "none": None,
+    "empty": "",
+    "no digits": "é",
+    "number": 7,
+    "list": ["x"],
+    "zero": as_signature(0),
+    "one": as_signature(1),
+    "modulus": as_signature(MODULUS),
+    "shorter": SIGNED[2:],
+    "longer": "00" + SIGNED,
+    "the same modulo the modulus": format(int(SIGNED, 16) + MODULUS, "0514x"),
+    "a million digits": "f" * 1_000_000,
+    "one bit": as_signature(int(SIGNED, 16) ^ 1),
+}
+
+
+@pytest.mark.parametrize("odd", WRONG.values(), ids=WRONG)
 def test_nothing_is_taken_under_another_signature(odd):
-    assert delivered_tokens("key", {**arguments("key", [1, 2]), SIGNATURE: odd}) == ()
+    assert delivered_tokens(KEY, {RESUME_IDS: [1, 2], SIGNATURE: odd}) == ()
+    assert delivered_tokens(KEY, {RESUME_IDS: [1, 2], SIGNATURE: SIGNED}) == (1, 2)
 
 
-def test_nothing_is_taken_without_a_key():
-    assert delivered_tokens("", arguments("", [1, 2])) == ()
-    assert delivered_tokens("key", arguments("another", [1, 2])) == ()
-    assert delivered_tokens("key", None) == ()
-    assert delivered_tokens("key", {}) == ()
+@pytest.mark.parametrize(
+    ("modulus", "complaint"), [("xyz", "invalid literal"), ("ff", "fewer than 2048 bits"), ("", "invalid")]
+)
+def test_what_is_no_key_is_refused(modulus, complaint):
+    with pytest.raises(ContractError, match=complaint):
+        decode(ResumeKey, {"service": SERVICE, "modulus": modulus})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace_engine.contracts import resume_arguments
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, SIGNATURE
 
 CHAT = "/v1/chat/completions"
 SERVICE = "attack/chat"
@@ -228,7 +228,7 @@ def _headers(plain: Message) -> list[Attack]:
         ),
         Attack(
             "resumed at another's token",
-            replace(plain, body=chat(vllm_xargs=resume_arguments.arguments("guessed", [1]))),
+            replace(plain, body=chat(vllm_xargs={RESUME_IDS: [1], SIGNATURE: "00" * 256})),
             (400,),
             needs_picker=True,
         ),

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
 from headrace_engine.adapter import startup_phases, termination_message
-from headrace_engine.contracts.resume_arguments import KEY_VARIABLE
 from headrace_engine.control import paths
+from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 log = logging.getLogger("vllm.headrace")
 
@@ -52,12 +51,12 @@ def _register(root: Path) -> None:
     get_scheduler_cls.headrace_root = root  # type: ignore[attr-defined]
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
     try:
-        _take_part_in_resuming()
+        _take_part_in_resuming(root)
     except Exception:
         log.exception("headrace: requests can't be resumed here")
 
 
-def _take_part_in_resuming() -> None:
+def _take_part_in_resuming(root: Path) -> None:
     import vllm  # noqa: PLC0415
 
     from headrace_engine.adapter import compat  # noqa: PLC0415
@@ -67,9 +66,8 @@ def _take_part_in_resuming() -> None:
     # It names parts of vLLM that other versions lack.
     from headrace_engine.adapter import resume  # noqa: PLC0415
 
+    resume.take_part_in_front_end(ResumeKeyFile(paths.resume_key_path(root)))
     resume.take_part_in_worker()
-    if key := os.environ.get(KEY_VARIABLE):
-        resume.take_part_in_front_end(key)
 
 
 def _choose(config: Any, stock: type, root: Path) -> Any:

@@ -25,6 +25,7 @@ from vllm.v1.request import Request
 
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, VllmRequest
 from headrace_engine.contracts.resume_arguments import RESUME_IDS, delivered_tokens
+from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 DEVICES = frozenset({"cpu", "cuda"})  # on which `seeded_draws` knows how to
 UNKNOWN_LOGPROB = -9999.0  # vLLM's own floor, for tokens whose logprobs the other engine has told
@@ -40,13 +41,16 @@ def delivered_of(params: Any) -> Delivered | None:
     return found if isinstance(found, Delivered) else None
 
 
-def _signed_tokens(key: str, request: Any) -> tuple[int, ...]:
+def _signed_tokens(key_file: ResumeKeyFile, request: Any) -> tuple[int, ...]:
     """Return what an `EngineCoreRequest` asks to go on after; empty if nothing, or without a signature."""
     params = request.sampling_params  # None for pooling
-    return delivered_tokens(key, params.extra_args) if params is not None else ()
+    if params is None or not params.extra_args or RESUME_IDS not in params.extra_args:
+        return ()
+    key = key_file.read()
+    return delivered_tokens(key, params.extra_args) if key is not None else ()
 
 
-def take_part_in_front_end(key: str) -> None:
+def take_part_in_front_end(key_file: ResumeKeyFile) -> None:
     """Refuse signed requests that can't be resumed, and hand the outputs of the others on one by one.
 
     As for vLLM's own refusals, the answer has status 400 and the reason.
@@ -61,7 +65,7 @@ def take_part_in_front_end(key: str) -> None:
     @functools.wraps(stock)
     def process_inputs(self: Any, *args: Any, **kwargs: Any) -> Any:
         request = stock(self, *args, **kwargs)
-        delivered = _signed_tokens(key, request)
+        delivered = _signed_tokens(key_file, request)
         if delivered and (reason := explain_refusal(request, delivered, self.vllm_config)):
             raise VLLMValidationError(f"this generation can't be resumed: {reason}")
         return request
@@ -69,7 +73,7 @@ def take_part_in_front_end(key: str) -> None:
     @functools.wraps(stock_add)
     def add_request(self: Any, request: Any, prompt: Any, *args: Any, **kwargs: Any) -> None:
         queue = args[2] if len(args) > 2 else kwargs.get("queue")
-        if queue is not None and _signed_tokens(key, request):
+        if queue is not None and _signed_tokens(key_file, request):
             keep_apart(queue)
         stock_add(self, request, prompt, *args, **kwargs)
 
@@ -160,16 +164,16 @@ def _output_of(request_id: str, token: int, has_logprobs: bool) -> EngineCoreOut
     return EngineCoreOutput(request_id, new_token_ids=[token], new_logprobs=logprobs)
 
 
-def take_part_in_core(structured_outputs: Any, key: str) -> None:
+def take_part_in_core(structured_outputs: Any, key_file: ResumeKeyFile) -> None:
     """Let this process's requests begin with what was delivered, and their grammars know of it.
 
     `structured_outputs` is vLLM's `StructuredOutputManager`.
     """
-    _accept(key)
+    _accept(key_file)
     _advance_grammars(structured_outputs)
 
 
-def _accept(key: str) -> None:
+def _accept(key_file: ResumeKeyFile) -> None:
     requests: Any = Request
     stock = requests.from_engine_core_request.__func__
     if hasattr(stock, "__wrapped__"):  # another engine of this process was here
@@ -177,7 +181,7 @@ def _accept(key: str) -> None:
 
     @functools.wraps(stock)
     def from_engine_core_request(cls: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        delivered = _signed_tokens(key, request)
+        delivered = _signed_tokens(key_file, request)
         if delivered:
             params = request.sampling_params
             params.extra_args = {**params.extra_args, RESUME_IDS: Delivered(delivered)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from headrace_engine.adapter.control_link import FileLink
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_scheduler import add_policies
 from headrace_engine.adapter.vllm_types import VllmConfig
-from headrace_engine.contracts.resume_arguments import KEY_VARIABLE
+from headrace_engine.control.paths import resume_key_path
+from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 log = logging.getLogger("vllm.headrace")
 
@@ -35,7 +35,7 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
         if reason is None:
             link = FileLink(root, rank)
             ours = add_policies(scheduler, link)
-            _take_part_in_resuming(scheduler)
+            _take_part_in_resuming(scheduler, root)
             report_boot(root, rank, stock, boot=link.boot, max_model_len=longest)
             return ours
     except Exception as error:  # whatever it is, the engine serves without policies
@@ -45,13 +45,11 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
     return scheduler
 
 
-def _take_part_in_resuming(scheduler: Any) -> None:
-    key = os.environ.get(KEY_VARIABLE)
-    if key:
-        try:
-            resume.take_part_in_core(scheduler.structured_output_manager, key)
-        except Exception:
-            log.exception("headrace: requests can't be resumed here")
+def _take_part_in_resuming(scheduler: Any, root: Path) -> None:
+    try:
+        resume.take_part_in_core(scheduler.structured_output_manager, ResumeKeyFile(resume_key_path(root)))
+    except Exception:
+        log.exception("headrace: requests can't be resumed here")
 
 
 def explain_refusal(vllm_config: VllmConfig) -> str | None:

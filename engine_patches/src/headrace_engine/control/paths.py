@@ -30,6 +30,11 @@ def policy_path(root: Path) -> Path:
     return root / "control" / "policy.json"
 
 
+def resume_key_path(root: Path) -> Path:
+    """Return where the engine's copy of the gateway's public key is."""
+    return root / "control" / "resume-key.json"
+
+
 def stats_paths(root: Path, rank: int = 0) -> StatsPaths:
     """Return the files in which engine rank `rank` reports."""
     stem = root / "stats" / f"rank{rank}"

@@ -1,0 +1,38 @@
+"""From the service's ConfigMap to the engine: the gateway's public key, which the engine checks by itself."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from headrace_engine.control.files import file_identity, read_start, write_whole
+from headrace_engine.control.resume_key_file import MOST_BYTES
+
+log = logging.getLogger(__name__)
+
+
+class KeyHandover:
+    """Keeps `target`, the engine's copy, like `source`, be that there or not."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self._source = source
+        self._target = target
+        self._given: tuple[int, ...] | None = None  # None: not known what an earlier life gave
+        self._failing: int | None = None
+
+    def hand_over_new(self) -> None:
+        """Hand the key over, or take it back, if it has changed; what fails is tried again next time."""
+        found = file_identity(self._source)
+        if found == self._given:
+            return
+        try:
+            if found:
+                write_whole(self._target, read_start(self._source.resolve(), MOST_BYTES))
+            else:
+                self._target.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno != self._failing:  # the message would name a temporary file
+                log.warning("cannot keep %s up to date: %s", self._target, error.strerror)
+            self._failing = error.errno
+        else:
+            self._given, self._failing = found, None
