@@ -177,6 +177,7 @@ def test_the_operator_is_told_what_it_must_know():
         "HEADRACE_SIDECAR_IMAGE": "example.com/llm/sidecar:v1",
         "HEADRACE_SIDECAR_IMAGE_PULL_POLICY": "IfNotPresent",
         "HEADRACE_GATEWAY_URL": "http://headrace-gateway.headrace-system.svc",
+        "HEADRACE_GATEWAY_KEY": "headrace-gateway-key",
         "HEADRACE_GATEWAY_API_KEYS": "false",
         "HEADRACE_ALLOW_HOST_PATH": "false",
         "HEADRACE_ALLOW_SERVICE_ACCOUNT_NAME": "false",

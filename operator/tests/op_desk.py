@@ -17,6 +17,7 @@ from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.event_recorder import EventRecorder
 from headrace_operator.kube.kinds import SERVICE, WATCHED
 from headrace_operator.kube.resync import resync
+from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.reconcile import Reconciler
 from headrace_operator.run.workqueue import WorkQueue
 
@@ -116,8 +117,9 @@ class Desk:
     async def start(self, settings=SETTINGS):
         """A fresh process: it knows what there is, and nothing of what was before."""
         cache = Cache()
+        key = GatewayKey(settings.system_namespace, settings.gateway_key)
         self.operator = Reconciler(
-            settings, cache, self.wire, Reports(), EventRecorder(self.wire), lambda: self.now
+            settings, cache, self.wire, Reports(), EventRecorder(self.wire), lambda: self.now, key
         )
         await self.catch_up()
         return self.operator

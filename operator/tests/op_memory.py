@@ -14,6 +14,7 @@ from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.event_recorder import EventRecorder
 from headrace_operator.kube.kinds import resource
 from headrace_operator.names import FIELD_MANAGER
+from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.reconcile import Reconciler
 from headrace_operator.run.sidecar_status import SidecarStatuses
 
@@ -64,6 +65,10 @@ class Memory:
             managed = [{"manager": FIELD_MANAGER, "operation": "Apply"}]
             new["metadata"] |= {"uid": old["metadata"]["uid"], "generation": 1, "managedFields": managed}
             return self.store(new)
+
+    async def create(self, manifest):
+        async with _Call(self):
+            return self.store(copy.deepcopy(manifest))
 
     async def apply_status(self, kind, namespace, name, status):
         async with _Call(self):
@@ -158,7 +163,8 @@ def operator(memory, settings=SETTINGS, clock=lambda: 0.0):
     cache = Cache()
     for item in memory.objects.values():
         cache.put(copy.deepcopy(item))
-    return Reconciler(settings, cache, memory, Reports(), EventRecorder(memory), clock)
+    key = GatewayKey(settings.system_namespace, settings.gateway_key)
+    return Reconciler(settings, cache, memory, Reports(), EventRecorder(memory), clock, key)
 
 
 def with_service(**spec):

@@ -23,6 +23,7 @@ def test_everything_set():
             "HEADRACE_SYSTEM_NAMESPACE": "sys",
             "HEADRACE_GATEWAY_URL": "https://llm.example/",
             "HEADRACE_WATCH_NAMESPACES": "a, b,c",
+            "HEADRACE_GATEWAY_KEY": "own-key",
             "HEADRACE_GATEWAY_API_KEYS": "true",
             "HEADRACE_ALLOW_HOST_PATH": "true",
             "HEADRACE_ALLOW_SERVICE_ACCOUNT_NAME": "true",
@@ -31,6 +32,7 @@ def test_everything_set():
     )
     assert settings.gateway == "https://llm.example"
     assert settings.watch_namespaces == ("a", "b", "c")
+    assert settings.gateway_key == "own-key"
     assert settings.gateway_api_keys
     assert settings.allow_host_path
     assert settings.allow_service_account

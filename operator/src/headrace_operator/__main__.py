@@ -26,6 +26,7 @@ from headrace_operator.kube.lease import Lease, run_election
 from headrace_operator.kube.resync import fill_cache, resync
 from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.run import health
+from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.reconcile import Reconciler
 from headrace_operator.run.sidecar_status import SidecarStatuses, fetch_status
 from headrace_operator.run.workers import Workers
@@ -51,12 +52,16 @@ async def operate(settings: Settings) -> None:
         cluster = await stack.enter_async_context(connect(lease.seconds_left))
         sidecars = SidecarStatuses(fetch_status, on_change=queue.add)
         stack.push_async_callback(sidecars.stop)
-        reconciler = Reconciler(settings, cache, cluster, sidecars, EventRecorder(cluster), time.monotonic)
-        workers = Workers(
-            queue,
-            reconciler.reconcile,
-            lambda every: resync(cache, cluster, queue.add, settings, all_services=every),
+        key = GatewayKey(settings.system_namespace, settings.gateway_key)
+        reconciler = Reconciler(
+            settings, cache, cluster, sidecars, EventRecorder(cluster), time.monotonic, key
         )
+
+        async def look_for_missed(every: bool) -> None:
+            another_key = await key.refresh(cluster)
+            await resync(cache, cluster, queue.add, settings, all_services=every or another_key)
+
+        workers = Workers(queue, reconciler.reconcile, look_for_missed)
         runner = await health.serve_probes(settings.metrics_port, lambda: workers.alive, ready.is_set)
         stack.push_async_callback(runner.cleanup)
         await _fill(cache, cluster, settings)

@@ -34,6 +34,8 @@ ENGINE = "engine"
 SIDECAR = "headrace-sidecar"
 INSTALL = "headrace-install"
 POLICY_FILE = "policy.json"
+RESUME_KEY_FILE = "resume-key.json"
+PRIVATE_KEY_FILE = "private-key.pem"  # of the gateway's Secret
 
 
 def labels(key: Key) -> dict[str, str]:

@@ -29,6 +29,9 @@ class Settings:
     gateway_url: str = ""
     """Base of `status.url`; empty means the gateway's Service in the system namespace."""
 
+    gateway_key: str = "headrace-gateway-key"
+    """Name of the Secret in the system namespace with which the gateway signs; made if there is none."""
+
     gateway_api_keys: bool = False
     """Whether the gateway asks for API keys; without, it knows no client by name."""
 
@@ -81,6 +84,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         lease=value("LEASE", "headrace-operator"),
         pod=value("POD", ""),
         gateway_url=value("GATEWAY_URL", ""),
+        gateway_key=value("GATEWAY_KEY", "headrace-gateway-key"),
         gateway_api_keys=switch("GATEWAY_API_KEYS"),
         watch_namespaces=tuple(namespaces),
         allow_host_path=switch("ALLOW_HOST_PATH"),

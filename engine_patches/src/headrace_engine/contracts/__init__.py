@@ -3,6 +3,7 @@
 | document        | from → to            | carried by                                          |
 |-----------------|----------------------|-----------------------------------------------------|
 | PolicyDocument  | operator → engine    | ConfigMap `<service>-policy`, then the shared folder |
+| ResumeKey       | operator → engine    | the same                                             |
 | GatewayConfig   | operator → picker    | `spec` of LLMRoute `<service>`                       |
 | LoadReport      | sidecar → picker     | `GET /load`, `GET /load/stream`                      |
 | EngineStatus    | sidecar → operator   | `GET /status`                                        |

@@ -18,8 +18,8 @@ from typing import Any
 
 RESUME_IDS = "headrace_resume_ids"
 SIGNATURE = "headrace_resume_signature"
-_EXPONENT = 65537
-_LEAST_BITS = 2048
+EXPONENT = 65537
+LEAST_BITS = 2048
 _DIGEST_INFO = bytes.fromhex("3031300d060960864801650304020105000420")  # RFC 8017, 9.2, note 1: SHA-256
 
 
@@ -37,8 +37,8 @@ class ResumeKey:
 
     def __post_init__(self) -> None:
         """Refuse what is no key."""
-        if int(self.modulus, 16).bit_length() < _LEAST_BITS:
-            raise ValueError(f"modulus: has fewer than {_LEAST_BITS} bits")
+        if int(self.modulus, 16).bit_length() < LEAST_BITS:
+            raise ValueError(f"modulus: has fewer than {LEAST_BITS} bits")
 
     def has_signed(self, message: bytes, signature: str) -> bool:
         """Tell whether `signature`, in hexadecimal digits, is this key's of `message`."""
@@ -54,7 +54,7 @@ class ResumeKey:
         return (
             len(given) == size
             and number < modulus
-            and pow(number, _EXPONENT, modulus) == int.from_bytes(expected, "big")
+            and pow(number, EXPONENT, modulus) == int.from_bytes(expected, "big")
         )
 
 

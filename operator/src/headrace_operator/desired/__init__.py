@@ -36,14 +36,16 @@ def desired_objects(
     rollout: Rollout = NOTHING_NEW,
     *,
     reserved: Iterable[str] = (),
+    modulus: str = "",
 ) -> tuple[Manifest, ...]:
     """Make all objects of the service, in the order to apply them: what a pod needs before the Deployment.
 
     `models` are the names that the service owns at the gateway, `live` the Deployment that runs now,
-    `rollout` how far it got, and `reserved` names of its own that its engines do not answer to yet.
+    `rollout` how far it got, `reserved` names of its own that its engines do not answer to yet, and
+    `modulus` that of the gateway's public key.
     """
     objects = [
-        policy_config_map(service),
+        policy_config_map(service, modulus),
         network_policy(service, settings),
         cluster_service(service),
         route(service, models, reserved),

@@ -40,6 +40,9 @@ class Cluster(Protocol):
     async def apply(self, manifest: Body, *, dry_run: bool = False) -> JsonObject:
         """Apply our fields on the server's side; returns the object as it is or, with `dry_run`, would be."""
 
+    async def create(self, manifest: Body) -> JsonObject:
+        """Create the object; 409 says that there is one of its name."""
+
     async def apply_status(self, kind: str, namespace: str, name: str, status: Body) -> JsonObject:
         """Apply the status on the server's side."""
 
@@ -92,6 +95,11 @@ class ApiCluster:
         path = resource(manifest["kind"]).path(metadata["namespace"], metadata["name"])
         return await self._request("PATCH", path, manifest, _APPLY, dry_run=dry_run)
 
+    async def create(self, manifest: Body) -> JsonObject:
+        """Create the object; 409 says that there is one of its name."""
+        path = resource(manifest["kind"]).path(manifest["metadata"]["namespace"])
+        return await self._request("POST", path, manifest)
+
     async def apply_status(self, kind: str, namespace: str, name: str, status: Body) -> JsonObject:
         """Apply the status on the server's side."""
         target = resource(kind)
@@ -136,7 +144,7 @@ class ApiCluster:
     async def create_event(self, event: Body) -> bool:
         """Record an Event; False if one of that name exists."""
         try:
-            await self._request("POST", resource("Event").path(event["metadata"]["namespace"]), event)
+            await self.create(event)
         except ApiError as error:
             if error.code == 409:
                 return False

@@ -40,6 +40,7 @@ POD = Resource("Pod", "", "v1", "pods")
 CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
 REPLICA_SET = Resource("ReplicaSet", "apps", "v1", "replicasets")
 EVENT = Resource("Event", "events.k8s.io", "v1", "events")
+SECRET = Resource("Secret", "", "v1", "secrets")
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 OWNED = (
     Resource("ConfigMap", "", "v1", "configmaps"),
@@ -51,7 +52,8 @@ OWNED = (
     Resource("Deployment", "apps", "v1", "deployments"),
 )
 WATCHED = (SERVICE, *OWNED, POD)
-_BY_KIND = {resource.kind: resource for resource in (SERVICE, POD, CLAIM, REPLICA_SET, EVENT, LEASE, *OWNED)}
+_OTHERS = (SERVICE, POD, CLAIM, REPLICA_SET, EVENT, SECRET, LEASE)
+_BY_KIND = {resource.kind: resource for resource in (*_OTHERS, *OWNED)}
 
 
 def resource(kind: str) -> Resource:

@@ -25,6 +25,7 @@ from headrace_operator.errors import ApiError, RefusedError, TransientError, com
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, Objections, execute_actions, is_policy_written
+from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import refresh_pods
@@ -42,6 +43,7 @@ class SpecApplier:
     observer: Observer
     model_names: ModelNames
     throttle: WriteThrottle
+    gateway_key: GatewayKey
     clock: Callable[[], float]  # seconds
     _refreshes: PolicyRefreshes = field(default_factory=PolicyRefreshes)
     _refusals: Refusals = field(default_factory=Refusals)
@@ -125,7 +127,13 @@ class SpecApplier:
         served = served_model_names(service_as_served(carried, live))
         granted = self.model_names.take_names(asked, served, later=served_model_names(service))
         wanted = desired_objects(
-            carried, self.settings, granted.models, live, progress, reserved=granted.reserved
+            carried,
+            self.settings,
+            granted.models,
+            live,
+            progress,
+            reserved=granted.reserved,
+            modulus=self.gateway_key.modulus,
         )
         planned = plan_actions(wanted, observed)
         due, throttled = self.throttle.split_due_actions(service.key, planned, now)

@@ -23,6 +23,7 @@ from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.kube.event_recorder import EventRecorder
 from headrace_operator.run.apply_spec import SpecApplier
+from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import open_readiness_gates
@@ -43,6 +44,7 @@ class Reconciler:
     sidecars: SidecarStatuses
     recorder: EventRecorder
     clock: Callable[[], float]  # seconds
+    gateway_key: GatewayKey
     _throttle: WriteThrottle = field(default_factory=WriteThrottle)
     _model_names: ModelNames = field(init=False)
     _observer: Observer = field(init=False)
@@ -59,6 +61,7 @@ class Reconciler:
             observer=self._observer,
             model_names=self._model_names,
             throttle=self._throttle,
+            gateway_key=self.gateway_key,
             clock=self.clock,
         )
         self._statuses = StatusWriter(
