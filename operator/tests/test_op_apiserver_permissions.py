@@ -53,6 +53,7 @@ def needs(call, status):
 
 def test_the_permissions_suffice_and_none_is_unused(crd, kube, tmp_path):
     """Invariant 17: neither RBAC nor an admission policy forbids a request, and each permission is needed."""
+    kube.http.delete(f"/api/v1/namespaces/{helm.NAMESPACE}/secrets/headrace-gateway-key")  # of other tests
     with Proxy(crd.url, crd.folder / "pki" / "ca.crt", op_release.token(crd)) as proxy:
         config = str(proxy.kubeconfig(tmp_path / "kubeconfig"))
         chart = {"KUBECONFIG": config, "HEADRACE_ROUTED_GATE": "true"}

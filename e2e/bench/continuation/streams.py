@@ -7,7 +7,9 @@ from typing import Any
 
 import httpx
 
-_CACHED = "prompt_tokens_details"  # how much of the prompt was cached differs from engine to engine
+# What differs from engine to engine: how much of the prompt was cached, and how many tokens were reasoning,
+# which vLLM counts by how many came at once.
+_OF_THE_ENGINE = {"prompt_tokens_details", "completion_tokens_details"}
 
 
 class RefusedError(Exception):
@@ -56,7 +58,7 @@ def _take(chunk: dict[str, Any], answer: Answer, texts: dict[str, list[str]]) ->
     if "error" in chunk:
         raise RefusedError(str(chunk["error"]))
     if chunk.get("usage"):
-        answer.usage = {name: value for name, value in chunk["usage"].items() if name != _CACHED}
+        answer.usage = {name: value for name, value in chunk["usage"].items() if name not in _OF_THE_ENGINE}
     for choice in chunk["choices"]:
         answer.token_ids += choice.get("token_ids") or []
         answer.logprobs += _logprobs(choice.get("logprobs") or {})
