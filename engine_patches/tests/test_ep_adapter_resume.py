@@ -6,14 +6,10 @@ import re
 import httpx
 import pytest
 
-from e2e.bench.continuation import features
+from e2e.bench.continuation import engines, features
 from e2e.bench.continuation.signer import Signer
 from e2e.bench.continuation.streams import RefusedError, ask
-from e2e.bench.real_engine import vllm_server
-from headrace_engine.contracts import PolicyDocument, dumps
 from headrace_engine.contracts.resume_arguments import RESUME_IDS, arguments
-from headrace_engine.control.files import write_whole
-from headrace_engine.control.paths import resume_key_path
 
 SERVICE = "test/tiny"
 GATEWAY = Signer()
@@ -30,7 +26,6 @@ SHOWS = {  # parts of the answer, so that what is compared is what was asked for
     "tool call, required": {"reasoning": r"(?s).+", "tool 0 name": "weather"},
 }
 CUTS = (0.01, 0.4, 0.75, 0.99)  # of an answer's tokens
-LONGEST = 1024
 
 pytestmark = [
     pytest.mark.vllm,
@@ -43,35 +38,9 @@ pytestmark = [
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     features.write_model(folder / "tiny")
-    environment = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "TORCH_COMPILE_DISABLE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    options = [
-        "--load-format=auto",
-        "--dtype=float32",
-        "--enforce-eager",
-        f"--max-model-len={LONGEST}",
-        "--block-size=32",
-        "--num-gpu-blocks-override=200",
-        "--max-num-seqs=16",
-        "--max-num-batched-tokens=64",  # so that prompts, and what was delivered, take several steps
-        "--gpu-memory-utilization=0.2",
-        *features.ARGUMENTS,
-    ]
-    made = vllm_server.start(
-        folder / "server",
-        folder / "tiny",
-        features.MODEL,
-        options,
-        environment,
-        policy=PolicyDocument("FCFS"),
-    )
+    made = engines.start_engine(folder / "server", folder / "tiny", SERVICE, GATEWAY)
     try:
         made.wait_ready()
-        write_whole(resume_key_path(made.shared), dumps(GATEWAY.key(SERVICE)).encode())
         yield made
     finally:
         made.stop()
@@ -128,7 +97,7 @@ async def test_ids_that_the_gateway_did_not_sign_change_nothing(server, client):
     [
         ([1, 320], {}, "320 is not among the model's 320 tokens"),
         ([1, -1], {}, "-1 is not among"),
-        ([5] * (LONGEST - 4), {"max_tokens": None}, "fill the model's 1024 tokens"),
+        ([5] * (engines.LONGEST - 4), {"max_tokens": None}, "fill the model's 1024 tokens"),
         ([5] * 96, {}, "all of its 96 tokens were delivered"),
         ([5], {"n": 2, "temperature": 1}, "it asks for 2 answers"),
         ([5], {"prompt_logprobs": 1, "stream": False}, "it asks for logprobs of its prompt"),

@@ -56,6 +56,7 @@ DOCUMENTS = {
         allowed_clients=("search", "support"),
         requests_per_minute=600,
         requests_per_minute_per_client=60,
+        resume=True,
     ),
     "load_report": LoadReport(
         boot="00c0ffee00c0ffee",

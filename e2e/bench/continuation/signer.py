@@ -1,6 +1,8 @@
 """The gateway's part in a resumed request: a key of its own, and signatures with it."""
 
-from cryptography.hazmat.primitives import hashes
+from pathlib import Path
+
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from headrace_engine.contracts.resume_arguments import ResumeKey
@@ -15,6 +17,14 @@ class Signer:
     def __call__(self, message: bytes) -> bytes:
         """Sign as `contracts.resume_arguments` says."""
         return self._private.sign(message, padding.PKCS1v15(), hashes.SHA256())
+
+    def write(self, path: Path) -> None:
+        """Write the private key, as the gateway has it from its Secret."""
+        path.write_bytes(
+            self._private.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
 
     def key(self, service: str) -> ResumeKey:
         """Return what the engines of `service` are given."""

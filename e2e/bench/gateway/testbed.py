@@ -30,6 +30,20 @@ from headrace_gateway.xds.filters import router, typed_config
 
 HOST = "127.0.0.1"
 READY_SECONDS = 20.0
+PORTS = (
+    "gateway",
+    "ready",
+    "admin",
+    "ads",
+    "picks",
+    "http",
+    "plain",
+    "engine",
+    "sidecar",
+    "relay",
+    "engines",
+    "relay_http",
+)
 END_SECONDS = 5.0
 MOST_MISSED = 0.01  # share of requests
 
@@ -51,8 +65,7 @@ class Testbed:
     ports: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = ("gateway", "ready", "admin", "ads", "picks", "http", "plain", "engine", "sidecar")
-        self.ports = dict(zip(names, ports.free(len(names)), strict=True))
+        self.ports = dict(zip(PORTS, ports.free(len(PORTS)), strict=True))
 
     @property
     def gateway(self) -> Target:
@@ -96,12 +109,20 @@ class Testbed:
             port=self.ports["gateway"],
             ready_port=self.ports["ready"],
             admin_port=self.ports["admin"],
+            relay_port=self.ports["relay"],
+            engines_port=self.ports["engines"],
             **others,
         )
         document = bootstrap(settings)
         if edit is not None:
             edit(document)
         self._envoy("envoy", document)
+
+    def start_relay(self, key: Path) -> None:
+        """Start the relay beside the gateway's Envoy; `key` is the file that it signs with."""
+        ports = [str(self.ports[port]) for port in ("relay", "engines", "relay_http")]
+        module = ("-m", "e2e.bench.gateway.relay")
+        self.start("relay", [sys.executable, *module, str(key), *ports])
 
     def start_plain(self, addresses: Sequence[str]) -> None:
         """Start the Envoy without a picker."""

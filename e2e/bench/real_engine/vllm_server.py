@@ -1,6 +1,8 @@
 """A vLLM server on loopback, stock or with the plugin, without a pod around it."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -34,11 +36,12 @@ class Server:
     folder: Path
     port: int
     process: subprocess.Popen[bytes]
+    address: str = HOST
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://{HOST}:{self.port}"
+        return f"http://{self.address}:{self.port}"
 
     @property
     def shared(self) -> Path:
@@ -80,6 +83,13 @@ class Server:
         """Return the end of its log."""
         return (self.folder / "vllm.log").read_text(errors="replace")[-size:]
 
+    def kill(self) -> None:
+        """End all of its processes without letting them say farewell."""
+        for pid in [self.process.pid, *self.engine_processes()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
     def stop(self) -> None:
         """End it."""
         self.process.terminate()
@@ -107,8 +117,12 @@ def start(
     environment: Mapping[str, str],
     *,
     policy: PolicyDocument | None = None,
+    address: str = HOST,
+    port: int | None = None,
 ) -> Server:
-    """Start vLLM on a free port with random weights for `model`; with the plugin if there is a policy.
+    """Start vLLM with random weights for `model`; with the plugin if there is a policy.
+
+    It listens at the loopback `address`, on a free port if none is given.
 
     `name` is what clients call the model; the process gets this one's environment and `environment`.
     """
@@ -120,10 +134,10 @@ def start(
         write_policy(paths.policy_path(folder / "headrace"), policy.sealed())
         path = [str(folder / "headrace/plugin"), *filter(None, [os.environ.get("PYTHONPATH")])]
         more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": os.pathsep.join(path)}
-    [port] = ports.free(1)
-    given = {"--model": model, "--served-model-name": name, "--host": HOST, "--port": port}
+    port = port or ports.free(1)[0]
+    given = {"--model": model, "--served-model-name": name, "--host": address, "--port": port}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--load-format=dummy"]
     command += [*(f"{option}={value}" for option, value in given.items()), *arguments]
     with (folder / "vllm.log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **environment, **more}, stdout=log, stderr=log)
-    return Server(folder, port, process)
+    return Server(folder, port, process, address)

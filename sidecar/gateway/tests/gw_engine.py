@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,7 +25,8 @@ class Engine:
     report: LoadReport = IDLE
     healthy: bool = True  # as vLLM's /health says
     silent: bool = False  # the sidecar accepts no stream
-    served: list[dict] = field(default_factory=list)  # headers, path and body of each request
+    served: list[dict] = field(default_factory=list)  # headers, path and size of each request
+    heard: Callable[[dict], None] = lambda _body: None  # is given each request's body
     aborted: int = 0
     events: int = 20  # of a stream that does not say `max_tokens`
     gap: float = 0.02
@@ -67,6 +69,7 @@ class Engine:
         body = await request.read()
         self.served.append({"headers": dict(request.headers), "path": request.path_qs, "bytes": len(body)})
         asked = json.loads(body)
+        self.heard(asked)
         if asked.get("drop"):
             request.transport.abort()
         status = asked.get("answer_status", 200)
@@ -74,18 +77,49 @@ class Engine:
             return web.json_response({"engine": self.address}, status=status)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
+        tell = self._tell_tokens if asked.get("return_token_ids") else self._tell_events
         try:
-            more = partial(self._more, asked.get("max_tokens", self.events))
-            for number in itertools.takewhile(more, itertools.count()):
-                if self.turns is not None:
-                    await self.turns.acquire()
-                await response.write(b'data: {"engine": "%s", "n": %d}\n\n' % (self.address.encode(), number))
-                await asyncio.sleep(self.gap)
+            await tell(asked, response)
             await response.write(b"data: [DONE]\n\n")
         except (asyncio.CancelledError, ConnectionError):
             self.aborted += 1
             raise
         return response
+
+    async def _tell_events(self, asked, response):
+        more = partial(self._more, asked.get("max_tokens", self.events))
+        for number in itertools.takewhile(more, itertools.count()):
+            if self.turns is not None:
+                await self.turns.acquire()
+            await response.write(b'data: {"engine": "%s", "n": %d}\n\n' % (self.address.encode(), number))
+            await asyncio.sleep(self.gap)
+
+    async def _tell_tokens(self, asked, response):
+        """Stream `max_tokens` tokens, 100 and on, from the first one, as an engine that resumes does.
+
+        The prompt's last words may say how the engine is lost: `lose AT ADDRESS`, or anywhere `lose AT any`.
+        """
+        had = len((asked.get("vllm_xargs") or {}).get("headrace_resume_ids", ()))
+        *_, lose, at, where = ["", "", "", *asked["messages"][-1]["content"].split()]
+        dies_at = int(at) if lose == "lose" and where in {"any", self.address} else -1
+        body = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": time.time_ns()}
+
+        async def tell(delta, **more):
+            choice = {"index": 0, "delta": delta, "finish_reason": None, **more}
+            whole = {**body, "model": "tiny", "choices": [choice]}
+            await response.write(b"data: " + json.dumps(whole, separators=(",", ":")).encode() + b"\n\n")
+
+        body["prompt_token_ids"] = [1, 2]
+        await tell({"role": "assistant", "content": ""})
+        del body["prompt_token_ids"]
+        for number in range(asked["max_tokens"]):
+            if number == dies_at:
+                response._req.transport.abort()
+                await asyncio.sleep(60)  # until it is noticed
+            finish = "length" if number == asked["max_tokens"] - 1 else None
+            await tell({"content": f"<{100 + number}>"}, finish_reason=finish, token_ids=[100 + number])
+            if number >= had:
+                await asyncio.sleep(self.gap)
 
     def _more(self, events, number):
         return number < events if self.over is None else not self.over.is_set()

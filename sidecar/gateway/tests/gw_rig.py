@@ -61,13 +61,15 @@ class Rig:
         self.folder = folder
         self.body_limit = body_limit
         self.catalog_file = folder / "catalog.json"
-        self.port, self.ready_port, self.admin_port, *others = ports.free(8)
-        self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port = others
+        self.port, self.ready_port, self.admin_port, *others = ports.free(11)
+        self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port, *others = others
+        self.relay_port, self.engines_port, self.relay_http_port = others
         self.url = f"http://127.0.0.1:{self.port}"
         self.drain_file = folder / "draining"
         self.settings = {}  # more of the bootstrap's
         self.picker = None
         self.envoy = None
+        self.relay = None
         self.tests = 0
 
     def start(self):
@@ -113,6 +115,8 @@ class Rig:
             ready_port=self.ready_port,
             admin_port=self.admin_port,
             drain_file=str(self.drain_file),
+            relay_port=self.relay_port,
+            engines_port=self.engines_port,
             **self.settings,
         )
         path = self.folder / "envoy.json"
@@ -148,6 +152,29 @@ class Rig:
     def edit(self, document):
         """Change Envoy's configuration; for rigs that differ."""
 
+    def start_relay(self, key):
+        """A relay beside Envoy that signs with the key in the file `key`."""
+        numbers = (self.relay_port, self.engines_port, self.relay_http_port)
+        with (self.folder / "relay.log").open("ab") as log:
+            self.relay = subprocess.Popen(
+                [sys.executable, "-m", "e2e.bench.gateway.relay", str(key), *map(str, numbers)],
+                stderr=log,
+                env={**os.environ, "PYTHONWARNINGS": "default"},
+            )
+
+    def kill_relay(self):
+        self.relay.kill()
+        self.relay.wait()
+        self.relay = None
+
+    async def relay_metric(self, session, name):
+        """Sum of the relay's samples called `name`."""
+        async with session.get(f"http://127.0.0.1:{self.relay_http_port}/metrics") as response:
+            lines = (await response.text()).splitlines()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0].startswith(name)
+        )
+
     def kill_picker(self):
         self.picker.kill()
         self.picker.wait()
@@ -167,7 +194,7 @@ class Rig:
         self.picker.send_signal(signal.SIGCONT)
 
     def stop(self):
-        for process in (self.picker, self.envoy):
+        for process in (self.picker, self.relay, self.envoy):
             if process is not None:
                 process.send_signal(signal.SIGCONT)
                 process.kill()

@@ -83,8 +83,6 @@ def test_prompt_sizes(body, prompt):
         (b"[" * 100_000, "not JSON"),
         (orjson.dumps({"prompt": ["a"] * 2049}), "2048"),
         (b'{"prompt": "a", "kv_transfer_params": {"remote_host": "x"}}', "not for clients"),
-        (b'{"prompt": "a", "vllm_xargs": {"headrace_resume_ids": [1]}}', "resume_ids` is not for clients"),
-        (b'{"prompt": "a", "vllm_xargs": {"headrace_resume_signature": null}}', "signature` is not for"),
         (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
         (orjson.dumps({"prompt": ["a"] * 1025, "n": 2.0}), "2048"),
         (orjson.dumps({"prompt_embeds": ["a"] * 1025, "n": 2}), "2048"),

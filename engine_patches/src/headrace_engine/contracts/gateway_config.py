@@ -42,3 +42,4 @@ class GatewayConfig:
     allowed_clients: tuple[str, ...] | None = None  # who may use the service; None: everyone
     requests_per_minute: int | None = None  # through each Envoy; None: no limit
     requests_per_minute_per_client: int | None = None
+    resume: bool = False  # streams go on at another engine when theirs is lost

@@ -88,6 +88,7 @@ class RouteSpec(Block):
         "Of each client, through each Envoy; unset: no limit.", None
     )
     prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
+    resume: bool = seen("Whether streams go on at another engine when theirs is lost.", False)
 
 
 class RouteStatus(Block):

@@ -5,6 +5,7 @@ PICKER_FILTER = "envoy.filters.http.ext_authz"
 PICKER_CLUSTER = "picker"
 XDS_CLUSTER = "xds"
 ADMIN_CLUSTER = "admin"  # this Envoy itself
+RELAY_CLUSTER = "relay"  # the process beside this Envoy that streams go through
 METRICS_PATH = "/stats/prometheus"  # the only path of it that anyone else reaches
 HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whether there is a picker
 LEADER_PATH = "/leader"  # likewise, whether it is the one that configures Envoys
@@ -13,10 +14,15 @@ PICK_PATH = "/pick"  # goes before the request's own path
 REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read from the body
 MODEL = "model"
 CHOICES = "choices"
+STREAM = "stream"
 PROBLEM = "problem"
 MALFORMED = "malformed"
 NAMELESS = "nameless"
 RETRY_AFTER = "retry_after"  # a route's metadata: seconds that who goes over its limits is told to wait
+
+# Values of `headers.LOST_HEADER`.
+ENGINE_LOST = "engine-lost"
+NO_ENGINE = "no-engine"
 
 PICK_METADATA = PICKER_FILTER  # dynamic metadata namespace of the picker's choice
 

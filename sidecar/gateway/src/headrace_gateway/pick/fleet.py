@@ -120,16 +120,19 @@ class Fleet:
         now: float,
         headers: Mapping[str, str] = NO_HEADERS,
         among: Collection[str] | None = None,
+        *,
+        may_refuse: bool = True,
     ) -> Placement:
         """Choose the engine of a request that is sent at `now`, `among` these addresses, None for all.
 
-        Raises NoEngineError or OverloadedError.
+        Raises NoEngineError or, if it `may_refuse`, OverloadedError.
         """
         candidates = self._candidates_among(among, now)
         self.context.now = now
         work, chunks = self._describe_work(prompt, headers)
         chosen = self.balancer.pick(candidates, work, self.context)
-        self._refuse_overload(chosen, candidates)
+        if may_refuse:
+            self._refuse_overload(chosen, candidates)
         placement = Placement(chosen.address, work, chunks)
         self._keep(chosen, placement, now)
         return placement

@@ -12,7 +12,7 @@ from time import perf_counter
 import orjson
 
 from headrace_gateway import metrics, names
-from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
+from headrace_gateway.headers import DESTINATION_HEADER, EXCLUDE_HEADER, RESUMED_HEADER, ROUTE_HEADER
 from headrace_gateway.pick.counting import count
 from headrace_gateway.pick.http_server import HttpServer, Request, response
 from headrace_gateway.pick.picker import Choice, Picker
@@ -45,7 +45,10 @@ def server(
         service = request.headers.get(ROUTE_HEADER, "")
         if service in picker.fleets and takes_long(request.body):
             return _answer_later(picker, reader, service, request)
-        return _answer(service, lambda: picker.decide(service, request.body, request.headers))
+        lost_with = _lost_with(request)
+        return _answer(
+            service, lambda: picker.decide(service, request.body, request.headers, lost_with=lost_with)
+        )
 
     return HttpServer(answer, max_body_bytes + OVERHEAD_BYTES, MOST_BYTES)
 
@@ -63,7 +66,15 @@ async def _answer_later(picker: Picker, reader: PromptReader, service: str, requ
         return WITHOUT_US
     if isinstance(read, Reply):
         return _answer(service, lambda: read)
-    return _answer(service, lambda: picker.place(service, read, request.headers))
+    lost_with = _lost_with(request)
+    return _answer(service, lambda: picker.place(service, read, request.headers, lost_with=lost_with))
+
+
+def _lost_with(request: Request) -> list[str] | None:
+    """Return the engines that were lost with a request that the relay sends again; None for a new one."""
+    if RESUMED_HEADER not in request.headers:
+        return None
+    return request.headers.get(EXCLUDE_HEADER, "").split(",")
 
 
 def _tell(service: str, decision: Choice | Reply | None) -> bytes:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headrace_engine.contracts import LoadReport
+from headrace_engine.contracts.resume_arguments import RESUME_IDS
 from headrace_gateway.catalog import Catalog, ServiceKey, authority
 from headrace_gateway.pick.fleet import NO_HEADERS, Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.prefix_index import MOST_CHUNKS
-from headrace_gateway.pick.tokens import BadRequestError, Prompt, read_prompt
+from headrace_gateway.pick.tokens import ARGUMENTS, BadRequestError, Prompt, read_prompt
 from headrace_gateway.replies import Reply
 
+NOT_FOR_CLIENTS = BadRequestError(f"`{ARGUMENTS}.{RESUME_IDS}` is not for clients", ARGUMENTS)
 PREFIX_CHUNKS = 524_288  # of all services together; some 300 bytes each
 
 
@@ -71,10 +73,13 @@ class Picker:
         body: bytes,
         headers: Mapping[str, str] = NO_HEADERS,
         among: Collection[str] | None = None,
+        lost_with: Collection[str] | None = None,
     ) -> Choice | Reply | None:
         """Choose the engine for a request to `service` (`namespace/name`), or say why there is none.
 
-        `among`: the hosts that it may go to, as `ip:port`; None for all.
+        `among`: the hosts that it may go to, as `ip:port`; None for all. `lost_with`: hosts that were lost
+        while they answered it; None where it comes from its client. One that was lost goes to another, and is
+        not refused for a long queue, since its client may have a part of the answer.
 
         `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
         picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
@@ -86,7 +91,7 @@ class Picker:
             prompt = read_prompt(body)
         except BadRequestError as error:
             return invalid_body(error)
-        return self.place(service, prompt, headers, among)
+        return self.place(service, prompt, headers, among, lost_with)
 
     def place(
         self,
@@ -94,6 +99,7 @@ class Picker:
         prompt: Prompt,
         headers: Mapping[str, str] = NO_HEADERS,
         among: Collection[str] | None = None,
+        lost_with: Collection[str] | None = None,
     ) -> Choice | Reply | None:
         """Choose the engine for a request whose body was read, as `decide` does."""
         fleet = self.fleets.get(service)
@@ -101,8 +107,11 @@ class Picker:
             return None
         if self.owners.get(prompt.model, service) != service:
             return _another_services_model(prompt.model, service, fleet)
+        if prompt.resumed and lost_with is None:
+            return invalid_body(NOT_FOR_CLIENTS)
+        allowed = _addresses(fleet, among, lost_with or ())
         try:
-            placement = fleet.choose(prompt, self.clock(), headers, _addresses(fleet, among))
+            placement = fleet.choose(prompt, self.clock(), headers, allowed, may_refuse=lost_with is None)
         except NoEngineError:
             return None
         except OverloadedError as error:
@@ -127,11 +136,16 @@ class Picker:
         return Choice(authority(address, fleet.config.port), fleet.config.balancer)
 
 
-def _addresses(fleet: Fleet, hosts: Collection[str] | None) -> Collection[str] | None:
-    """Return the addresses of those engines that are among these hosts."""
-    if hosts is None:
+def _addresses(
+    fleet: Fleet, hosts: Collection[str] | None, without: Collection[str] = ()
+) -> Collection[str] | None:
+    """Return the addresses of those engines that are among these hosts, and not among those; None for all."""
+    if hosts is None and not without:
         return None
-    return {address for address in fleet.endpoints if authority(address, fleet.config.port) in hosts}
+    found = {authority(address, fleet.config.port): address for address in fleet.endpoints}
+    return {
+        address for host, address in found.items() if (hosts is None or host in hosts) and host not in without
+    }
 
 
 def invalid_body(error: BadRequestError) -> Reply:

@@ -54,6 +54,7 @@ def _answer(body: bytes) -> tuple[bytes, bytes]:
         "counted_tokens": prompt.counted_tokens,
         "model": prompt.model,
         "media": prompt.media,
+        "resumed": prompt.resumed,
     }
     chunks, size = prompt.beginning()
     return orjson.dumps({"prompt": fields, "beginning_bytes": size}), pack(chunks)

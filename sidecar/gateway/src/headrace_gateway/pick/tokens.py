@@ -49,7 +49,7 @@ class Prompt:
     one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
     request has several prompts. vLLM shares no KV between requests of different `cache_salt`: that is first.
     Instead of it there may be what is made of it: `cut`, and how long it is.
-    `model` is the one that the body names; empty if it names none.
+    `model` is the one that the body names; empty if it names none. `resumed`: it has tokens to go on after.
     """
 
     requests: int
@@ -58,6 +58,7 @@ class Prompt:
     text: bytes = field(default=b"", compare=False, repr=False)
     model: str = field(default="", compare=False)
     media: int = 0
+    resumed: bool = False
     cut: Beginning | None = field(default=None, compare=False, repr=False)
 
     def beginning(self) -> Beginning:
@@ -117,9 +118,12 @@ def read_prompt(body: bytes) -> Prompt:
         raise BadRequestError(f"the request body is not JSON: {error}") from None
     if not isinstance(request, dict):
         raise BadRequestError("the request body is not a JSON object")
-    _refuse_inner(request)
+    if request.get(INNER) is not None:
+        raise BadRequestError(f"`{INNER}` is not for clients", INNER)
     _refuse_many(request)
-    prompt, model = _measure(request), request.get("model")
+    prompt, model, more = _measure(request), request.get("model"), request.get(ARGUMENTS)
+    if isinstance(more, dict) and not more.keys().isdisjoint((RESUME_IDS, SIGNATURE)):
+        prompt = replace(prompt, resumed=True)
     return replace(prompt, model=model) if isinstance(model, str) else prompt
 
 
@@ -139,16 +143,6 @@ def _measure(request: dict[str, Any]) -> Prompt:
         prompts = len(request[EMBEDDED]) if isinstance(request[EMBEDDED], list) else 1
         return Prompt(max(prompts, 1) * _choices(request), 0, 0)
     raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
-
-
-def _refuse_inner(request: dict[str, Any]) -> None:
-    """Refuse what Headrace's own parts and engines say to each other."""
-    if request.get(INNER) is not None:
-        raise BadRequestError(f"`{INNER}` is not for clients", INNER)
-    arguments = request.get(ARGUMENTS)
-    for key in (RESUME_IDS, SIGNATURE):
-        if isinstance(arguments, dict) and key in arguments:
-            raise BadRequestError(f"`{ARGUMENTS}.{key}` is not for clients", ARGUMENTS)
 
 
 def _refuse_many(request: dict[str, Any]) -> None:

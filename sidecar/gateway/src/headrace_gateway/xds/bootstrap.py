@@ -14,7 +14,13 @@ from typing import Any
 
 from headrace_gateway import names
 from headrace_gateway.balancers import needed_headers
-from headrace_gateway.headers import CLIENT_HEADER
+from headrace_gateway.headers import (
+    CLIENT_HEADER,
+    ENGINE_HEADER,
+    EXCLUDE_HEADER,
+    RESUMED_HEADER,
+    ROUTE_HEADER,
+)
 from headrace_gateway.xds import credentials, filters
 from headrace_gateway.xds.engine_errors import engine_errors
 from headrace_gateway.xds.filters import typed_config
@@ -59,6 +65,8 @@ class Bootstrap:
     port: int = 8080
     ready_port: int = 8081
     admin_port: int = 9901
+    relay_port: int = 8082  # the relay's, beside this Envoy
+    engines_port: int = 8083  # for the relay alone
 
 
 def bootstrap(settings: Bootstrap) -> dict[str, Any]:
@@ -74,8 +82,17 @@ def bootstrap(settings: Bootstrap) -> dict[str, Any]:
             "cds_config": _from_picker(),
         },
         "static_resources": {
-            "listeners": [_gateway_listener(settings), _ready_listener(settings)],
-            "clusters": [_picker_cluster(settings), _xds_cluster(settings), _admin_cluster(settings)],
+            "listeners": [
+                _gateway_listener(settings),
+                _engines_listener(settings),
+                _ready_listener(settings),
+            ],
+            "clusters": [
+                _picker_cluster(settings),
+                _xds_cluster(settings),
+                _admin_cluster(settings),
+                _relay_cluster(settings),
+            ],
         },
         "overload_manager": overload_manager(settings.memory_bytes, settings.drain_file),
     }
@@ -87,13 +104,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         stat_prefix="gateway",
         rds={"route_config_name": names.ROUTES, "config_source": _from_picker()},
-        access_log=[
-            typed_config(
-                "envoy.access_loggers.stdout",
-                "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
-                log_format={"json_format": ACCESS_LOG},
-            )
-        ],
+        access_log=[_access_log(ACCESS_LOG)],
         http_filters=[
             *([credentials.api_key_filter(settings.api_keys)] if settings.api_keys else []),
             filters.model_reader(),
@@ -132,6 +143,66 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
         "per_connection_buffer_limit_bytes": settings.max_body_bytes,
         "filter_chains": [chain],
     }
+
+
+def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
+    """Give the relay its way to engines: the picker chooses, and each try has an engine of its own."""
+    told = (*needed_headers(), EXCLUDE_HEADER, RESUMED_HEADER)
+    manager = typed_config(
+        "envoy.filters.network.http_connection_manager",
+        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        stat_prefix="engines",
+        route_config={
+            "virtual_hosts": [
+                {
+                    "name": "engines",
+                    "domains": ["*"],
+                    "routes": [
+                        {
+                            "match": {"prefix": "/"},
+                            "route": {
+                                "cluster_header": ROUTE_HEADER,
+                                "timeout": "0s",
+                                "idle_timeout": f"{names.IDLE_SECONDS}s",
+                                "retry_policy": RETRIES,
+                            },
+                        }
+                    ],
+                    "request_headers_to_remove": [ROUTE_HEADER, EXCLUDE_HEADER, RESUMED_HEADER],
+                    "response_headers_to_add": [
+                        {"header": {"key": ENGINE_HEADER, "value": "%UPSTREAM_HOST%"}}
+                    ],
+                }
+            ]
+        },
+        access_log=[_access_log({**ACCESS_LOG, "service": "%UPSTREAM_CLUSTER%"})],
+        http_filters=[
+            filters.picker_filter(settings.max_body_bytes, told, f"%REQ({ROUTE_HEADER})%"),
+            *engine_errors(),
+            filters.router(),
+        ],
+        local_reply_config=filters.local_replies(settings.max_body_bytes, to_relay=True),
+        # All that a client says went through the other listener.
+        generate_request_id=False,
+        preserve_external_request_id=True,
+        skip_xff_append=True,
+        common_http_protocol_options={"idle_timeout": "3600s"},
+        stream_idle_timeout=f"{names.IDLE_SECONDS}s",
+    )
+    return {
+        "name": "engines",
+        "address": _address("127.0.0.1", settings.engines_port),
+        "per_connection_buffer_limit_bytes": settings.max_body_bytes,
+        "filter_chains": [{"filters": [manager]}],
+    }
+
+
+def _access_log(fields: dict[str, str]) -> dict[str, Any]:
+    return typed_config(
+        "envoy.access_loggers.stdout",
+        "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+        log_format={"json_format": fields},
+    )
 
 
 def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
@@ -229,6 +300,30 @@ def _admin_cluster(settings: Bootstrap) -> dict[str, Any]:
     return {**_cluster(names.ADMIN_CLUSTER, "127.0.0.1", settings.admin_port), "type": "STATIC"}
 
 
+def _relay_cluster(settings: Bootstrap) -> dict[str, Any]:
+    """Make the cluster of the relay, which is left out as soon as it does not answer."""
+    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), 40_000)
+    return {
+        **_cluster(names.RELAY_CLUSTER, "127.0.0.1", settings.relay_port),
+        "type": "STATIC",
+        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "health_checks": [_check(names.HEALTH_PATH, timeout="2s", interval="1s")],
+        "outlier_detection": {
+            "split_external_local_origin_errors": True,
+            "consecutive_local_origin_failure": 1,
+            "enforcing_consecutive_5xx": 0,
+            "enforcing_consecutive_gateway_failure": 0,
+            "enforcing_success_rate": 0,
+            "enforcing_local_origin_success_rate": 0,
+            "interval": "0.5s",
+            "base_ejection_time": "2s",
+            "max_ejection_time": "2s",
+            "max_ejection_percent": 100,
+        },
+        "circuit_breakers": {"thresholds": [limits]},
+    }
+
+
 def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
     endpoint = {"endpoint": {"address": _address(host, port)}}
     return {
@@ -248,6 +343,19 @@ def _from_picker() -> dict[str, Any]:
     return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
 
 
+# As those of `routes`; the relay itself sees to what an engine may have seen.
+RETRIES = {
+    "retry_on": "connect-failure,refused-stream,reset-before-request",
+    "num_retries": 3,
+    "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.05s"},
+    "host_selection_retry_max_attempts": 5,
+    "retry_host_predicate": [
+        typed_config(
+            "envoy.retry_host_predicates.previous_hosts",
+            "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+        )
+    ],
+}
 _METRICS_ROUTE = {
     "match": {
         "path": names.METRICS_PATH,

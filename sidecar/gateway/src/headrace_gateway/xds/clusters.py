@@ -3,6 +3,7 @@
 from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
 from envoy.config.core.v3 import health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
+from envoy.extensions.clusters.aggregate.v3 import cluster_pb2 as aggregate_pb2
 from envoy.extensions.load_balancing_policies.least_request.v3 import least_request_pb2
 from envoy.extensions.load_balancing_policies.override_host.v3 import override_host_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
@@ -15,8 +16,20 @@ from headrace_gateway.xds.generation_cache import GenerationCache
 
 
 def clusters(catalog: Catalog, cache: GenerationCache) -> list[cluster_pb2.Cluster]:
-    """Make a cluster per service; its endpoints come separately, so that pods may come and go cheaply."""
-    return [cache.get_or_make(_cluster, str(key)) for key in catalog.services]
+    """Make a cluster per service; its endpoints come separately, so that pods may come and go cheaply.
+
+    A service whose streams go through the relay has one more for those.
+    """
+    relayed = [str(key) for key, service in catalog.services.items() if service.config.resume]
+    return [
+        *(cache.get_or_make(_cluster, str(key)) for key in catalog.services),
+        *(cache.get_or_make(_relay_cluster, name) for name in relayed),
+    ]
+
+
+def relay_cluster(name: str) -> str:
+    """Name the cluster of a service's streams; no service has this name."""
+    return f"{names.RELAY_CLUSTER}:{name}"
 
 
 def endpoints(catalog: Catalog) -> list[endpoint_pb2.ClusterLoadAssignment]:
@@ -52,6 +65,17 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
                 }
             ]
         },
+    )
+
+
+def _relay_cluster(name: str) -> cluster_pb2.Cluster:
+    """Make the cluster of a service's streams: the relay, or its engines while there is none."""
+    both = aggregate_pb2.ClusterConfig(clusters=[names.RELAY_CLUSTER, name])
+    return cluster_pb2.Cluster(
+        name=relay_cluster(name),
+        connect_timeout={"seconds": 1},
+        lb_policy=cluster_pb2.Cluster.CLUSTER_PROVIDED,
+        cluster_type={"name": "envoy.clusters.aggregate", "typed_config": _packed(both)},
     )
 
 

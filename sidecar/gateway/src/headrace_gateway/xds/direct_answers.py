@@ -29,7 +29,7 @@ def direct_route(match: Match, response: Match, allow: str = "") -> route_compon
         match=match,
         direct_response=response,
         response_headers_to_add=[_header(name, value) for name, value in headers.items()],
-        typed_per_filter_config={names.PICKER_FILTER: _NO_PICKER},
+        typed_per_filter_config={names.PICKER_FILTER: NO_PICKER},
     )
 
 
@@ -50,4 +50,4 @@ def _no_picker() -> any_pb2.Any:
     return disabled
 
 
-_NO_PICKER = _no_picker()
+NO_PICKER = _no_picker()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_gateway import names, replies
-from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER, STRIPPED_PREFIXES
+from headrace_gateway.headers import DESTINATION_HEADER, LOST_HEADER, ROUTE_HEADER, STRIPPED_PREFIXES
 from headrace_gateway.replies import Reply
 
 JSON_TYPE = r"(?i)application/json\s*(;.*)?"
@@ -15,6 +15,7 @@ _RETRY = [{"key": "retry-after", "value": "1"}]
 _LIMITED = [
     {"key": "retry-after", "value": f"%METADATA(ROUTE:{names.REQUEST_METADATA}:{names.RETRY_AFTER})%"}
 ]
+_LOST = [*_RETRY, {"key": LOST_HEADER, "value": names.ENGINE_LOST}]
 _BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
 
 PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
@@ -56,13 +57,23 @@ def model_reader() -> dict[str, Any]:
                     "on_present": {**to, "key": names.CHOICES, "type": "STRING"},
                     "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
                 },
+                {
+                    "selectors": [{"key": "stream"}],
+                    "on_present": {**to, "key": names.STREAM},
+                    "on_error": {**to, "key": names.PROBLEM, "value": names.MALFORMED},
+                },
             ],
         },
     )
 
 
-def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str, Any]:
-    """Send the picker the whole body, and these headers; no answer in time means go on without."""
+def picker_filter(
+    max_body_bytes: int | str, headers: Sequence[str], service: str = "%ROUTE_NAME%"
+) -> dict[str, Any]:
+    """Send the picker the whole body, and these headers; no answer in time means go on without.
+
+    `service` is how Envoy names the service that a request is for.
+    """
     another_host = typed_config(
         "envoy.retry_host_predicates.previous_hosts",
         "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
@@ -77,7 +88,7 @@ def picker_filter(max_body_bytes: int | str, headers: Sequence[str]) -> dict[str
                 "timeout": PICKER_TIMEOUT,
             },
             "path_prefix": names.PICK_PATH,
-            "authorization_request": {"headers_to_add": [{"key": ROUTE_HEADER, "value": "%ROUTE_NAME%"}]},
+            "authorization_request": {"headers_to_add": [{"key": ROUTE_HEADER, "value": service}]},
             "authorization_response": {
                 "dynamic_metadata_from_headers": _exactly(DESTINATION_HEADER),
                 "allowed_client_headers": _exactly("content-type", "retry-after"),
@@ -103,8 +114,12 @@ def _exactly(*headers: str) -> dict[str, Any]:
     return {"patterns": [{"exact": header} for header in headers]}
 
 
-def local_replies(limit: int | str) -> dict[str, Any]:
-    """Make OpenAI errors of Envoy's own failures; direct responses and the picker's replies already are."""
+def local_replies(limit: int | str, *, to_relay: bool = False) -> dict[str, Any]:
+    """Make OpenAI errors of Envoy's own failures; direct responses and the picker's replies already are.
+
+    The relay is also told, in a header, whether an engine was lost, or none is to be had.
+    """
+    no_engine = replies.no_engine("%UPSTREAM_CLUSTER%") if to_relay else replies.NO_ENGINE
     refused = "response.code_details == 'ext_authz_denied'"
     envoys = f"!(response.code_details == 'direct_response' || {refused})"
 
@@ -133,10 +148,14 @@ def local_replies(limit: int | str) -> dict[str, Any]:
             mapper(replies.too_large(limit)),
             # However it shows that there is none: nobody passes the health check, or who did just refuses.
             mapper(
-                replies.NO_ENGINE,
-                headers=[{"key": "retry-after", "value": str(replies.NO_ENGINE.retry_after)}],
+                no_engine,
+                headers=[
+                    {"key": "retry-after", "value": str(no_engine.retry_after)},
+                    *([{"key": LOST_HEADER, "value": names.NO_ENGINE}] if to_relay else []),
+                ],
                 only=_flags("UH", "UF"),
             ),
+            *([mapper(replies.UNAVAILABLE, headers=_LOST, only=_flags("UC", "UR"))] if to_relay else []),
             mapper(replies.UNAVAILABLE, headers=_RETRY),
             mapper(replies.TIMEOUT, headers=_RETRY),
             mapper(replies.GATEWAY_ERROR, "GE"),

@@ -19,11 +19,12 @@ from google.protobuf import any_pb2
 from headrace_engine.contracts import GatewayConfig, request_overrides
 from headrace_gateway import names
 from headrace_gateway.catalog import Catalog, ServiceKey
-from headrace_gateway.headers import OVERRIDE_BYTES, OVERRIDE_HEADERS, SERVICE_HEADER
+from headrace_gateway.headers import OVERRIDE_BYTES, OVERRIDE_HEADERS, ROUTE_HEADER, SERVICE_HEADER
 from headrace_gateway.replies import Reply
 from headrace_gateway.xds import filters, request_limits, route_tree
 from headrace_gateway.xds.access import denied_reply, restrict_match
-from headrace_gateway.xds.direct_answers import Match, refusal_route
+from headrace_gateway.xds.clusters import relay_cluster
+from headrace_gateway.xds.direct_answers import NO_PICKER, Match, refusal_route
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.model_routes import READ, longest_body, model_routes
 
@@ -98,17 +99,18 @@ class _Terms:
     """On which terms a service takes requests, as its routes say it.
 
     `overridable`: its clients' overrides go on in the request's id. `allowed`: clients; None for everyone.
-    `limits`: the service's configuration if it has any.
+    `limits`: the service's configuration if it has any. `resume`: streams go through the relay.
     """
 
     overridable: bool
     allowed: tuple[str, ...] | None
     limits: GatewayConfig | None
+    resume: bool
 
 
 def _terms(config: GatewayConfig) -> _Terms:
     limits = replace(config, models=()) if request_limits.has_limits(config) else None
-    return _Terms(config.slo.per_request is not None, config.allowed_clients, limits)
+    return _Terms(config.slo.per_request is not None, config.allowed_clients, limits, config.resume)
 
 
 def _by_header(cluster: str, terms: _Terms) -> route_tree.Branch:
@@ -129,7 +131,10 @@ def _routes_by_model(cluster: str, models: tuple[str, ...], terms: _Terms) -> Ro
 
 
 def _engine_routes(cluster: str, match: Match, terms: _Terms, **action: object) -> Routes:
-    """Make a route to the engines and, where only some clients are allowed, a refusal of all others."""
+    """Make a route to the engines and, where only some clients are allowed, a refusal of all others.
+
+    One for streams comes first where they go through the relay, which has the picker asked itself.
+    """
     # Zero: no limit to a whole answer, which may stream for long; the idle timeout ends dead ones.
     action |= {"cluster": cluster, "timeout": {}, "idle_timeout": {"seconds": names.IDLE_SECONDS}}
     metadata = None
@@ -145,7 +150,28 @@ def _engine_routes(cluster: str, match: Match, terms: _Terms, **action: object) 
         request_headers_to_remove=[SERVICE_HEADER],
         request_headers_to_add=[_ID_WITH_OVERRIDES] if terms.overridable else [],
     )
-    return [route] if terms.allowed is None else [route, refusal_route(match, denied_reply(cluster))]
+    found = [_relayed(route), route] if terms.resume else [route]
+    return found if terms.allowed is None else [*found, refusal_route(match, denied_reply(cluster))]
+
+
+def _relayed(route: route_components_pb2.Route) -> route_components_pb2.Route:
+    """Make a route to the relay of one to engines, for streams."""
+    streams = _metadata(names.STREAM, {"bool_match": True})
+    made = route_components_pb2.Route(
+        match={"dynamic_metadata": [streams]},
+        route={"cluster": relay_cluster(route.route.cluster)},
+        request_headers_to_add=[
+            {
+                "header": {"key": ROUTE_HEADER, "value": route.name},
+                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+            }
+        ],
+        typed_per_filter_config={names.PICKER_FILTER: NO_PICKER},
+    )
+    merged = route_components_pb2.Route()
+    merged.CopyFrom(route)
+    merged.MergeFrom(made)
+    return merged
 
 
 def _make_id_with_overrides() -> base_pb2.HeaderValueOption:

@@ -1,0 +1,227 @@
+"""Hands streams from engines to clients, and has another engine go on where one is lost.
+
+Envoy sends streams here, and gets them back at a listener of its own for this process, where the picker
+chooses the engine: so all that Envoy knows of engines holds for each try. What comes is handed on at once,
+as fast as the client takes it. A client that leaves ends its request at the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+import orjson
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
+from multidict import CIMultiDict
+
+from headrace_gateway import names
+from headrace_gateway.headers import (
+    ENGINE_HEADER,
+    EXCLUDE_HEADER,
+    LOST_HEADER,
+    RESUMED_HEADER,
+    ROUTE_HEADER,
+)
+from headrace_gateway.metrics import service_labels
+from headrace_gateway.relay import counters
+from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
+from headrace_gateway.relay.question import Question
+from headrace_gateway.replies import Reply
+
+log = logging.getLogger(__name__)
+
+MOST_LOST = 2  # engines on one request: what ended two of them is not tried on a third
+PATIENCE = 10.0  # seconds without any engine that takes a request up again
+PAUSE = 0.25  # seconds between tries
+CONNECT_SECONDS = 2.0
+MOST_TOLD = 300  # bytes of a refusal
+KEEP_ALIVE = 30.0  # seconds of an idle connection to Envoy, which keeps it longer
+OK = 200
+
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "host",
+        "content-length",
+        "expect",
+    }
+)
+_OURS = frozenset({ENGINE_HEADER, LOST_HEADER})
+
+Sign = Callable[[bytes], bytes]
+
+
+class LostError(Exception):
+    """An engine was lost; the message says how."""
+
+
+class OverError(Exception):
+    """The stream can't go on; the message is for the client."""
+
+
+class LeftError(Exception):
+    """The client has left."""
+
+
+class Relay:
+    """All streams' way to Envoy; `sign` raises OSError or ValueError where there is no key to sign with."""
+
+    def __init__(self, engines_url: str, sign: Sign) -> None:
+        self.engines_url = engines_url  # Envoy's listener for this process
+        self.sign = sign
+        self.session = ClientSession(
+            connector=TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+            timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            auto_decompress=False,
+            skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
+        )
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        stream = _Stream(self, request, Question(request.path, await request.read()))
+        return await stream.run()
+
+
+class _Stream:
+    """One client's stream, over as many engines as it takes."""
+
+    def __init__(self, relay: Relay, request: web.Request, question: Question) -> None:
+        self._relay = relay
+        self._request = request
+        self._question = question
+        self._service = request.headers.get(ROUTE_HEADER, "")
+        self._journal = Journal(wants_ids=question.wants_ids)
+        self._lost: list[str] = []  # engines
+        self._response = web.StreamResponse()
+
+    async def run(self) -> web.StreamResponse:
+        """Answer from one engine after the other, until the answer is whole or can't be."""
+        labels = service_labels(self._service)
+        try:
+            while not await self._from_one_engine():
+                counters.CUT.labels(*labels).inc()
+        except OverError as error:
+            counters.FAILED.labels(*labels).inc()
+            await self._fail(str(error))
+        except LeftError:
+            pass
+        else:
+            if self._lost:
+                counters.RESUMED.labels(*labels).inc()
+        with contextlib.suppress(ConnectionError):
+            await self._response.write_eof()
+        return self._response
+
+    async def _from_one_engine(self) -> bool:
+        """Hand on what an engine answers; whether that was all, False: the engine was lost.
+
+        Raises OverError, and LeftError.
+        """
+        engine = ""
+        try:
+            async with await self._ask() as answer:
+                engine = answer.headers.get(ENGINE_HEADER, "")
+                await self._hand_on(answer)
+        except (LostError, ClientError, TimeoutError) as error:
+            await self._note_lost(engine, str(error) or repr(error))
+            return self._journal.is_finished
+        return True
+
+    async def _ask(self) -> ClientResponse:
+        """Ask for the answer, or for its rest, until there is an engine that takes the request."""
+        headers = _kept(self._request.headers)
+        if self._lost:
+            headers[RESUMED_HEADER] = "1"
+            headers[EXCLUDE_HEADER] = ",".join(filter(None, self._lost))
+        try:
+            body = self._question.after(self._journal.token_ids, self._service, self._relay.sign)
+        except (OSError, ValueError) as error:
+            log.warning("the gateway's key can't be used: %s", error)
+            raise OverError("the gateway has no key with which another engine would go on") from None
+        url = self._relay.engines_url + self._request.path_qs
+        deadline = monotonic() + PATIENCE
+        while True:
+            answer = await self._relay.session.post(url, data=body, headers=headers)
+            if not self._lost or answer.headers.get(LOST_HEADER) != names.NO_ENGINE:
+                return answer
+            answer.release()
+            if monotonic() > deadline:
+                raise OverError("no other engine is ready")
+            await asyncio.sleep(PAUSE)
+
+    async def _hand_on(self, answer: ClientResponse) -> None:
+        """Hand on an answer. Raises LostError if a stream that could go on elsewhere ends early."""
+        if answer.headers.get(LOST_HEADER) == names.ENGINE_LOST:
+            raise LostError("it was lost before it answered")
+        if not self._response.prepared:
+            await self._begin(answer.status, _kept(answer.headers))
+        elif answer.status != OK:
+            told = (await answer.content.read(MOST_TOLD)).decode(errors="replace")
+            raise OverError(f"another engine refused to go on: {told}")
+        if self._question.unresumable or answer.content_type != "text/event-stream":
+            async for data in answer.content.iter_any():
+                await self._write(data)
+            return
+        passage = Passage(self._journal)
+        async for data in answer.content.iter_any():
+            if new := passage.take(data):
+                await self._write(new)
+            if passage.failure:
+                raise LostError(passage.failure)
+        if not self._journal.is_done:
+            raise LostError("its answer ended early")
+
+    async def _note_lost(self, engine: str, problem: str) -> None:
+        """Note that an engine was lost, and send what is left to send if the client has all tokens.
+
+        Raises OverError if the stream can't go on elsewhere, or has cost enough engines.
+        """
+        name = self._request.headers.get("x-request-id", "")
+        log.info("request %s lost its engine %s: %s", name, engine or "(unknown)", problem)
+        if self._journal.is_finished:
+            await self._write(ending(self._journal, with_usage=self._question.wants_usage))
+            return
+        self._lost.append(engine)
+        if self._question.unresumable:
+            raise OverError(self._question.unresumable)
+        if len(self._lost) >= MOST_LOST:
+            raise OverError(f"{len(self._lost)} engines were lost with it, the last so: {problem}")
+
+    async def _fail(self, problem: str) -> None:
+        """Tell the client in its answer, or in the stream, which goes on no further."""
+        reply = Reply(502, "engine_lost", f"the engine was lost, and the answer can't go on: {problem}")
+        with contextlib.suppress(LeftError):
+            if self._response.prepared:
+                await self._write(error_event(reply.body))
+            else:
+                await self._begin(reply.status, reply.headers)
+                await self._write(orjson.dumps(reply.body))
+
+    async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self._response.set_status(status)
+        self._response.headers.update(headers)
+        await self._response.prepare(self._request)
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            await self._response.write(data)
+        except ConnectionError:
+            raise LeftError from None
+
+
+def _kept(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the headers that concern both ends, in whatever order they came."""
+    return CIMultiDict(
+        (name, value)
+        for name, value in headers.items()
+        if name.lower() not in _HOP_BY_HOP and name.lower() not in _OURS
+    )

@@ -1,0 +1,191 @@
+"""Streams through a real Envoy, picker and relay: an engine that is lost midway costs its clients nothing.
+
+The engines are fakes that stream as vLLM does; with real ones see `test_e2e_bench_continuation`.
+"""
+
+import asyncio
+import json
+import re
+
+import aiohttp
+import pytest
+from gw_rig import Rig, chat, posted, until
+
+from e2e.bench.continuation.signer import Signer
+from headrace_engine.contracts.resume_arguments import delivered_tokens
+
+pytestmark = [pytest.mark.envoy, pytest.mark.timeout(300)]
+TOKENS = 30
+WHOLE = "".join(f"<{100 + number}>" for number in range(TOKENS))
+PATH = "/v1/chat/completions"
+
+
+GATEWAY = Signer()
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    path = tmp_path_factory.mktemp("key") / "private-key.pem"
+    GATEWAY.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory, key):
+    made = Rig(tmp_path_factory.mktemp("relay"))
+    made.start()
+    made.start_relay(key)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+async def session():
+    async with aiohttp.ClientSession() as made:
+        yield made
+
+
+@pytest.fixture
+async def engines(rig, session, key):
+    if rig.relay is None:
+        rig.start_relay(key)
+    found = [await rig.engine(number, gap=0.005) for number in (1, 2)]
+    config = rig.config("chat", resume=True, balancer="RoundRobin")
+    await rig.apply(session, {config: found})
+    await until(lambda: passes_relay(rig, session), "Envoy finds the relay")
+    for engine in found:
+        engine.served.clear()
+    yield found
+    for engine in found:
+        await engine.stop()
+
+
+def ask(text="hello", **more):
+    return chat("chat", text, stream=True, max_tokens=TOKENS, **more)
+
+
+async def passes_relay(rig, session):
+    """Whether streams go through the relay, which asks engines for token ids."""
+    async with session.post(rig.url + PATH, json=ask()) as response:
+        return b'"token_ids"' in await response.read()
+
+
+async def read(session, rig, body, headers=None):
+    """The whole text of a stream, and its raw bytes."""
+    async with session.post(rig.url + PATH, json=body, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        data = await response.read()
+    return text_of(data), data
+
+
+def text_of(data):
+    events = [json.loads(each[6:]) for each in data.split(b"\n\n") if each.startswith(b"data: {")]
+    assert not any("error" in each for each in events), events
+    return "".join(choice["delta"].get("content", "") for each in events for choice in each["choices"])
+
+
+async def test_a_stream_is_what_the_engine_sent_but_for_the_ids_that_nobody_asked_for(rig, session, engines):
+    text, data = await read(session, rig, ask())
+    assert text == WHOLE
+    assert data.count(b'"token_ids":null') == TOKENS
+    assert data.count(b'"prompt_token_ids":null') == 1
+    assert data.endswith(b"data: [DONE]\n\n")
+    [served] = [request for engine in engines for request in engine.served]
+    assert not [name for name in served["headers"] if name.lower().startswith("x-headrace")]
+
+
+@pytest.mark.parametrize("at", [0, 1, TOKENS // 2, TOKENS - 1])
+async def test_a_client_does_not_see_that_its_engine_was_lost(rig, session, engines, at):
+    lost, other = engines
+    while not lost.served:  # the first may be the other's
+        text, data = await read(session, rig, ask(f"lose {at} {lost.address}"))
+        assert text == WHOLE
+        assert len(set(re.findall(rb'"created":(\d+)', data))) == 1
+        assert data.count(b"[DONE]") == 1
+    assert other.served
+
+
+async def test_the_engine_that_goes_on_gets_what_the_gateway_signed(rig, session, engines):
+    first = engines[0].address
+    seen = []
+    for engine in engines:
+        engine.heard = seen.append
+    while len(engines[0].served) == 0:
+        assert (await read(session, rig, ask(f"lose 7 {first}")))[0] == WHOLE
+    [arguments] = [body["vllm_xargs"] for body in seen if "vllm_xargs" in body]
+    assert delivered_tokens(GATEWAY.key("llm/chat"), arguments) == tuple(range(100, 107))
+
+
+async def test_a_request_that_ends_two_engines_meets_no_third(rig, session, engines):
+    async with session.post(rig.url + PATH, json=ask("lose 5 any")) as response:
+        data = await response.read()
+    *_, last, done, _ = data.split(b"\n\n")
+    error = json.loads(last.removeprefix(b"data: "))["error"]
+    assert error["code"] == "engine_lost"
+    assert "2 engines were lost with it" in error["message"]
+    assert done == b"data: [DONE]"
+    assert sum(len(engine.served) for engine in engines) == 2
+
+
+async def test_a_client_that_leaves_ends_its_request(rig, session, engines):
+    async with session.post(rig.url + PATH, json=ask() | {"max_tokens": 10_000}) as response:
+        await response.content.readline()
+    await until(lambda: sum(engine.aborted for engine in engines) == 1, "the engine has noticed", 5)
+
+
+async def test_without_a_relay_streams_go_to_engines(rig, session, engines):
+    rig.kill_relay()
+    for _ in range(10):
+        async with session.post(rig.url + PATH, json=ask()) as response:
+            assert response.status == 200
+            assert (await response.read()).endswith(b"[DONE]\n\n")
+
+
+async def test_what_is_no_stream_does_not_meet_the_relay(rig, session, engines):
+    status, answer = await posted(session, rig.url + PATH, chat("chat"))
+    assert status == 200
+    assert answer["engine"] in {engine.address for engine in engines}
+
+
+async def test_streams_that_could_not_go_on_are_handed_through(rig, session, engines):
+    async with session.post(rig.url + PATH, json=ask(n=2)) as response:
+        data = await response.read()
+    assert data.count(b'"engine"') == TOKENS
+    assert data.endswith(b"data: [DONE]\n\n")
+
+
+async def test_refusals_come_as_they_were(rig, session, engines):
+    status, answer = await posted(session, rig.url + PATH, ask() | {"kv_transfer_params": {}})
+    assert (status, answer["error"]["code"]) == (400, "invalid_body")
+    forged = ask() | {"vllm_xargs": {"headrace_resume_ids": [1]}}
+    spoofed = {"x-headrace-resumed": "1", "x-headrace-exclude": "a"}
+    status, answer = await posted(session, rig.url + PATH, forged, spoofed)
+    assert (status, answer["error"]["param"]) == (400, "vllm_xargs")
+    assert "is not for clients" in answer["error"]["message"]
+
+
+async def test_without_engines_a_stream_is_refused_as_any_request(rig, session, engines):
+    for engine in engines:
+        await engine.stop()
+    await until(lambda: _refused(rig, session), "Envoy knows that they are gone")
+
+
+async def _refused(rig, session):
+    async with session.post(rig.url + PATH, json=ask()) as response:
+        if response.status != 503:
+            return False
+        error = (await response.json())["error"]
+        assert error["code"] == "no_ready_engine", error
+        assert "llm/chat" in error["message"]
+        assert response.headers["retry-after"] == "5"
+        return True
+
+
+async def test_many_streams_outlive_an_engine_at_once(rig, session, engines):
+    async def one(number):
+        await asyncio.sleep(0.01 * (number % 7))
+        return (await read(session, rig, ask(f"lose {number % TOKENS} {engines[0].address}")))[0]
+
+    assert await asyncio.gather(*map(one, range(40))) == [WHOLE] * 40
+    assert await rig.relay_metric(session, "headrace_relay_streams_resumed_total") > 0
+    assert await rig.relay_metric(session, "headrace_relay_streams_failed_total") <= 1  # of the test above

@@ -1,0 +1,53 @@
+"""The relay's settings and key: errors that name what is wrong."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from e2e.bench.continuation.signer import Signer as Gateway
+from headrace_engine.contracts.resume_arguments import arguments, delivered_tokens
+from headrace_gateway.relay.__main__ import read_settings
+from headrace_gateway.relay.signing import Signer
+
+KEY = {"HEADRACE_GATEWAY_KEY": "/etc/key.pem"}
+
+
+def test_what_the_chart_sets_is_read():
+    settings = read_settings({**KEY, "HEADRACE_MAX_BODY_BYTES": "1000"})
+    assert (settings.key, settings.max_body_bytes) == (Path("/etc/key.pem"), 1000)
+    assert read_settings(KEY).max_body_bytes == 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("environment", "variable"),
+    [({}, "HEADRACE_GATEWAY_KEY"), ({**KEY, "HEADRACE_MAX_BODY_BYTES": "0"}, "HEADRACE_MAX_BODY_BYTES")],
+)
+def test_mistakes_name_the_variable(environment, variable):
+    with pytest.raises(ValueError, match=variable):
+        read_settings(environment)
+
+
+def test_the_key_is_the_one_that_lies_there_now(tmp_path):
+    sign = Signer(tmp_path / "key.pem")
+    with pytest.raises(OSError, match=r"key\.pem"):
+        sign(b"")
+    for gateway in (Gateway(), Gateway()):
+        gateway.write(tmp_path / "key.pem")
+        assert delivered_tokens(gateway.key("llm/chat"), arguments(sign, "llm/chat", [1, 2])) == (1, 2)
+
+
+def test_what_is_no_rsa_key_signs_nothing(tmp_path):
+    path = tmp_path / "key.pem"
+    private = ec.generate_private_key(ec.SECP256R1())
+    path.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    with pytest.raises(ValueError, match="is no RSA key"):
+        Signer(path)(b"")
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="PEM"):
+        Signer(path)(b"")
