@@ -14,7 +14,7 @@ from headrace_engine.contracts import GatewayConfig, encode
 
 ADDRESSES = ("127.0.9.1", "127.0.9.2")
 SERVICE = "bench/tiny"
-UNDER_WAY = 0.7  # seconds: all have begun, none is over
+UNDER_WAY = 5  # streams that an engine runs when it is killed, or more
 
 pytestmark = [
     pytest.mark.vllm,
@@ -53,7 +53,9 @@ async def test_a_killed_engine_costs_no_stream_and_changes_no_answer(tmp_path):
                 cut = asyncio.create_task(
                     all_features(client, f"http://{made.gateway.host}:{made.gateway.port}")
                 )
-                await asyncio.sleep(UNDER_WAY)
+                while await running(client, servers[0].url) < UNDER_WAY:
+                    assert not cut.done()
+                    await asyncio.sleep(0.02)
                 servers[0].kill()
                 answers = await cut
                 relay = await client.get(f"http://127.0.0.1:{made.ports['relay_http']}/metrics")
@@ -63,7 +65,7 @@ async def test_a_killed_engine_costs_no_stream_and_changes_no_answer(tmp_path):
     assert {name: whole[name].difference(answers[name], 0) for name in whole} == dict.fromkeys(whole, "")
     resumed = 'headrace_relay_streams_resumed_total{namespace="bench",service="tiny"} '
     [count] = [line for line in relay.text.splitlines() if line.startswith(resumed)]
-    assert float(count.removeprefix(resumed)) >= len(features.FEATURES) / 4
+    assert float(count.removeprefix(resumed)) >= UNDER_WAY / 2  # some may end as it is killed
 
 
 def catalog_entry(made):
@@ -78,6 +80,12 @@ def catalog_entry(made):
         resume=True,
     )
     return {"config": encode(config), "addresses": ADDRESSES}
+
+
+async def running(client, url):
+    """How many requests an engine computes."""
+    lines = (await client.get(f"{url}/metrics")).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
 
 
 async def all_features(client, url):
