@@ -6,7 +6,7 @@ import json
 import httpx
 import pytest
 
-from e2e.bench.continuation import engines, features
+from e2e.bench.continuation import features, resuming_engines
 from e2e.bench.continuation.signer import Signer
 from e2e.bench.continuation.streams import ask
 from e2e.bench.gateway.testbed import start_testbed
@@ -30,7 +30,7 @@ async def test_a_killed_engine_costs_no_stream_and_changes_no_answer(tmp_path):
     features.write_model(tmp_path / "tiny")
     with start_testbed(tmp_path) as made:
         servers = [
-            engines.start_engine(
+            resuming_engines.start_engine(
                 tmp_path / address,
                 tmp_path / "tiny",
                 SERVICE,

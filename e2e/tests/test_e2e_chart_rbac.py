@@ -50,7 +50,13 @@ EDIT = {
     "headrace.dev/llmservices/scale": {"update", "patch"},
 }
 USERS = {(None, "headrace-view"): VIEW, (None, "headrace-edit"): EDIT}
-LEASES = {(None, "headrace-operator-lease"): LEASE, (None, "headrace-picker-lease"): LEASE}
+# In the release's namespace alone, by names that a rule says where it can: `create` it cannot.
+OF_RELEASE = {
+    (None, "headrace-operator-lease"): LEASE,
+    (None, "headrace-picker-lease"): LEASE,
+    # Makes the gateway's key, and tells engines its public half.
+    (None, "headrace-operator-gateway-key"): {"/secrets": {"create", "get"}},
+}
 
 
 def permissions(role):
@@ -80,7 +86,7 @@ def test_cluster_wide():
         }
         | USERS
     )
-    assert roles(manifests, "Role") == LEASES
+    assert roles(manifests, "Role") == OF_RELEASE
 
 
 def test_users_get_as_much_as_they_have_of_other_kinds():
@@ -137,7 +143,7 @@ def test_the_policy_for_the_operator_follows_what_users_may_ask_for(allowed):
         if verbs & {"create", "patch", "update", "delete"}
     } - {"llmservices", "llmservices/finalizers"}
     [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
-    assert written | {"leases"} == {each.removesuffix("/status") for each in rule["resources"]}
+    assert written | {"leases", "secrets"} == {each.removesuffix("/status") for each in rule["resources"]}
 
 
 def test_only_the_release_namespace_has_leases_and_only_their_own_can_be_changed():
@@ -150,6 +156,13 @@ def test_only_the_release_namespace_has_leases_and_only_their_own_can_be_changed
                 ]
 
 
+def test_of_secrets_only_the_gateways_key_can_be_read():
+    for role in (m for m in helm.render() if m["kind"] in {"Role", "ClusterRole"}):
+        for rule in role["rules"]:
+            if "secrets" in rule["resources"]:
+                assert rule["verbs"] == ["create"] or rule["resourceNames"] == ["headrace-gateway-key"]
+
+
 def test_watched_namespaces_get_a_role_each_and_the_cluster_none():
     manifests = helm.render({"watchNamespaces": ["llm", "chat"]})
     assert roles(manifests, "ClusterRole") == USERS
@@ -160,7 +173,7 @@ def test_watched_namespaces_get_a_role_each_and_the_cluster_none():
             for namespace in ("llm", "chat")
             for component, granted in (("operator", OPERATOR), ("picker", PICKER))
         }
-        | LEASES
+        | OF_RELEASE
     )
 
 
@@ -168,11 +181,11 @@ def test_watched_namespaces_get_a_role_each_and_the_cluster_none():
 def test_each_binding_joins_a_role_to_its_own_account(watched):
     manifests = helm.render({"watchNamespaces": watched})
     bindings = [m for m in manifests if m["kind"] in ("RoleBinding", "ClusterRoleBinding")]
-    assert len(bindings) == 2 * max(1, len(watched)) + len(LEASES)
+    assert len(bindings) == 2 * max(1, len(watched)) + len(OF_RELEASE)
     for binding in bindings:
         name = binding["metadata"]["name"]
         assert binding["roleRef"]["name"] == name
         assert binding["kind"] == binding["roleRef"]["kind"] + "Binding"
         [subject] = binding["subjects"]
-        account = name.removesuffix("-lease")
+        account = name.removesuffix("-lease").removesuffix("-gateway-key")
         assert subject == {"kind": "ServiceAccount", "name": account, "namespace": helm.NAMESPACE}

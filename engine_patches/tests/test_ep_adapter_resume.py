@@ -6,7 +6,7 @@ import re
 import httpx
 import pytest
 
-from e2e.bench.continuation import engines, features
+from e2e.bench.continuation import features, resuming_engines
 from e2e.bench.continuation.signer import Signer
 from e2e.bench.continuation.streams import RefusedError, ask
 from headrace_engine.contracts.resume_arguments import RESUME_IDS, arguments
@@ -38,7 +38,7 @@ pytestmark = [
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     features.write_model(folder / "tiny")
-    made = engines.start_engine(folder / "server", folder / "tiny", SERVICE, GATEWAY)
+    made = resuming_engines.start_engine(folder / "server", folder / "tiny", SERVICE, GATEWAY)
     try:
         made.wait_ready()
         yield made
@@ -97,7 +97,7 @@ async def test_ids_that_the_gateway_did_not_sign_change_nothing(server, client):
     [
         ([1, 320], {}, "320 is not among the model's 320 tokens"),
         ([1, -1], {}, "-1 is not among"),
-        ([5] * (engines.LONGEST - 4), {"max_tokens": None}, "fill the model's 1024 tokens"),
+        ([5] * (resuming_engines.LONGEST - 4), {"max_tokens": None}, "fill the model's 1024 tokens"),
         ([5] * 96, {}, "all of its 96 tokens were delivered"),
         ([5], {"n": 2, "temperature": 1}, "it asks for 2 answers"),
         ([5], {"prompt_logprobs": 1, "stream": False}, "it asks for logprobs of its prompt"),

@@ -2,24 +2,24 @@
 
 import argparse
 import logging
-from pathlib import Path
 
 import uvloop
 
 from e2e.bench.gateway.testbed import HOST
-from headrace_gateway.relay.__main__ import Settings, serve
+from headrace_gateway.relay.__main__ import serve
+from headrace_gateway.settings import Settings
 
 
 def main() -> None:
     """Serve as the relay until SIGTERM."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("key", type=Path)
+    parser.add_argument("key")
     parser.add_argument("ports", type=int, nargs=3)
     chosen = parser.parse_args()
     port, engines, metrics = chosen.ports
     logging.basicConfig(level=logging.INFO)
     settings = Settings(
-        key=chosen.key, port=port, engines_port=engines, metrics_address=HOST, metrics_port=metrics
+        address=HOST, http_port=metrics, gateway_key=chosen.key, relay_port=port, engines_port=engines
     )
     uvloop.run(serve(settings))
 

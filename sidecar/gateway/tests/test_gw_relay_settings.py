@@ -1,32 +1,32 @@
 """The relay's settings and key: errors that name what is wrong."""
 
-from pathlib import Path
-
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from e2e.bench.continuation.signer import Signer as Gateway
 from headrace_engine.contracts.resume_arguments import arguments, delivered_tokens
-from headrace_gateway.relay.__main__ import read_settings
+from headrace_gateway.relay.__main__ import serve
 from headrace_gateway.relay.signing import Signer
+from headrace_gateway.settings import SettingsError, read_settings
 
 KEY = {"HEADRACE_GATEWAY_KEY": "/etc/key.pem"}
 
 
 def test_what_the_chart_sets_is_read():
     settings = read_settings({**KEY, "HEADRACE_MAX_BODY_BYTES": "1000"})
-    assert (settings.key, settings.max_body_bytes) == (Path("/etc/key.pem"), 1000)
+    assert (settings.gateway_key, settings.max_body_bytes) == ("/etc/key.pem", 1000)
     assert read_settings(KEY).max_body_bytes == 4 << 20
 
 
-@pytest.mark.parametrize(
-    ("environment", "variable"),
-    [({}, "HEADRACE_GATEWAY_KEY"), ({**KEY, "HEADRACE_MAX_BODY_BYTES": "0"}, "HEADRACE_MAX_BODY_BYTES")],
-)
-def test_mistakes_name_the_variable(environment, variable):
-    with pytest.raises(ValueError, match=variable):
-        read_settings(environment)
+async def test_a_relay_without_a_key_does_not_start():
+    with pytest.raises(SettingsError, match="HEADRACE_GATEWAY_KEY"):
+        await serve(read_settings({}))
+
+
+def test_a_size_that_is_none_is_named():
+    with pytest.raises(SettingsError, match="HEADRACE_MAX_BODY_BYTES"):
+        read_settings({**KEY, "HEADRACE_MAX_BODY_BYTES": "0"})
 
 
 def test_the_key_is_the_one_that_lies_there_now(tmp_path):

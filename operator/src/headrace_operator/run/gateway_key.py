@@ -23,8 +23,6 @@ from headrace_operator.kube.kinds import SECRET
 
 logger = logging.getLogger(__name__)
 
-_TAKEN = 409
-
 
 @dataclass(slots=True)
 class GatewayKey:
@@ -47,7 +45,7 @@ class GatewayKey:
         except ApiError as error:
             if not error.is_about_object:
                 raise
-            self._log_once(f"{error}")
+            self._log_once(str(error))
             return False
         except ValueError as error:
             self._log_once(f"{error}: delete the Secret, and the operator makes another")

@@ -19,11 +19,12 @@ def leave_to_stay() -> None:
     gc.freeze()
 
 
-async def stop_signal(feeding: asyncio.Task[None]) -> None:
-    """Return on the first SIGTERM or SIGINT, or when `feeding`, the source of the catalog, has ended."""
+async def stop_signal(feeding: asyncio.Task[None] | None = None) -> None:
+    """Return on the first SIGTERM or SIGINT, or when `feeding`, the source of a catalog, has ended."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    feeding.add_done_callback(lambda _task: stop.set())
+    if feeding is not None:
+        feeding.add_done_callback(lambda _task: stop.set())
     await stop.wait()

@@ -1,4 +1,4 @@
-"""The picker's settings, from the environment that the chart writes."""
+"""The settings of picker and relay, from the environment that the chart writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ class Settings:
 
     `peers` is a host name with the addresses of all pickers; `pod_ip` is which of them this one has.
     Only an endpoint picker for the gateways of others has `service`, the LLMService in its namespace whose
-    engines it chooses, and `tls`.
+    engines it chooses, and `tls`. Only the relay has `gateway_key`, the file that it signs with, and the two
+    ports at which it and Envoy listen for each other.
     """
 
     watch_namespaces: tuple[str, ...] = ()
@@ -39,6 +40,9 @@ class Settings:
     peers_port: int = 9004  # UDP
     http_port: int = 9090
     max_body_bytes: int = MAX_BODY_BYTES
+    gateway_key: str = ""
+    relay_port: int = 8082
+    engines_port: int = 8083
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -56,6 +60,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         service=environment.get("HEADRACE_SERVICE", ""),
         tls=_is_on(environment, "HEADRACE_TLS"),
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
+        gateway_key=environment.get("HEADRACE_GATEWAY_KEY", ""),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
     )
 

@@ -17,7 +17,6 @@ from headrace_gateway.pick.prefix_index import MOST_CHUNKS
 from headrace_gateway.pick.tokens import ARGUMENTS, BadRequestError, Prompt, read_prompt
 from headrace_gateway.replies import Reply
 
-NOT_FOR_CLIENTS = BadRequestError(f"`{ARGUMENTS}.{RESUME_IDS}` is not for clients", ARGUMENTS)
 PREFIX_CHUNKS = 524_288  # of all services together; some 300 bytes each
 
 
@@ -108,7 +107,7 @@ class Picker:
         if self.owners.get(prompt.model, service) != service:
             return _another_services_model(prompt.model, service, fleet)
         if prompt.resumed and lost_with is None:
-            return invalid_body(NOT_FOR_CLIENTS)
+            return invalid_body(BadRequestError(f"`{ARGUMENTS}.{RESUME_IDS}` is not for clients", ARGUMENTS))
         allowed = _addresses(fleet, among, lost_with or ())
         try:
             placement = fleet.choose(prompt, self.clock(), headers, allowed, may_refuse=lost_with is None)

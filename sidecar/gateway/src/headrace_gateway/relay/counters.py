@@ -4,7 +4,9 @@ from prometheus_client import Counter
 
 _SERVICE = ("namespace", "service")
 
-CUT = Counter("headrace_relay_engines_lost", "Engines that were lost by streams that could go on", _SERVICE)
+ENGINES_LOST = Counter(
+    "headrace_relay_engines_lost", "Engines that were lost by streams that could go on", _SERVICE
+)
 RESUMED = Counter(
     "headrace_relay_streams_resumed", "Streams that lost an engine and were answered whole", _SERVICE
 )

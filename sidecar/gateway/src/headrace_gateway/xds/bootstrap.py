@@ -164,7 +164,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                                 "cluster_header": ROUTE_HEADER,
                                 "timeout": "0s",
                                 "idle_timeout": f"{names.IDLE_SECONDS}s",
-                                "retry_policy": RETRIES,
+                                "retry_policy": filters.RETRIES,
                             },
                         }
                     ],
@@ -248,19 +248,26 @@ def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
         },
         "lb_policy": "LEAST_REQUEST",  # so that one that is slow gets less to do
         "health_checks": [_check(names.HEALTH_PATH, timeout="0.5s", interval="1s")],
-        "outlier_detection": {
-            "split_external_local_origin_errors": True,
-            "consecutive_local_origin_failure": 3,  # no connection, or no answer in time
-            "enforcing_consecutive_5xx": 0,
-            "enforcing_consecutive_gateway_failure": 0,
-            "enforcing_success_rate": 0,
-            "enforcing_local_origin_success_rate": 0,
-            "interval": "0.5s",
-            "base_ejection_time": "3s",  # or until it passes a check; by then checks have found who is dead
-            "max_ejection_time": "3s",
-            "max_ejection_percent": 50,  # of one or all: late answers are better than none
-        },
+        # One passes a check before that, mostly; by then checks have found who is dead. Of one or all: late
+        # answers are better than none.
+        "outlier_detection": _ejection(failures=3, time="3s", percent=50),
         "circuit_breakers": {"thresholds": [limits]},
+    }
+
+
+def _ejection(*, failures: int, time: str, percent: int) -> dict[str, Any]:
+    """Leave out for a time who gave no connection, or no answer in time, so often in a row."""
+    return {
+        "split_external_local_origin_errors": True,
+        "consecutive_local_origin_failure": failures,
+        "enforcing_consecutive_5xx": 0,
+        "enforcing_consecutive_gateway_failure": 0,
+        "enforcing_success_rate": 0,
+        "enforcing_local_origin_success_rate": 0,
+        "interval": "0.5s",
+        "base_ejection_time": time,
+        "max_ejection_time": time,
+        "max_ejection_percent": percent,
     }
 
 
@@ -308,18 +315,7 @@ def _relay_cluster(settings: Bootstrap) -> dict[str, Any]:
         "type": "STATIC",
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "health_checks": [_check(names.HEALTH_PATH, timeout="2s", interval="1s")],
-        "outlier_detection": {
-            "split_external_local_origin_errors": True,
-            "consecutive_local_origin_failure": 1,
-            "enforcing_consecutive_5xx": 0,
-            "enforcing_consecutive_gateway_failure": 0,
-            "enforcing_success_rate": 0,
-            "enforcing_local_origin_success_rate": 0,
-            "interval": "0.5s",
-            "base_ejection_time": "2s",
-            "max_ejection_time": "2s",
-            "max_ejection_percent": 100,
-        },
+        "outlier_detection": _ejection(failures=1, time="2s", percent=100),
         "circuit_breakers": {"thresholds": [limits]},
     }
 
@@ -343,19 +339,6 @@ def _from_picker() -> dict[str, Any]:
     return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
 
 
-# As those of `routes`; the relay itself sees to what an engine may have seen.
-RETRIES = {
-    "retry_on": "connect-failure,refused-stream,reset-before-request",
-    "num_retries": 3,
-    "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.05s"},
-    "host_selection_retry_max_attempts": 5,
-    "retry_host_predicate": [
-        typed_config(
-            "envoy.retry_host_predicates.previous_hosts",
-            "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
-        )
-    ],
-}
 _METRICS_ROUTE = {
     "match": {
         "path": names.METRICS_PATH,

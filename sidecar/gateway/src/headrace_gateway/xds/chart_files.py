@@ -6,6 +6,7 @@ Helm fills in the picker's address and the limits, and leaves out TLS and API ke
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -45,7 +46,10 @@ def chart_files() -> dict[str, str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the words that Envoy's YAML, but not Python's, takes for a boolean."""
+    """Quotes the words that Envoy's YAML, but not Python's, takes for a boolean; writes all where it is."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  yaml's
+        return True
 
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

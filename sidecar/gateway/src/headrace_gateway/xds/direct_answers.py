@@ -28,7 +28,7 @@ def direct_route(match: Match, response: Match, allow: str = "") -> route_compon
     return route_components_pb2.Route(
         match=match,
         direct_response=response,
-        response_headers_to_add=[_header(name, value) for name, value in headers.items()],
+        response_headers_to_add=[set_header(name, value) for name, value in headers.items()],
         typed_per_filter_config={names.PICKER_FILTER: NO_PICKER},
     )
 
@@ -38,7 +38,8 @@ def compact_json(body: object) -> str:
     return json.dumps(body, separators=(",", ":"))
 
 
-def _header(name: str, value: str) -> base_pb2.HeaderValueOption:
+def set_header(name: str, value: str) -> base_pb2.HeaderValueOption:
+    """Make a header, instead of those of its name that there are."""
     return base_pb2.HeaderValueOption(
         header={"key": name, "value": value}, append_action="OVERWRITE_IF_EXISTS_OR_ADD"
     )

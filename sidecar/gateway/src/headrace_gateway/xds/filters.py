@@ -18,6 +18,20 @@ _LIMITED = [
 _LOST = [*_RETRY, {"key": LOST_HEADER, "value": names.ENGINE_LOST}]
 _BEARER = [{"key": "www-authenticate", "value": "Bearer"}]
 
+ANOTHER_HOST: dict[str, Any] = {
+    "name": "envoy.retry_host_predicates.previous_hosts",
+    "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    },
+}
+# Only what no engine can have seen is tried again: a prompt that crashed one must not meet the next.
+RETRIES: dict[str, Any] = {
+    "retry_on": "connect-failure,refused-stream,reset-before-request",
+    "num_retries": 3,
+    "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.05s"},
+    "host_selection_retry_max_attempts": 5,
+    "retry_host_predicate": [ANOTHER_HOST],
+}
 PICKER_TIMEOUT = "0.25s"  # of one answer; then the request goes on without the picker
 
 
@@ -74,10 +88,6 @@ def picker_filter(
 
     `service` is how Envoy names the service that a request is for.
     """
-    another_host = typed_config(
-        "envoy.retry_host_predicates.previous_hosts",
-        "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
-    )
     return typed_config(
         names.PICKER_FILTER,
         "envoy.extensions.filters.http.ext_authz.v3.ExtAuthz",
@@ -98,7 +108,7 @@ def picker_filter(
                 "num_retries": 1,
                 # Envoy gives up a try after `max_interval`: not before the whole is given up.
                 "retry_back_off": {"base_interval": "0.001s", "max_interval": PICKER_TIMEOUT},
-                "retry_host_predicate": [another_host],
+                "retry_host_predicate": [ANOTHER_HOST],
                 # A dead picker has the fewest requests, so it is drawn again and again.
                 "host_selection_retry_max_attempts": 20,
             },

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
-from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
-from google.protobuf import any_pb2
+from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2  # noqa: F401  in RETRIES
+from google.protobuf import json_format
 
 from headrace_engine.contracts import GatewayConfig, request_overrides
 from headrace_gateway import names
@@ -24,7 +24,7 @@ from headrace_gateway.replies import Reply
 from headrace_gateway.xds import filters, request_limits, route_tree
 from headrace_gateway.xds.access import denied_reply, restrict_match
 from headrace_gateway.xds.clusters import relay_cluster
-from headrace_gateway.xds.direct_answers import NO_PICKER, Match, refusal_route
+from headrace_gateway.xds.direct_answers import NO_PICKER, Match, refusal_route, set_header
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.model_routes import READ, longest_body, model_routes
 
@@ -160,12 +160,7 @@ def _relayed(route: route_components_pb2.Route) -> route_components_pb2.Route:
     made = route_components_pb2.Route(
         match={"dynamic_metadata": [streams]},
         route={"cluster": relay_cluster(route.route.cluster)},
-        request_headers_to_add=[
-            {
-                "header": {"key": ROUTE_HEADER, "value": route.name},
-                "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
-            }
-        ],
+        request_headers_to_add=[set_header(ROUTE_HEADER, route.name)],
         typed_per_filter_config={names.PICKER_FILTER: NO_PICKER},
     )
     merged = route_components_pb2.Route()
@@ -177,9 +172,7 @@ def _relayed(route: route_components_pb2.Route) -> route_components_pb2.Route:
 def _make_id_with_overrides() -> base_pb2.HeaderValueOption:
     fields = [f"%REQ({header}):{OVERRIDE_BYTES}%" for header in OVERRIDE_HEADERS]
     value = request_overrides.write_request_id("%REQ(x-request-id)%", fields)
-    return base_pb2.HeaderValueOption(
-        header={"key": "x-request-id", "value": value}, append_action="OVERWRITE_IF_EXISTS_OR_ADD"
-    )
+    return set_header("x-request-id", value)
 
 
 def _refused_by_headers() -> list[tuple[route_tree.Predicate, route_tree.Branch]]:
@@ -257,22 +250,7 @@ def _metadata(key: str, value: Match) -> Match:
     return {"filter": names.REQUEST_METADATA, "path": [{"key": key}], "value": value}
 
 
-def _previous_hosts() -> any_pb2.Any:
-    predicate = any_pb2.Any()
-    predicate.Pack(previous_hosts_pb2.PreviousHostsPredicate())
-    return predicate
-
-
-# Only what no engine can have seen is tried again: a prompt that crashed one must not meet the next.
-_RETRIES = route_components_pb2.RetryPolicy(
-    retry_on="connect-failure,refused-stream,reset-before-request",
-    num_retries={"value": 3},
-    retry_back_off={"base_interval": {"nanos": 5_000_000}, "max_interval": {"nanos": 50_000_000}},
-    host_selection_retry_max_attempts=5,
-    retry_host_predicate=[
-        {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": _previous_hosts()}
-    ],
-)
+_RETRIES = json_format.ParseDict(filters.RETRIES, route_components_pb2.RetryPolicy())
 _ID_WITH_OVERRIDES = _make_id_with_overrides()
 
 _AT_ROOT = route_tree.fits(":path", ENGINE_PATH + QUERY)

@@ -108,7 +108,7 @@ class _Stream:
         labels = service_labels(self._service)
         try:
             while not await self._from_one_engine():
-                counters.CUT.labels(*labels).inc()
+                counters.ENGINES_LOST.labels(*labels).inc()
         except OverError as error:
             counters.FAILED.labels(*labels).inc()
             await self._fail(str(error))
