@@ -25,6 +25,7 @@ from headrace_engine.cost import known_error as known_errors
 from headrace_engine.policies import parameters, registry
 from headrace_engine.sim.form import MODULES
 from headrace_gateway import metrics as gateway_metrics
+from headrace_gateway.relay import counters as relay_metrics
 from headrace_operator import metrics as operator_metrics
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
@@ -292,6 +293,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "status": status_reference,
     "metrics of the engine sidecar": sidecar_metrics,
     "metrics of the picker": lambda: module_metrics(gateway_metrics),
+    "metrics of the relay": lambda: module_metrics(relay_metrics),
     "metrics of the operator": lambda: module_metrics(operator_metrics),
     **{f"figures of {study}": lambda study=study: headlines(study) for study in HEADLINES},
     "choices": choices,

@@ -1,7 +1,7 @@
 """The chart through Helm: what the chart's tests render, install and upgrade."""
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +39,9 @@ def render(values: Mapping[str, Any] | None = None, *flags: str) -> list[Manifes
     """Render every object of the chart under these values, hooks included."""
     text = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *flags, values=values or {})
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+
+
+def of(manifests: Iterable[Manifest], kind: str, name: str | None = None) -> Any:
+    """Find the manifests of a kind, or the one of this name."""
+    found = [m for m in manifests if m["kind"] == kind and name in (None, m["metadata"]["name"])]
+    return found if name is None else found[0]

@@ -19,7 +19,8 @@ RATE = "[$__rate_interval]"
 GATEWAY = 'envoy_http_conn_manager_prefix="gateway"'
 SERVICES = 'service!=""'  # Envoy's clusters that are services
 NAME = "{{namespace}}/{{service}}"
-MILLISECONDS = "ms"
+MILLISECONDS, BYTES = "ms", "bytes"
+BY_SERVICE = " by (namespace, service)"
 
 
 def count(metric: str, by: str = "") -> str:
@@ -176,6 +177,38 @@ ENGINES = Row(
         ),
     ),
 )
+STREAMS = Row(
+    "Streams",
+    (
+        lines(
+            "Streams that lost their engine",
+            PER_SECOND,
+            (count("headrace_relay_streams_resumed_total", BY_SERVICE), f"{NAME} answered whole"),
+            (count("headrace_relay_streams_failed_total", BY_SERVICE), f"{NAME} ended with an error"),
+            (count("headrace_relay_engines_lost_total", BY_SERVICE), f"{NAME} engines lost"),
+        ),
+        lines(
+            "Pause of a stream whose engine was lost",
+            SECONDS,
+            *quantiles("headrace_relay_pause_seconds", "", shares=(0.5, 0.95)),
+            about="Until the client has another token.",
+        ),
+        lines(
+            "Streams by whether another engine could go on",
+            PER_SECOND,
+            (count("headrace_relay_streams_total", " by (resumable)"), "{{resumable}}"),
+            about="no: several choices, more than text, /v1/responses, or the relay has no memory left.",
+        ),
+        lines("Open streams", COUNT, ("headrace_relay_open_streams", "{{pod}}")),
+        lines("Request bodies that are kept", BYTES, ("headrace_relay_held_bytes", "{{pod}}")),
+        lines(
+            "Delay in the relay",
+            SECONDS,
+            ("headrace_relay_delay_seconds", "{{pod}}"),
+            about="Above 0.25 s new streams go round it: run more gateway.replicas.",
+        ),
+    ),
+)
 CONFIGURATION = Row(
     "Configuration",
     (
@@ -204,5 +237,5 @@ BOARD = Board(
     "gateway",
     "Headrace / Gateway",
     "What clients get from Envoy, and which engines the picker chooses.",
-    (NOW, CLIENTS, PICKS, ENGINES, CONFIGURATION),
+    (NOW, CLIENTS, PICKS, ENGINES, STREAMS, CONFIGURATION),
 )

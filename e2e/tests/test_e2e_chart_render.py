@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from e2e import helm
+from e2e.helm import of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier whose preparation builds Helm
 
@@ -71,11 +72,6 @@ CUSTOM = {"CustomResourceDefinition", "PodMonitor", "PrometheusRule"}
 @pytest.fixture(scope="module")
 def defaults():
     return helm.render()
-
-
-def of(manifests, kind, name=None):
-    found = [m for m in manifests if m["kind"] == kind and name in (None, m["metadata"]["name"])]
-    return found if name is None else found[0]
 
 
 def pods(manifests):
@@ -256,11 +252,11 @@ def test_secrets_are_mounted_where_they_are_read():
     [operator] = of(manifests, "Deployment", "headrace-operator")["spec"]["template"]["spec"]["containers"]
     assert {"name": "HEADRACE_GATEWAY_API_KEYS", "value": "true"} in operator["env"]
     spec = of(manifests, "Deployment", "headrace-gateway")["spec"]["template"]["spec"]
-    [envoy], [keys] = spec["containers"], spec["initContainers"]
+    [envoy], (_relay, keys) = spec["containers"], spec["initContainers"]
     secrets = {each["name"]: each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each}
-    assert secrets == {"tls": "certificate", "api-keys": "clients"}
+    assert secrets == {"tls": "certificate", "api-keys": "clients", "gateway-key": "headrace-gateway-key"}
     mounts = {each["name"]: each["mountPath"] for each in envoy["volumeMounts"]}
-    assert "api-keys" not in mounts
+    assert not {"api-keys", "gateway-key"} & mounts.keys()
     files = of(manifests, "ConfigMap", "headrace-envoy")["data"]
     assert mounts["tls"] in files["certificate.yaml"]
     command, shared = keys["command"], {each["name"]: each["mountPath"] for each in keys["volumeMounts"]}
@@ -286,7 +282,17 @@ def test_a_limit_that_is_no_quantity_is_refused():
         ),
         ({"gateway": {"concurrency": 8}}, "gateway.resources.limits.memory: set it to 3136Mi"),
         (
-            {"gateway": {"maxBodyBytes": 16 << 20, "resources": {"limits": {"memory": "8Gi"}}}},
+            {"gateway": {"relay": {"resources": {"limits": {"memory": "300Mi"}}}}},
+            "gateway.relay.resources.limits.memory: set it to 356Mi",
+        ),
+        (
+            {
+                "gateway": {
+                    "maxBodyBytes": 16 << 20,
+                    "resources": {"limits": {"memory": "8Gi"}},
+                    "relay": {"resources": {"limits": {"memory": "1Gi"}}},
+                }
+            },
             "picker.resources.limits.memory: set it to 656Mi",
         ),
     ],
@@ -346,9 +352,10 @@ def test_monitoring_is_off_unless_asked_for(defaults):
 
 def test_no_pod_is_believed_who_it_is():
     for monitor in of(helm.render(VALUES["monitored"]), "PodMonitor"):
-        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-        assert not endpoint.get("honorLabels")
-        sources = {tuple(rule.get("sourceLabels", ())) for rule in endpoint.get("relabelings", ())}
+        endpoints = monitor["spec"]["podMetricsEndpoints"]
+        assert not any(endpoint.get("honorLabels") for endpoint in endpoints)
+        rules = [rule for endpoint in endpoints for rule in endpoint.get("relabelings", ())]
+        sources = {tuple(rule.get("sourceLabels", ())) for rule in rules}
         assert sources <= {("__meta_kubernetes_pod_label_headrace_dev_service",)}
 
 
@@ -360,9 +367,10 @@ def test_pod_monitors_select_pods_and_name_ports_that_there_are(defaults):
         template = of(defaults, "Deployment", f"headrace-{workload}")["spec"]["template"]
         spec = monitors[workload]["spec"]
         assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-        [container] = template["spec"]["containers"]
-        [endpoint] = spec["podMetricsEndpoints"]
-        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        containers = [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]
+        ports = [port["name"] for container in containers for port in container["ports"]]
+        assert len(ports) == len(set(ports))
+        assert {endpoint["port"] for endpoint in spec["podMetricsEndpoints"]} <= set(ports)
         assert monitors[workload]["metadata"]["labels"]["release"] == "prometheus"
     assert monitors["engines"]["spec"]["namespaceSelector"] == {"matchNames": ["llm"]}
 

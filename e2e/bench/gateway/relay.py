@@ -1,4 +1,4 @@
-"""The real relay on loopback: `python -m e2e.bench.gateway.relay KEY PORT ENGINES_PORT METRICS_PORT`."""
+"""The real relay on loopback: `python -m e2e.bench.gateway.relay KEY FOLDER METRICS_PORT`."""
 
 import argparse
 import logging
@@ -14,12 +14,12 @@ def main() -> None:
     """Serve as the relay until SIGTERM."""
     parser = argparse.ArgumentParser()
     parser.add_argument("key")
-    parser.add_argument("ports", type=int, nargs=3)
+    parser.add_argument("folder")
+    parser.add_argument("port", type=int)
     chosen = parser.parse_args()
-    port, engines, metrics = chosen.ports
     logging.basicConfig(level=logging.INFO)
     settings = Settings(
-        address=HOST, http_port=metrics, gateway_key=chosen.key, relay_port=port, engines_port=engines
+        address=HOST, http_port=chosen.port, gateway_key=chosen.key, relay_folder=chosen.folder
     )
     uvloop.run(serve(settings))
 

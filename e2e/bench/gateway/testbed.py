@@ -40,8 +40,6 @@ PORTS = (
     "plain",
     "engine",
     "sidecar",
-    "relay",
-    "engines",
     "relay_http",
 )
 END_SECONDS = 5.0
@@ -109,8 +107,7 @@ class Testbed:
             port=self.ports["gateway"],
             ready_port=self.ports["ready"],
             admin_port=self.ports["admin"],
-            relay_port=self.ports["relay"],
-            engines_port=self.ports["engines"],
+            relay_folder=str(self.folder),
             **others,
         )
         document = bootstrap(settings)
@@ -120,9 +117,9 @@ class Testbed:
 
     def start_relay(self, key: Path) -> None:
         """Start the relay beside the gateway's Envoy; `key` is the file that it signs with."""
-        ports = [str(self.ports[port]) for port in ("relay", "engines", "relay_http")]
         module = ("-m", "e2e.bench.gateway.relay")
-        self.start("relay", [sys.executable, *module, str(key), *ports])
+        others = (str(self.folder), str(self.ports["relay_http"]))
+        self.start("relay", [sys.executable, *module, str(key), *others])
 
     def start_plain(self, addresses: Sequence[str]) -> None:
         """Start the Envoy without a picker."""

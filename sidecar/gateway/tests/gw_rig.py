@@ -61,9 +61,9 @@ class Rig:
         self.folder = folder
         self.body_limit = body_limit
         self.catalog_file = folder / "catalog.json"
-        self.port, self.ready_port, self.admin_port, *others = ports.free(11)
-        self.ads_port, self.picks_port, self.http_port, self.engine_port, self.sidecar_port, *others = others
-        self.relay_port, self.engines_port, self.relay_http_port = others
+        self.port, self.ready_port, self.admin_port, *others = ports.free(9)
+        self.ads_port, self.picks_port, self.http_port, *others = others
+        self.engine_port, self.sidecar_port, self.relay_http_port = others
         self.url = f"http://127.0.0.1:{self.port}"
         self.drain_file = folder / "draining"
         self.settings = {}  # more of the bootstrap's
@@ -115,8 +115,7 @@ class Rig:
             ready_port=self.ready_port,
             admin_port=self.admin_port,
             drain_file=str(self.drain_file),
-            relay_port=self.relay_port,
-            engines_port=self.engines_port,
+            relay_folder=str(self.folder),
             **self.settings,
         )
         path = self.folder / "envoy.json"
@@ -154,10 +153,10 @@ class Rig:
 
     def start_relay(self, key):
         """A relay beside Envoy that signs with the key in the file `key`."""
-        numbers = (self.relay_port, self.engines_port, self.relay_http_port)
+        others = (str(self.folder), str(self.relay_http_port))
         with (self.folder / "relay.log").open("ab") as log:
             self.relay = subprocess.Popen(
-                [sys.executable, "-m", "e2e.bench.gateway.relay", str(key), *map(str, numbers)],
+                [sys.executable, "-m", "e2e.bench.gateway.relay", str(key), *others],
                 stderr=log,
                 env={**os.environ, "PYTHONWARNINGS": "default"},
             )
@@ -249,6 +248,7 @@ class Rig:
             status["name"]: {
                 host["address"]["socket_address"]["address"]: not host["health_status"].get(failed)
                 for host in status.get("host_statuses", [])
+                if "socket_address" in host["address"]  # the relay's is another
             }
             for status in statuses
         }

@@ -158,3 +158,19 @@ def test_nothing_is_added_to_a_stream_that_has_ended():
     journal = Journal()
     Passage(journal).take(event("a", [5], finish="stop") + DONE)
     assert ending(journal, with_usage=True) == b""
+
+
+def test_an_answer_without_ids_is_not_counted():
+    journal = Journal()
+    assert journal.is_counted
+    passage = Passage(journal)
+    passage.take(event("", None))
+    assert not journal.is_counted
+    passage.take(event("Hello", None))
+    assert not journal.is_counted
+
+
+def test_an_answer_of_which_its_beginning_alone_came_is_counted():
+    journal = Journal()
+    Passage(journal).take(role())
+    assert journal.is_counted

@@ -221,6 +221,13 @@ class Routing(Block):
         "means requests always queue.",
         None,
     )
+    resume: Literal["Auto", "Never"] = live(
+        "Whether another replica goes on with a stream whose replica is lost, in the same answer after the "
+        "last token that the client has. Auto: it does for chat and text completions; what it cannot go on "
+        "with (several choices, pictures, /v1/responses) ends with an error. Never: all end with their "
+        "replica.",
+        "Auto",
+    )
     access: Access = live("Which clients may use the service.", Access())
     limits: Limits = live("How many requests a minute it takes.", Limits())
 

@@ -36,6 +36,7 @@ def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
         allowed_clients=routing.access.allowed_clients,
         requests_per_minute=routing.limits.requests_per_minute,
         requests_per_minute_per_client=routing.limits.requests_per_minute_per_client,
+        resume=routing.resume == "Auto",
     )
 
 

@@ -6,6 +6,9 @@ PICKER_CLUSTER = "picker"
 XDS_CLUSTER = "xds"
 ADMIN_CLUSTER = "admin"  # this Envoy itself
 RELAY_CLUSTER = "relay"  # the process beside this Envoy that streams go through
+# In a folder that both have: the relay listens at the first, Envoy for the relay at the second.
+RELAY_SOCKET = "relay.sock"
+ENGINES_SOCKET = "engines.sock"
 METRICS_PATH = "/stats/prometheus"  # the only path of it that anyone else reaches
 HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whether there is a picker
 LEADER_PATH = "/leader"  # likewise, whether it is the one that configures Envoys

@@ -22,8 +22,9 @@ class Settings:
 
     `peers` is a host name with the addresses of all pickers; `pod_ip` is which of them this one has.
     Only an endpoint picker for the gateways of others has `service`, the LLMService in its namespace whose
-    engines it chooses, and `tls`. Only the relay has `gateway_key`, the file that it signs with, and the two
-    ports at which it and Envoy listen for each other.
+    engines it chooses, and `tls`. Only the relay has `gateway_key`, the file that it signs with,
+    `memory_bytes`, which it may have, and `relay_folder` with the sockets at which it and Envoy listen for
+    each other.
     """
 
     watch_namespaces: tuple[str, ...] = ()
@@ -41,8 +42,8 @@ class Settings:
     http_port: int = 9090
     max_body_bytes: int = MAX_BODY_BYTES
     gateway_key: str = ""
-    relay_port: int = 8082
-    engines_port: int = 8083
+    memory_bytes: int = 512 << 20
+    relay_folder: str = "/run/relay"
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -62,6 +63,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
         gateway_key=environment.get("HEADRACE_GATEWAY_KEY", ""),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
+        memory_bytes=_positive(environment, "HEADRACE_MEMORY_BYTES", 512 << 20),
     )
 
 

@@ -6,36 +6,51 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from headrace_gateway import names, process
+from headrace_gateway import names
 from headrace_gateway.launch import launch
+from headrace_gateway.process import stop_signal
+from headrace_gateway.relay import counters
+from headrace_gateway.relay.limits import Delay, Held
 from headrace_gateway.relay.signing import Signer
 from headrace_gateway.relay.streams import Relay
 from headrace_gateway.settings import Settings, SettingsError
 
-HOST = "127.0.0.1"  # Envoy's, in the same pod
+BASE_BYTES = 256 << 20  # of memory, for all but bodies
+READING_FACTOR = 25  # of its size that a body takes while it is read as JSON
 
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; raises SettingsError."""
     if not settings.gateway_key:
         raise SettingsError("HEADRACE_GATEWAY_KEY is not set: give the file with the gateway's private key")
-    relay = Relay(f"http://{HOST}:{settings.engines_port}", Signer(Path(settings.gateway_key)))
-    app = web.Application(client_max_size=settings.max_body_bytes)
-    app.add_routes([web.get(names.HEALTH_PATH, _alive), web.post("/{path:.*}", relay.answer)])
-    metrics = web.Application()
-    metrics.add_routes([web.get("/metrics", _metrics), web.get(names.HEALTH_PATH, _alive)])
+    folder, delay = Path(settings.relay_folder), Delay()
+    relay = Relay(
+        str(folder / names.ENGINES_SOCKET),
+        Signer(Path(settings.gateway_key)),
+        Held(settings.memory_bytes - BASE_BYTES - READING_FACTOR * settings.max_body_bytes),
+        settings.max_body_bytes,
+    )
+    counters.DELAY.set_function(lambda: delay.seconds)
+
+    async def has_time(_request: web.Request) -> web.Response:
+        return web.Response(status=503, text="late") if delay.is_late else web.Response(text="ok")
+
+    app, probes = web.Application(), web.Application()
+    app.add_routes([web.get(names.HEALTH_PATH, has_time), web.post("/{path:.*}", relay.answer)])
+    probes.add_routes([web.get("/metrics", _metrics), web.get("/healthz", _alive)])
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(relay.session.close)
-        for each, address, port in (
-            (metrics, settings.address, settings.http_port),
-            (app, HOST, settings.relay_port),
+        await stack.enter_async_context(delay.follow())
+        for each, listen in (
+            (probes, lambda runner: web.TCPSite(runner, settings.address, settings.http_port)),
+            (app, lambda runner: web.UnixSite(runner, str(folder / names.RELAY_SOCKET))),
         ):
             # A client that leaves ends its request at the engine.
             runner = web.AppRunner(each, access_log=None, handler_cancellation=True)
             stack.push_async_callback(runner.cleanup)
             await runner.setup()
-            await web.TCPSite(runner, address, port).start()
-        await process.stop_signal()
+            await listen(runner).start()
+        await stop_signal()
 
 
 async def _alive(_request: web.Request) -> web.Response:

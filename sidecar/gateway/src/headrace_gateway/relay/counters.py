@@ -1,9 +1,13 @@
 """What the relay tells Prometheus."""
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge, Histogram
 
 _SERVICE = ("namespace", "service")
 
+STREAMS = Counter("headrace_relay_streams", "Streams by whether another engine could go on", ["resumable"])
+OPEN = Gauge("headrace_relay_open_streams", "Streams that pass through the relay")
+HELD_BYTES = Gauge("headrace_relay_held_bytes", "Request bodies that are kept for another engine")
+DELAY = Gauge("headrace_relay_delay_seconds", "How long what is ready waits for the relay, on average")
 ENGINES_LOST = Counter(
     "headrace_relay_engines_lost", "Engines that were lost by streams that could go on", _SERVICE
 )
@@ -12,4 +16,9 @@ RESUMED = Counter(
 )
 FAILED = Counter(
     "headrace_relay_streams_failed", "Streams that lost an engine and ended with an error", _SERVICE
+)
+PAUSE_SECONDS = Histogram(
+    "headrace_relay_pause_seconds",
+    "How long clients waited for the next token when an engine was lost",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )

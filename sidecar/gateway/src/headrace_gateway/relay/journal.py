@@ -42,6 +42,11 @@ class Journal:
         """Whether the client has the whole answer, be it without its usage and the stream's end."""
         return bool(self.last)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether what the client has is known in tokens: an old engine tells none, though asked for ids."""
+        return bool(self.prompt_tokens) or not (self.untold or self.token_ids)
+
 
 class Passage:
     """The answer of one engine on its way through a journal to the client."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
+from aiohttp import StreamReader
 
 from headrace_engine.contracts import resume_arguments
 
@@ -47,6 +48,22 @@ class Question:
         more = resume_arguments.arguments(sign, service, token_ids)
         fields["vllm_xargs"] = {**(fields.get("vllm_xargs") or {}), **more}
         return orjson.dumps(fields)
+
+
+class Unread:
+    """A request's body that is sent on as it comes, once; as a `Question` that cannot go on elsewhere."""
+
+    unresumable = "the relay keeps as many requests as its memory allows"
+    wants_ids = wants_usage = False
+
+    def __init__(self, body: StreamReader) -> None:
+        self._body = body
+
+    def after(
+        self, _token_ids: Sequence[int], _service: str, _sign: Callable[[bytes], bytes]
+    ) -> StreamReader:
+        """Return the body for the first engine."""
+        return self._body
 
 
 def _fields(body: bytes) -> dict[str, Any]:

@@ -10,11 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 
 import orjson
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import (
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    UnixConnector,
+    web,
+)
 from multidict import CIMultiDict
 
 from headrace_gateway import names
@@ -28,7 +35,8 @@ from headrace_gateway.headers import (
 from headrace_gateway.metrics import service_labels
 from headrace_gateway.relay import counters
 from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
-from headrace_gateway.relay.question import Question
+from headrace_gateway.relay.limits import Held
+from headrace_gateway.relay.question import Question, Unread
 from headrace_gateway.replies import Reply
 
 log = logging.getLogger(__name__)
@@ -73,34 +81,59 @@ class LeftError(Exception):
 
 
 class Relay:
-    """All streams' way to Envoy; `sign` raises OSError or ValueError where there is no key to sign with."""
+    """All streams' way to Envoy, which listens for this process at the socket `engines`.
 
-    def __init__(self, engines_url: str, sign: Sign) -> None:
-        self.engines_url = engines_url  # Envoy's listener for this process
+    `sign` raises OSError or ValueError where there is no key to sign with. No body is larger than
+    `max_body_bytes`.
+    """
+
+    def __init__(self, engines: str, sign: Sign, held: Held, max_body_bytes: int) -> None:
         self.sign = sign
         self.session = ClientSession(
-            connector=TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+            connector=UnixConnector(engines, limit=0, keepalive_timeout=KEEP_ALIVE),
             timeout=ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             auto_decompress=False,
             skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
         )
+        self._held = held
+        self._max_body_bytes = max_body_bytes
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
-        stream = _Stream(self, request, Question(request.path, await request.read()))
-        return await stream.run()
+        with counters.OPEN.track_inprogress(), self._hold(request.content_length) as is_held:
+            question: Question | Unread = (
+                Question(request.path, await request.content.read()) if is_held else Unread(request.content)
+            )
+            counters.STREAMS.labels("no" if question.unresumable else "yes").inc()
+            return await _Stream(self, request, question).run()
+
+    @contextlib.contextmanager
+    def _hold(self, size: int | None) -> Iterator[bool]:
+        """Count a body of this size as kept while its stream lasts, if there is room for it."""
+        size = self._max_body_bytes if size is None else size
+        if not self._held.has_room(size):
+            yield False
+            return
+        self._held.bytes += size
+        counters.HELD_BYTES.set(self._held.bytes)
+        try:
+            yield True
+        finally:
+            self._held.bytes -= size
+            counters.HELD_BYTES.set(self._held.bytes)
 
 
 class _Stream:
     """One client's stream, over as many engines as it takes."""
 
-    def __init__(self, relay: Relay, request: web.Request, question: Question) -> None:
+    def __init__(self, relay: Relay, request: web.Request, question: Question | Unread) -> None:
         self._relay = relay
         self._request = request
         self._question = question
         self._service = request.headers.get(ROUTE_HEADER, "")
         self._journal = Journal(wants_ids=question.wants_ids)
         self._lost: list[str] = []  # engines
+        self._lost_at = 0.0  # when the last was; 0 once the client has more of the answer
         self._response = web.StreamResponse()
 
     async def run(self) -> web.StreamResponse:
@@ -147,7 +180,7 @@ class _Stream:
         except (OSError, ValueError) as error:
             log.warning("the gateway's key can't be used: %s", error)
             raise OverError("the gateway has no key with which another engine would go on") from None
-        url = self._relay.engines_url + self._request.path_qs
+        url = "http://engines" + self._request.path_qs
         deadline = monotonic() + PATIENCE
         while True:
             answer = await self._relay.session.post(url, data=body, headers=headers)
@@ -175,10 +208,16 @@ class _Stream:
         async for data in answer.content.iter_any():
             if new := passage.take(data):
                 await self._write(new)
+                self._note_going_on()
             if passage.failure:
                 raise LostError(passage.failure)
         if not self._journal.is_done:
             raise LostError("its answer ended early")
+
+    def _note_going_on(self) -> None:
+        if self._lost_at:
+            counters.PAUSE_SECONDS.observe(monotonic() - self._lost_at)
+            self._lost_at = 0.0
 
     async def _note_lost(self, engine: str, problem: str) -> None:
         """Note that an engine was lost, and send what is left to send if the client has all tokens.
@@ -191,8 +230,11 @@ class _Stream:
             await self._write(ending(self._journal, with_usage=self._question.wants_usage))
             return
         self._lost.append(engine)
+        self._lost_at = self._lost_at or monotonic()
         if self._question.unresumable:
             raise OverError(self._question.unresumable)
+        if not self._journal.is_counted:
+            raise OverError("it tells no token ids")
         if len(self._lost) >= MOST_LOST:
             raise OverError(f"{len(self._lost)} engines were lost with it, the last so: {problem}")
 

@@ -28,6 +28,7 @@ from headrace_gateway.xds.overload import overload_manager
 from headrace_gateway.xds.request_limits import limiter
 
 ACCESS_LOG = {
+    "from": "client",  # or `relay`: a stream has a line more for each engine that it went to
     "time": "%START_TIME%",  # when the request came
     "request_id": "%REQ(x-request-id)%",
     "traceparent": "%REQ(traceparent)%",
@@ -65,8 +66,7 @@ class Bootstrap:
     port: int = 8080
     ready_port: int = 8081
     admin_port: int = 9901
-    relay_port: int = 8082  # the relay's, beside this Envoy
-    engines_port: int = 8083  # for the relay alone
+    relay_folder: str = "/run/relay"  # with the sockets between this Envoy and the relay beside it
 
 
 def bootstrap(settings: Bootstrap) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                 }
             ]
         },
-        access_log=[_access_log({**ACCESS_LOG, "service": "%UPSTREAM_CLUSTER%"})],
+        access_log=[_access_log({**ACCESS_LOG, "from": "relay", "service": "%UPSTREAM_CLUSTER%"})],
         http_filters=[
             filters.picker_filter(settings.max_body_bytes, told, f"%REQ({ROUTE_HEADER})%"),
             *engine_errors(),
@@ -191,7 +191,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
     )
     return {
         "name": "engines",
-        "address": _address("127.0.0.1", settings.engines_port),
+        "address": _socket(settings, names.ENGINES_SOCKET),
         "per_connection_buffer_limit_bytes": settings.max_body_bytes,
         "filter_chains": [{"filters": [manager]}],
     }
@@ -304,15 +304,14 @@ def _xds_cluster(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _admin_cluster(settings: Bootstrap) -> dict[str, Any]:
-    return {**_cluster(names.ADMIN_CLUSTER, "127.0.0.1", settings.admin_port), "type": "STATIC"}
+    return _static(names.ADMIN_CLUSTER, _address("127.0.0.1", settings.admin_port))
 
 
 def _relay_cluster(settings: Bootstrap) -> dict[str, Any]:
     """Make the cluster of the relay, which is left out as soon as it does not answer."""
     limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), 40_000)
     return {
-        **_cluster(names.RELAY_CLUSTER, "127.0.0.1", settings.relay_port),
-        "type": "STATIC",
+        **_static(names.RELAY_CLUSTER, _socket(settings, names.RELAY_SOCKET)),
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
         "health_checks": [_check(names.HEALTH_PATH, timeout="2s", interval="1s")],
         "outlier_detection": _ejection(failures=1, time="2s", percent=100),
@@ -321,10 +320,14 @@ def _relay_cluster(settings: Bootstrap) -> dict[str, Any]:
 
 
 def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
-    endpoint = {"endpoint": {"address": _address(host, port)}}
+    return {**_static(name, _address(host, port)), "type": "STRICT_DNS"}
+
+
+def _static(name: str, address: dict[str, Any]) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": address}}
     return {
         "name": name,
-        "type": "STRICT_DNS",
+        "type": "STATIC",
         "connect_timeout": "1s",
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]},
     }
@@ -332,6 +335,10 @@ def _cluster(name: str, host: str, port: int | str) -> dict[str, Any]:
 
 def _address(host: str, port: int | str) -> dict[str, Any]:
     return {"socket_address": {"address": host, "port_value": port}}
+
+
+def _socket(settings: Bootstrap, name: str) -> dict[str, Any]:
+    return {"pipe": {"path": f"{settings.relay_folder}/{name}"}}
 
 
 def _from_picker() -> dict[str, Any]:
