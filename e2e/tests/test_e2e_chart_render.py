@@ -352,26 +352,26 @@ def test_monitoring_is_off_unless_asked_for(defaults):
 
 def test_no_pod_is_believed_who_it_is():
     for monitor in of(helm.render(VALUES["monitored"]), "PodMonitor"):
-        endpoints = monitor["spec"]["podMetricsEndpoints"]
-        assert not any(endpoint.get("honorLabels") for endpoint in endpoints)
-        rules = [rule for endpoint in endpoints for rule in endpoint.get("relabelings", ())]
-        sources = {tuple(rule.get("sourceLabels", ())) for rule in rules}
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        assert not endpoint.get("honorLabels")
+        sources = {tuple(rule.get("sourceLabels", ())) for rule in endpoint.get("relabelings", ())}
         assert sources <= {("__meta_kubernetes_pod_label_headrace_dev_service",)}
 
 
 def test_pod_monitors_select_pods_and_name_ports_that_there_are(defaults):
     manifests = helm.render(VALUES["monitored"])
     monitors = {m["metadata"]["name"].removeprefix("headrace-"): m for m in of(manifests, "PodMonitor")}
-    assert monitors.keys() == {*WORKLOADS, "engines"}
-    for workload in WORKLOADS:
+    assert monitors.keys() == {*WORKLOADS, "relay", "engines"}
+    for name, workload in [*zip(WORKLOADS, WORKLOADS, strict=True), ("relay", "gateway")]:
         template = of(defaults, "Deployment", f"headrace-{workload}")["spec"]["template"]
-        spec = monitors[workload]["spec"]
+        spec = monitors[name]["spec"]
         assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
         containers = [*template["spec"].get("initContainers", ()), *template["spec"]["containers"]]
         ports = [port["name"] for container in containers for port in container["ports"]]
         assert len(ports) == len(set(ports))
-        assert {endpoint["port"] for endpoint in spec["podMetricsEndpoints"]} <= set(ports)
-        assert monitors[workload]["metadata"]["labels"]["release"] == "prometheus"
+        [endpoint] = spec["podMetricsEndpoints"]
+        assert endpoint["port"] in ports
+        assert monitors[name]["metadata"]["labels"]["release"] == "prometheus"
     assert monitors["engines"]["spec"]["namespaceSelector"] == {"matchNames": ["llm"]}
 
 

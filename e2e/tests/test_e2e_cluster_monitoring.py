@@ -21,6 +21,8 @@ SECONDS = 8.0  # of it under each policy
 TROUBLE = {
     "gateway, 5xx of engines, by service",
     "gateway, Refused by the picker",
+    "gateway, Streams that lost their engine",
+    "gateway, Pause of a stream whose engine was lost",
     "gateway, Requests that went on without the picker",
     "operator, What is not as it should be",
     "service, Answers at the gateway",  # what the picker refused, besides what the engines answered

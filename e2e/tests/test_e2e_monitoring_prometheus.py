@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 
 from e2e import helm, ports
+from e2e.bench.continuation.signer import Signer
 from e2e.cluster.places import REPOSITORY
 from e2e.monitoring import queries
 from e2e.monitoring.scrape import Pod, of_pods
@@ -167,6 +168,7 @@ def scraped(monitors, running_operator, tmp_path_factory):
         "headrace-operator": Pod(f"127.0.0.1:{operator.port}", system, "operator-0", "operator"),
         "headrace-picker": Pod(f"127.0.0.1:{rig.http_port}", system, "picker-0", "picker"),
         "headrace-gateway": Pod(f"127.0.0.1:{rig.ready_port}", system, "gateway-0", "envoy"),
+        "headrace-relay": Pod(f"127.0.0.1:{rig.relay_http_port}", system, "gateway-0", "relay"),
         "headrace-engines": Pod(
             f"127.0.0.1:{engine.port}", "llm", "chat-0", "sidecar", {"headrace.dev/service": "chat"}
         ),
@@ -195,20 +197,23 @@ def prometheus(scraped):
 
 
 async def _at_work(rig, engine, kube):
-    """Requests through Envoy and picker, a picker that is late once, steps, services that come and change.
+    """Requests through Envoy and picker, a picker that is late once, streams that lose engines, steps,
+    services that come and change.
 
     Returns the unix time at which the engine reported for the last time: ten seconds later it counts as gone.
     """
     rig.write_catalog({})
     rig.start_picker()
+    Signer().write(rig.folder / "key.pem")
+    rig.start_relay(rig.folder / "key.pem")
     rig.start_envoy()
     kube.start("chat", model={"source": "pvc://models/tiny", "servedName": "chat"})
     kube.start("bare", podTemplate={"volumes": [{"name": "v", "hostPath": {"path": "/etc"}}]})
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-        chat, busy = await rig.engine(1), await rig.engine(2)
+        chat, busy, other = [await rig.engine(number) for number in (1, 2, 3)]
         busy.load(waiting=900, waiting_prefill_tokens=10_000_000)
         services = {
-            rig.config("chat"): [chat],
+            rig.config("chat", resume=True): [chat, other],
             rig.config("busy", max_queue_ms=100): [busy],
             rig.config("empty"): [],
         }
@@ -217,6 +222,11 @@ async def _at_work(rig, engine, kube):
         async def send(model, **extra):
             url = rig.url + "/v1/chat/completions"
             return (await gw_rig.posted(session, url, gw_rig.chat(model, **extra)))[0]
+
+        async def stream(text):
+            body = gw_rig.chat("chat", text, stream=True, max_tokens=5)
+            async with session.post(rig.url + "/v1/chat/completions", json=body) as response:
+                await response.read()
 
         rig.pause_picker()
         assert await send("chat") == 200  # without the picker
@@ -230,11 +240,13 @@ async def _at_work(rig, engine, kube):
                 refused |= {await send("busy"), await send("empty")}
                 await send("chat", messages=3)
                 await send("chat", answer_status=500)
+                for lost in (chat.address, other.address, "any"):
+                    await stream(f"lose 3 {lost}")
                 kube.patch("llmservices", "chat", {"spec": {"replicas": 1 + turn % 3}})
             await asyncio.sleep(0.25)
         ended = time.time()
-        await chat.stop()
-        await busy.stop()
+        for each in (chat, busy, other):
+            await each.stop()
     assert {429, 503} <= refused
     return ended
 

@@ -69,7 +69,12 @@ def file_source(path: Path) -> Source:
 def read_catalog(path: Path) -> Catalog:
     """Read the catalog from a file."""
     return Catalog.build(
-        Service(decode(GatewayConfig, each["config"]), tuple(each["addresses"]), each.get("since", ""))
+        Service(
+            decode(GatewayConfig, each["config"]),
+            tuple(each["addresses"]),
+            each.get("since", ""),
+            revisions=dict.fromkeys(each["addresses"], "one"),
+        )
         for each in orjson.loads(path.read_bytes())
     )
 

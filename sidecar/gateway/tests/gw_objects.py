@@ -39,7 +39,7 @@ def endpoint_slice(*endpoints, family="IPv4", service="chat", namespace="llm", o
             {
                 "addresses": [address],
                 "conditions": conditions,
-                "targetRef": {"kind": "Pod", "uid": f"pod-{address}"},
+                "targetRef": {"kind": "Pod", "uid": f"pod-{address}", "name": f"{service}-6d4f9c7b8-abcde"},
             }
             for address, conditions in endpoints
         ],

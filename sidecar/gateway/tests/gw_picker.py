@@ -59,6 +59,7 @@ def read(text: str) -> Catalog:
                 decode(GatewayConfig, each["config"]),
                 tuple(each["addresses"]),
                 unready=tuple(each.get("unready", ())),
+                revisions=dict.fromkeys(each["addresses"], "one") | each.get("revisions", {}),
             )
             for each in json.loads(text)
         ]

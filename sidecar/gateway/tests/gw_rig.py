@@ -199,9 +199,14 @@ class Rig:
                 process.kill()
                 process.wait()
 
-    def write_catalog(self, services: dict[GatewayConfig, list[str]], unready=None):
+    def write_catalog(self, services: dict[GatewayConfig, list[str]], unready=None, revisions=None):
         content = [
-            {"config": encode(config), "addresses": addresses, "unready": (unready or {}).get(config, [])}
+            {
+                "config": encode(config),
+                "addresses": addresses,
+                "unready": (unready or {}).get(config, []),
+                "revisions": revisions or {},
+            }
             for config, addresses in services.items()
         ]
         temporary = self.catalog_file.with_suffix(".new")

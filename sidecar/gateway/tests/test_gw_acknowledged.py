@@ -1,14 +1,15 @@
 """What counts as known to every Envoy: what each took last, not what it was sent."""
 
 from headrace_engine.contracts import GatewayConfig, PerRequest, Slo
-from headrace_gateway.catalog import Catalog, Service
+from headrace_gateway.catalog import Catalog, Engine, Service
 from headrace_gateway.xds.acknowledged import SILENT_SECONDS, Subscription, measure_progress
 from headrace_gateway.xds.ads import make_due_responses
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.snapshot import CLUSTERS, ROUTES, TYPES, build_snapshot
 
 CHAT = "llm/chat"
-A, B = ("10.0.0.1", "a"), ("10.0.0.2", "b")
+A, B = Engine("10.0.0.1", "a"), Engine("10.0.0.2", "b")
+NEW = Engine("10.0.0.1", "new")  # at the address of the first
 
 
 def snapshot(*ready, unready=(), **settings):
@@ -119,7 +120,7 @@ def test_a_change_that_envoy_does_not_see_needs_no_answer():
 
 def test_a_pod_is_known_by_itself_and_not_by_an_address_that_was_anothers():
     """The address of a pod that died may be given to the next before anyone was told of the death."""
-    before, both, after = (snapshot(*each) for each in ([A], [A, ("10.0.0.1", "new")], [("10.0.0.1", "new")]))
+    before, both, after = (snapshot(*each) for each in ([A], [A, NEW], [NEW]))
     subscriptions = envoy(before)
     assert measure_progress(CHAT, before, [subscriptions], 0.0).pods == {"a"}
     for now, known in ((both, {"a", "new"}), (after, {"new"})):

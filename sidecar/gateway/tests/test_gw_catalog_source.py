@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+import pytest
 from gw_objects import endpoint_slice, llmroute
 
 from headrace_gateway.catalog import ServiceKey
@@ -45,6 +46,24 @@ def test_an_address_that_passes_to_another_pod_is_a_change():
     found = [join_engines(services, each).services[KEY] for each in ([dead], [dead, new], [new], [unknown])]
     assert {each.addresses for each in found} == {("10.0.0.1",)}
     assert [each.pods for each in found] == [("pod-10.0.0.1",), ("new", "pod-10.0.0.1"), ("new",), ()]
+
+
+@pytest.mark.parametrize(
+    ("service", "pod", "revision"),
+    [
+        ("chat", "chat-6d4f9c7b8-abcde", "chat-6d4f9c7b8-"),
+        ("chat", "", ""),
+        ("chat", "mine", ""),
+        ("c" * 50, "c" * 50 + "-6d4f9c7" + "abcde", "c" * 50 + "-6d4f9c7"),
+        ("c" * 56, "c" * 56 + "-6" + "abcde", ""),  # cut by Kubernetes in its template's hash
+        ("c" * 60, "c" * 58 + "abcde", ""),
+    ],
+)
+def test_pods_of_one_template_are_known_by_their_names(service, pod, revision):
+    each = endpoint_slice(("10.0.0.1", READY), service=service)
+    each["endpoints"][0]["targetRef"]["name"] = pod
+    [found] = join_engines(RouteReader().read([llmroute(name=service)]), [each]).services.values()
+    assert found.revisions == ({"10.0.0.1": revision} if revision else {})
 
 
 def test_engines_are_bounded():

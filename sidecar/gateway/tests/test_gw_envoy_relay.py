@@ -133,6 +133,27 @@ async def test_engines_that_are_lost_before_they_answer_are_told_as_an_error(rig
     assert [len(engine.served) for engine in engines] == [1, 1]
 
 
+async def test_an_engine_that_may_have_another_model_does_not_go_on(rig, session, engines):
+    addresses = [engine.address for engine in engines]
+    config = rig.config("chat", resume=True, balancer="RoundRobin")
+    rig.write_catalog({config: addresses}, revisions={addresses[1]: "another"})
+    await until(lambda: is_told_of_another(rig, session), "Envoy has the revisions")
+    told = b""
+    while not engines[0].served:  # the first may be the other's
+        async with session.post(rig.url + PATH, json=ask(f"lose 7 {addresses[0]}")) as response:
+            told = await response.read()
+    assert told.count(b'"content":"<') == 7
+    assert b'"engine_lost"' in told
+    await until(lambda: engines[1].aborted, "the other engine was told that it is not wanted", 5)
+
+
+async def is_told_of_another(rig, session):
+    """Whether Envoy's configuration has the revision `another`."""
+    dump = f"http://127.0.0.1:{rig.admin_port}/config_dump?include_eds"
+    async with session.get(dump) as response:
+        return '"another"' in await response.text()
+
+
 async def test_a_client_that_leaves_ends_its_request(rig, session, engines):
     async with session.post(rig.url + PATH, json=ask() | {"max_tokens": 10_000}) as response:
         await response.content.readline()

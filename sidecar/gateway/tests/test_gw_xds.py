@@ -14,6 +14,7 @@ from headrace_engine.contracts import GatewayConfig
 from headrace_gateway import names
 from headrace_gateway.catalog import Catalog, Service, ServiceKey
 from headrace_gateway.pick import picker
+from headrace_gateway.relay import streams
 from headrace_gateway.xds import routes
 from headrace_gateway.xds.chart_files import chart_files
 from headrace_gateway.xds.generation_cache import GenerationCache
@@ -170,14 +171,16 @@ def test_the_older_claim_to_a_model_name_wins():
 
 
 def test_the_documentation_lists_every_code_of_an_error():
-    """Those of Envoy's routes and own failures and of the picker; the page of metrics has the latter too."""
+    """Those of Envoy's routes and own failures, of picker and relay; of metrics' page the picker's."""
     docs = Path(__file__).parents[3] / "docs"
     guarded = replace(service("chat").config, allowed_clients=("search",), requests_per_minute=1)
     told = json.dumps(as_json(Catalog.build([Service(guarded, ("10.0.0.2",))])))
     envoys = set(re.findall(r"\bcode[\\\"]*: ?[\\\"]*([a-z_]+)", told + chart_files()["envoy.yaml"]))
-    pickers = set(re.findall(r"Reply\(\s*\d+,\s*\"(\w+)\"", inspect.getsource(picker)))
+    pickers, relays = (
+        set(re.findall(r"Reply\(\s*\d+,\s*\"(\w+)\"", inspect.getsource(each))) for each in (picker, streams)
+    )
     section = (docs / "routing.md").read_text().partition("\n## Errors")[2]
     rows = re.findall(r"^\| \d[\d, a-z]+ \| ([^|]*) \|", section, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == envoys - {"null"} | pickers
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == envoys - {"null"} | pickers | relays
     [line] = re.findall(r"^`code` of a refusal is (.*?);", (docs / "metrics.md").read_text(), re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", line)) == pickers

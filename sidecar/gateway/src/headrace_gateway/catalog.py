@@ -22,7 +22,14 @@ class ServiceKey(NamedTuple):
 
 
 Publish = Callable[["Catalog"], None]
-Engine = tuple[str, str]  # IP address, and UID of the pod; empty if that is not known
+
+
+class Engine(NamedTuple):
+    """The IP address of an engine, and of its pod UID and revision; each empty if it is not known."""
+
+    address: str
+    uid: str = ""
+    revision: str = ""
 
 
 def authority(address: str, port: int) -> str:
@@ -36,7 +43,8 @@ class Service:
 
     `since` is when the service was made known (RFC 3339, so that text order is time order). `unready` are the
     addresses of pods that are not ready, and that nobody has ended. `pods` are the UIDs of all of them: an
-    address may pass from one pod to the next.
+    address may pass from one pod to the next. `revisions` tells by address which pods are of one template:
+    those have one model and one vLLM.
     """
 
     config: GatewayConfig
@@ -44,6 +52,7 @@ class Service:
     since: str = ""
     unready: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
+    revisions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> ServiceKey:
@@ -52,9 +61,11 @@ class Service:
 
     def with_engines(self, ready: Set[Engine], unready: Set[Engine] = frozenset()) -> "Service":
         """Return this service with these engines."""
-        addresses, others = (tuple(sorted({address for address, _ in each})) for each in (ready, unready))
-        pods = tuple(sorted({uid for _, uid in ready | unready if uid}))
-        return replace(self, addresses=addresses, unready=others, pods=pods)
+        addresses, others = (tuple(sorted({engine.address for engine in each})) for each in (ready, unready))
+        known = ready | unready
+        pods = tuple(sorted({engine.uid for engine in known if engine.uid}))
+        revisions = {engine.address: engine.revision for engine in known if engine.revision}
+        return replace(self, addresses=addresses, unready=others, pods=pods, revisions=revisions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,20 @@
-"""What the picker tells Prometheus.
-
-A service is told in two labels, `namespace` and `service`, as the operator and the sidecars tell it.
-"""
+"""What the picker tells Prometheus."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
-_SERVICE = ("namespace", "service")
+from headrace_gateway.names import SERVICE_LABELS, service_labels
 
-PICKS = Counter("headrace_gateway_picks", "Requests for which an engine was chosen", [*_SERVICE, "balancer"])
-REFUSALS = Counter("headrace_gateway_refusals", "Requests that the picker refused", [*_SERVICE, "code"])
+PICKS = Counter(
+    "headrace_gateway_picks", "Requests for which an engine was chosen", [*SERVICE_LABELS, "balancer"]
+)
+REFUSALS = Counter("headrace_gateway_refusals", "Requests that the picker refused", [*SERVICE_LABELS, "code"])
 PICK_SECONDS = Histogram(
     "headrace_gateway_pick_seconds",
     "Time to read a request and choose its engine",
     buckets=(0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25),
 )
 ENGINES = Gauge(
-    "headrace_gateway_engines", "Ready engines by what the picker knows of them", [*_SERVICE, "state"]
+    "headrace_gateway_engines", "Ready engines by what the picker knows of them", [*SERVICE_LABELS, "state"]
 )
 SERVICES = Gauge("headrace_gateway_services", "Services that the gateway serves")
 LEADS = Gauge("headrace_gateway_leader", "1 while this picker is the one that configures Envoys")
@@ -41,10 +40,4 @@ for _type in ("Cluster", "ClusterLoadAssignment", "RouteConfiguration"):
 def forget(service: str) -> None:
     """Drop the counts of NAMESPACE/NAME, which is gone: names come and go without end."""
     for each in (PICKS, REFUSALS):
-        each.remove_by_labels(dict(zip(_SERVICE, service_labels(service), strict=True)))
-
-
-def service_labels(service: str) -> tuple[str, str]:
-    """Split NAMESPACE/NAME, as Envoy's routes call a service, into the labels `namespace` and `service`."""
-    namespace, _, name = service.partition("/")
-    return namespace, name
+        each.remove_by_labels(dict(zip(SERVICE_LABELS, service_labels(service), strict=True)))

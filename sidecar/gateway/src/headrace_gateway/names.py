@@ -14,6 +14,9 @@ HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whethe
 LEADER_PATH = "/leader"  # likewise, whether it is the one that configures Envoys
 PICK_PATH = "/pick"  # goes before the request's own path
 
+ENGINE_METADATA = "headrace"  # metadata namespace of an endpoint
+REVISION = "revision"
+
 REQUEST_METADATA = "headrace"  # dynamic metadata namespace of what was read from the body
 MODEL = "model"
 CHOICES = "choices"
@@ -33,3 +36,10 @@ IDLE_SECONDS = 3600  # longest silence on a stream: an answer that is not stream
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 ENGINE_HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too
 MODELS_PATH = "/v1/models"
+SERVICE_LABELS = ("namespace", "service")  # of metrics, as the operator and the sidecars tell a service
+
+
+def service_labels(service: str) -> tuple[str, str]:
+    """Split NAMESPACE/NAME, as Envoy's routes call a service, into the values of `SERVICE_LABELS`."""
+    namespace, _, name = service.partition("/")
+    return namespace, name

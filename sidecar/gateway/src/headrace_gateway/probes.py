@@ -6,6 +6,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headrace_gateway import metrics
+from headrace_gateway.names import service_labels
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.settings import Settings
 
@@ -39,6 +40,6 @@ def _count_engines(picker: Picker) -> None:
     metrics.ENGINES.clear()
     for service, fleet in picker.fleets.items():
         reporting = sum(endpoint.is_fresh(picker.clock()) for endpoint in fleet.endpoints.values())
-        labels = metrics.service_labels(service)
+        labels = service_labels(service)
         metrics.ENGINES.labels(*labels, "reporting").set(reporting)
         metrics.ENGINES.labels(*labels, "silent").set(len(fleet.endpoints) - reporting)

@@ -25,6 +25,8 @@ OWNED_LABEL = "app.kubernetes.io/managed-by=headrace"
 SERVICE_LABEL = "headrace.dev/service"
 OF_SERVICE_LABEL = "kubernetes.io/service-name"  # set by Kubernetes on what it makes for a Service
 MOST_ENGINES = 2048  # of a service; an LLMService has at most 1,000 replicas, and twice as many in a rollout
+RANDOM_CHARACTERS = 5  # at the end of a pod's name
+LEAST_HASH = 6  # characters of its template's hash that a long name has left
 GATHER_SECONDS = 0.02  # changes within it are published together
 AGAIN_SECONDS = 30.0  # what has not changed is published again, as long as the API server says something
 STALE_SECONDS = MUTE_SECONDS + 30.0  # a watch that is mute for longer is started anew meanwhile
@@ -127,9 +129,10 @@ def join_engines(services: Iterable[Service], slices: Iterable[Json]) -> Catalog
             kind = unready if conditions.get("ready") is False else ready
             found = kind.setdefault(key, {}).setdefault(family, set())
             if len(found) < MOST_ENGINES:
-                uid = (endpoint.get("targetRef") or {}).get("uid") or ""
+                pod = endpoint.get("targetRef") or {}
+                uid, revision = pod.get("uid") or "", _revision(key.name, pod.get("name") or "")
                 # The API allows more addresses, and says: use one.
-                found.update((address, uid) for address in (endpoint.get("addresses") or ())[:1])
+                found.update(Engine(each, uid, revision) for each in (endpoint.get("addresses") or ())[:1])
     return Catalog.build(
         service.with_engines(
             _one_family(ready.get(service.key, {})), _one_family(unready.get(service.key, {}))
@@ -145,6 +148,13 @@ def _service_of(endpoint_slice: Json) -> ServiceKey | None:
     if not name or labels.get(OF_SERVICE_LABEL) != name:
         return None
     return ServiceKey(endpoint_slice["metadata"]["namespace"], name)
+
+
+def _revision(service: str, pod: str) -> str:
+    """Return what the names of pods of one template have in common; empty where a long name was cut."""
+    common = pod[:-RANDOM_CHARACTERS]
+    is_whole = common.startswith(f"{service}-") and len(common) > len(service) + LEAST_HASH
+    return common if is_whole else ""
 
 
 def _one_family(families: dict[str, set[Engine]]) -> Set[Engine]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from prometheus_client import Counter
 
 from headrace_gateway import metrics
+from headrace_gateway.names import service_labels
 from headrace_gateway.pick.picker import Choice
 from headrace_gateway.replies import Reply
 
@@ -15,7 +16,7 @@ def count(service: str, decision: Choice | Reply) -> None:
     if isinstance(decision, Choice):
         _picks(service, decision.balancer).inc()
     else:
-        metrics.REFUSALS.labels(*metrics.service_labels(service), decision.code).inc()
+        metrics.REFUSALS.labels(*service_labels(service), decision.code).inc()
 
 
 def forget(services: Iterable[str]) -> None:
@@ -27,4 +28,4 @@ def forget(services: Iterable[str]) -> None:
 
 @lru_cache(maxsize=1024)
 def _picks(service: str, balancer: str) -> Counter:
-    return metrics.PICKS.labels(*metrics.service_labels(service), balancer)
+    return metrics.PICKS.labels(*service_labels(service), balancer)

@@ -2,20 +2,20 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-_SERVICE = ("namespace", "service")
+from headrace_gateway.names import SERVICE_LABELS
 
 STREAMS = Counter("headrace_relay_streams", "Streams by whether another engine could go on", ["resumable"])
 OPEN = Gauge("headrace_relay_open_streams", "Streams that pass through the relay")
 HELD_BYTES = Gauge("headrace_relay_held_bytes", "Request bodies that are kept for another engine")
 DELAY = Gauge("headrace_relay_delay_seconds", "How long what is ready waits for the relay, on average")
 ENGINES_LOST = Counter(
-    "headrace_relay_engines_lost", "Engines that were lost by streams that could go on", _SERVICE
+    "headrace_relay_engines_lost", "Engines that were lost by streams that could go on", SERVICE_LABELS
 )
 RESUMED = Counter(
-    "headrace_relay_streams_resumed", "Streams that lost an engine and were answered whole", _SERVICE
+    "headrace_relay_streams_resumed", "Streams that lost an engine and were answered whole", SERVICE_LABELS
 )
 FAILED = Counter(
-    "headrace_relay_streams_failed", "Streams that lost an engine and ended with an error", _SERVICE
+    "headrace_relay_streams_failed", "Streams that lost an engine and ended with an error", SERVICE_LABELS
 )
 PAUSE_SECONDS = Histogram(
     "headrace_relay_pause_seconds",

@@ -30,9 +30,10 @@ from headrace_gateway.headers import (
     EXCLUDE_HEADER,
     LOST_HEADER,
     RESUMED_HEADER,
+    REVISION_HEADER,
     ROUTE_HEADER,
 )
-from headrace_gateway.metrics import service_labels
+from headrace_gateway.names import service_labels
 from headrace_gateway.relay import counters
 from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
 from headrace_gateway.relay.limits import Held
@@ -63,7 +64,7 @@ _HOP_BY_HOP = frozenset(
         "expect",
     }
 )
-_OURS = frozenset({ENGINE_HEADER, LOST_HEADER})
+_OURS = frozenset({ENGINE_HEADER, LOST_HEADER, REVISION_HEADER})
 
 Sign = Callable[[bytes], bytes]
 
@@ -133,6 +134,8 @@ class _Stream:
         self._service = request.headers.get(ROUTE_HEADER, "")
         self._journal = Journal(wants_ids=question.wants_ids)
         self._lost: list[str] = []  # engines
+        self._unlike: list[str] = []  # engines of another revision
+        self._revision = ""  # of the engine that began to answer
         self._lost_at = 0.0  # when the last was; 0 once the client has more of the answer
         self._response = web.StreamResponse()
 
@@ -170,11 +173,10 @@ class _Stream:
         return True
 
     async def _ask(self) -> ClientResponse:
-        """Ask for the answer, or for its rest, until there is an engine that takes the request."""
-        headers = _kept(self._request.headers)
-        if self._lost:
-            headers[RESUMED_HEADER] = "1"
-            headers[EXCLUDE_HEADER] = ",".join(filter(None, self._lost))
+        """Ask for the answer, or for its rest, until there is an engine that takes the request.
+
+        Raises OverError if there is none for too long.
+        """
         try:
             body = self._question.after(self._journal.token_ids, self._service, self._relay.sign)
         except (OSError, ValueError) as error:
@@ -183,19 +185,45 @@ class _Stream:
         url = "http://engines" + self._request.path_qs
         deadline = monotonic() + PATIENCE
         while True:
-            answer = await self._relay.session.post(url, data=body, headers=headers)
-            if not self._lost or answer.headers.get(LOST_HEADER) != names.NO_ENGINE:
+            answer = await self._relay.session.post(url, data=body, headers=self._headers())
+            if not self._lost or self._may_go_on(answer):
                 return answer
-            answer.release()
+            answer.close()
             if monotonic() > deadline:
                 raise OverError("no other engine is ready")
             await asyncio.sleep(PAUSE)
+
+    def _headers(self) -> CIMultiDict[str]:
+        headers = _kept(self._request.headers)
+        if self._lost:
+            headers[RESUMED_HEADER] = "1"
+            headers[EXCLUDE_HEADER] = ",".join(filter(None, [*self._lost, *self._unlike]))
+        return headers
+
+    def _may_go_on(self, answer: ClientResponse) -> bool:
+        """Tell whether there is an engine, and its pod like that of the one that began.
+
+        Raises OverError if one that is not comes again.
+        """
+        if LOST_HEADER in answer.headers:
+            return answer.headers[LOST_HEADER] != names.NO_ENGINE
+        is_like = answer.headers.get(REVISION_HEADER, "") == self._revision
+        if is_like or answer.status != OK or not self._response.prepared:
+            return True
+        engine = answer.headers.get(ENGINE_HEADER, "")
+        if engine in self._unlike:
+            raise OverError(
+                "the engines that are ready have another pod template, and may have another model"
+            )
+        self._unlike.append(engine)
+        return False
 
     async def _hand_on(self, answer: ClientResponse) -> None:
         """Hand on an answer. Raises LostError if a stream that could go on elsewhere ends early."""
         if answer.headers.get(LOST_HEADER) == names.ENGINE_LOST:
             raise LostError("it was lost before it answered")
         if not self._response.prepared:
+            self._revision = answer.headers.get(REVISION_HEADER, "")
             await self._begin(answer.status, _kept(answer.headers))
         elif answer.status != OK:
             told = (await answer.content.read(MOST_TOLD)).decode(errors="replace")
@@ -235,6 +263,8 @@ class _Stream:
             raise OverError(self._question.unresumable)
         if not self._journal.is_counted:
             raise OverError("it tells no token ids")
+        if self._response.prepared and not self._revision:
+            raise OverError("nobody knows which other engines have its model")
         if len(self._lost) >= MOST_LOST:
             raise OverError(f"{len(self._lost)} engines were lost with it, the last so: {problem}")
 

@@ -19,6 +19,7 @@ from headrace_gateway.headers import (
     ENGINE_HEADER,
     EXCLUDE_HEADER,
     RESUMED_HEADER,
+    REVISION_HEADER,
     ROUTE_HEADER,
 )
 from headrace_gateway.xds import credentials, filters
@@ -170,7 +171,8 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                     ],
                     "request_headers_to_remove": [ROUTE_HEADER, EXCLUDE_HEADER, RESUMED_HEADER],
                     "response_headers_to_add": [
-                        {"header": {"key": ENGINE_HEADER, "value": "%UPSTREAM_HOST%"}}
+                        {"header": {"key": ENGINE_HEADER, "value": "%UPSTREAM_HOST%"}},
+                        {"header": {"key": REVISION_HEADER, "value": _REVISION}},
                     ],
                 }
             ]
@@ -346,6 +348,7 @@ def _from_picker() -> dict[str, Any]:
     return {"resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s"}
 
 
+_REVISION = f"%UPSTREAM_METADATA({names.ENGINE_METADATA}:{names.REVISION})%"
 _METRICS_ROUTE = {
     "match": {
         "path": names.METRICS_PATH,

@@ -1,5 +1,7 @@
 """Envoy's clusters, one per service, and the engines in each."""
 
+from collections.abc import Mapping
+
 from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
 from envoy.config.core.v3 import health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
@@ -95,13 +97,18 @@ def _override_host() -> dict[str, object]:
 
 
 def _assignment(service: Service) -> endpoint_pb2.ClusterLoadAssignment:
-    hosts = [
-        {"endpoint": {"address": {"socket_address": {"address": address, "port_value": service.config.port}}}}
-        for address in addresses(service)
-    ]
+    hosts = [_host(address, service.config.port, service.revisions) for address in addresses(service)]
     return endpoint_pb2.ClusterLoadAssignment(
         cluster_name=str(service.key), endpoints=[{"lb_endpoints": hosts}]
     )
+
+
+def _host(address: str, port: int, revisions: Mapping[str, str]) -> dict[str, object]:
+    endpoint = {"address": {"socket_address": {"address": address, "port_value": port}}}
+    if address not in revisions:
+        return {"endpoint": endpoint}
+    revision = {"fields": {names.REVISION: {"string_value": revisions[address]}}}
+    return {"endpoint": endpoint, "metadata": {"filter_metadata": {names.ENGINE_METADATA: revision}}}
 
 
 def _packed(inner: message.Message) -> any_pb2.Any:
