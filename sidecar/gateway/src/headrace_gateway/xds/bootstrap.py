@@ -171,8 +171,11 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                     ],
                     "request_headers_to_remove": [ROUTE_HEADER, EXCLUDE_HEADER, RESUMED_HEADER],
                     "response_headers_to_add": [
-                        {"header": {"key": ENGINE_HEADER, "value": "%UPSTREAM_HOST%"}},
-                        {"header": {"key": REVISION_HEADER, "value": _REVISION}},
+                        {
+                            "header": {"key": key, "value": value},
+                            "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",  # whatever the engine says
+                        }
+                        for key, value in ((ENGINE_HEADER, "%UPSTREAM_HOST%"), (REVISION_HEADER, _REVISION))
                     ],
                 }
             ]
