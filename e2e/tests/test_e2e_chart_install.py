@@ -162,7 +162,7 @@ def test_uninstall_removes_the_definition_when_told_not_to_keep_it(kubectl, rele
     eventually(lambda: not kubectl(*definition))
 
 
-def test_an_upgrade_brings_the_new_definition_and_leaves_envoy_alone(kubectl, release, tmp_path):
+def test_an_upgrade_brings_the_new_definition_and_rolls_what_has_the_new_images(kubectl, release, tmp_path):
     old = shutil.copytree(helm.CHART, tmp_path / "headrace")
     definition = old / "templates/crds/llmservices.headrace.dev.yaml"
     definition.write_text(definition.read_text().replace("    shortNames:\n    - llms\n", ""))
@@ -180,7 +180,7 @@ def test_an_upgrade_brings_the_new_definition_and_leaves_envoy_alone(kubectl, re
     release.upgrade(image={"tag": "next"})
     assert "llms" in short_names()
     changed = {entry.partition("=")[0] for entry in generations() - before}
-    assert changed == {"headrace-operator", "headrace-picker"}
+    assert changed == {"headrace-operator", "headrace-picker", "headrace-gateway"}
 
 
 def test_the_operator_may_do_its_work_and_nothing_beside_it(kubectl, release):
