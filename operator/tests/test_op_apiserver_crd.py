@@ -317,6 +317,7 @@ def test_defaults_are_filled_by_the_api_server(kube):
     assert spec["routing"] == {
         "balancer": "SAL",
         "sal": {"kvRelease": "Net"},
+        "resume": "Auto",
         "access": {},
         "limits": {},
     }
