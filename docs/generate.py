@@ -25,7 +25,7 @@ from headrace_engine.cost import known_error as known_errors
 from headrace_engine.policies import parameters, registry
 from headrace_engine.sim.form import MODULES
 from headrace_gateway import metrics as gateway_metrics
-from headrace_gateway.relay import counters as relay_metrics
+from headrace_gateway.relay import relay_metrics
 from headrace_operator import metrics as operator_metrics
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.metrics import EngineMetrics, RequestMetrics

@@ -78,7 +78,7 @@ CLIENTS = Row(
             (
                 count(
                     f'envoy_cluster_upstream_rq_xx{{{SERVICES}, envoy_response_code_class="5"}}',
-                    " by (namespace, service)",
+                    BY_SERVICE,
                 ),
                 NAME,
             ),
@@ -136,7 +136,7 @@ PICKS = Row(
             (
                 count(
                     f"envoy_cluster_ext_authz_failure_mode_allowed{{{SERVICES}}}",
-                    " by (namespace, service)",
+                    BY_SERVICE,
                 ),
                 NAME,
             ),

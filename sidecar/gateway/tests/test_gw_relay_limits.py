@@ -29,7 +29,7 @@ async def listening(path, handler):
 @contextlib.asynccontextmanager
 async def relaying(tmp_path, held, engine):
     """A session with a relay before `engine`."""
-    relay = Relay(str(tmp_path / "engines"), lambda message: message, held, MOST_BODY)
+    relay = Relay(str(tmp_path / "engines"), lambda message: message, held)
     async with (
         relay.session,
         listening(tmp_path / "engines", engine),
@@ -45,7 +45,7 @@ async def echo(request):
 
 @pytest.mark.parametrize(("most", "asks"), [(MOST_BODY, True), (10, False)])
 async def test_a_body_for_which_there_is_no_room_passes_as_it_is(tmp_path, most, asks):
-    held = Held(most)
+    held = Held(most, MOST_BODY)
     body = json.dumps({"stream": True, "messages": [{"role": "user", "content": "hello"}]}).encode()
     async with relaying(tmp_path, held, echo) as session, session.post(PATH, data=body) as response:
         told = await response.read()
@@ -59,7 +59,10 @@ async def test_what_no_memory_was_left_for_is_lost_with_its_engine_and_says_so(t
         request.transport.close()
         return web.Response()
 
-    async with relaying(tmp_path, Held(0), lost) as session, session.post(PATH, data=b"{}") as response:
+    async with (
+        relaying(tmp_path, Held(0, 1), lost) as session,
+        session.post(PATH, data=b"{}") as response,
+    ):
         assert response.status == 502
         error = (await response.json())["error"]
     assert error["code"] == "engine_lost"
@@ -67,7 +70,7 @@ async def test_what_no_memory_was_left_for_is_lost_with_its_engine_and_says_so(t
 
 
 async def test_a_body_of_unknown_size_counts_as_the_largest(tmp_path):
-    held, seen = Held(MOST_BODY), []
+    held, seen = Held(MOST_BODY, MOST_BODY), []
 
     async def engine(request):
         seen.append(held.bytes)

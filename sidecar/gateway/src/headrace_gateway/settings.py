@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_BODY_BYTES = 4 << 20
+MEMORY_BYTES = 512 << 20
 _NEEDED = (  # variables, each with another that needs it
     ("HEADRACE_POD_NAMESPACE", "HEADRACE_LEASE"),
     ("HEADRACE_POD_NAME", "HEADRACE_LEASE"),
@@ -42,7 +43,7 @@ class Settings:
     http_port: int = 9090
     max_body_bytes: int = MAX_BODY_BYTES
     gateway_key: str = ""
-    memory_bytes: int = 512 << 20
+    memory_bytes: int = MEMORY_BYTES
     relay_folder: str = "/run/relay"
 
 
@@ -63,7 +64,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         watch_namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
         gateway_key=environment.get("HEADRACE_GATEWAY_KEY", ""),
         max_body_bytes=_positive(environment, "HEADRACE_MAX_BODY_BYTES", MAX_BODY_BYTES),
-        memory_bytes=_positive(environment, "HEADRACE_MEMORY_BYTES", 512 << 20),
+        memory_bytes=_positive(environment, "HEADRACE_MEMORY_BYTES", MEMORY_BYTES),
     )
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from headrace_gateway import names
 from headrace_gateway.launch import launch
 from headrace_gateway.process import stop_signal
-from headrace_gateway.relay import counters
+from headrace_gateway.relay import relay_metrics
 from headrace_gateway.relay.limits import Delay, Held
 from headrace_gateway.relay.signing import Signer
 from headrace_gateway.relay.streams import Relay
@@ -23,14 +23,11 @@ async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; raises SettingsError."""
     if not settings.gateway_key:
         raise SettingsError("HEADRACE_GATEWAY_KEY is not set: give the file with the gateway's private key")
-    folder, delay = Path(settings.relay_folder), Delay()
-    relay = Relay(
-        str(folder / names.ENGINES_SOCKET),
-        Signer(Path(settings.gateway_key)),
-        Held(settings.memory_bytes - BASE_BYTES - READING_FACTOR * settings.max_body_bytes),
-        settings.max_body_bytes,
-    )
-    counters.DELAY.set_function(lambda: delay.seconds)
+    folder, delay, largest = Path(settings.relay_folder), Delay(), settings.max_body_bytes
+    held = Held(settings.memory_bytes - BASE_BYTES - READING_FACTOR * largest, largest)
+    relay = Relay(str(folder / names.ENGINES_SOCKET), Signer(Path(settings.gateway_key)), held)
+    relay_metrics.DELAY.set_function(lambda: delay.seconds)
+    relay_metrics.HELD_BYTES.set_function(lambda: held.bytes)
 
     async def has_time(_request: web.Request) -> web.Response:
         return web.Response(status=503, text="late") if delay.is_late else web.Response(text="ok")

@@ -1,25 +1,35 @@
 """What one relay takes on: beyond it, streams are handed on all the same, but go on nowhere else."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 LATE_SECONDS = 0.25  # that tokens wait here: new streams go round a relay that is this slow
 TICK = 0.1  # seconds
-MEMORY = 0.05  # weight of the last tick, so that a burst of long prompts is no slowness
+WEIGHT = 0.05  # of the last tick, so that a burst of long prompts is no slowness
 
 
 @dataclass(slots=True)
 class Held:
-    """Bytes of request bodies that are kept for another engine, `most` at once."""
+    """Bytes of request bodies that are kept for another engine, `most` at once, of bodies up to `largest`."""
 
     most: int
+    largest: int
     bytes: int = 0
 
-    def has_room(self, size: int) -> bool:
-        """Tell whether so many bytes more may be kept."""
-        return self.bytes + size <= self.most
+    @contextmanager
+    def keep(self, size: int | None) -> Iterator[bool]:
+        """Count a body of this size (None: not known) for the context, if there is room for it: True."""
+        counted = self.largest if size is None else size
+        if self.bytes + counted > self.most:
+            yield False
+            return
+        self.bytes += counted
+        try:
+            yield True
+        finally:
+            self.bytes -= counted
 
 
 class Delay:
@@ -35,7 +45,7 @@ class Delay:
 
     def note(self, late: float) -> None:
         """Take in how late one tick was."""
-        self.seconds += MEMORY * (late - self.seconds)
+        self.seconds += WEIGHT * (late - self.seconds)
 
     @asynccontextmanager
     async def follow(self) -> AsyncIterator[None]:

@@ -36,12 +36,8 @@ class Question:
         if not (self.unresumable or self.wants_ids):
             self._body = _ask_for_ids(body, fields)
 
-    def first(self) -> bytes:
-        """Return the body for an engine that answers from the start."""
-        return self._body
-
     def after(self, token_ids: Sequence[int], service: str, sign: Callable[[bytes], bytes]) -> bytes:
-        """Return the body for an engine of `service` that goes on after these tokens."""
+        """Return the body for an engine of `service` that goes on after these tokens; none: for the first."""
         if not token_ids:
             return self._body
         fields = _fields(self._body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 
 import orjson
@@ -34,7 +34,7 @@ from headrace_gateway.headers import (
     ROUTE_HEADER,
 )
 from headrace_gateway.names import service_labels
-from headrace_gateway.relay import counters
+from headrace_gateway.relay import relay_metrics
 from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
 from headrace_gateway.relay.limits import Held
 from headrace_gateway.relay.question import Question, Unread
@@ -84,11 +84,10 @@ class LeftError(Exception):
 class Relay:
     """All streams' way to Envoy, which listens for this process at the socket `engines`.
 
-    `sign` raises OSError or ValueError where there is no key to sign with. No body is larger than
-    `max_body_bytes`.
+    `sign` raises OSError or ValueError where there is no key to sign with.
     """
 
-    def __init__(self, engines: str, sign: Sign, held: Held, max_body_bytes: int) -> None:
+    def __init__(self, engines: str, sign: Sign, held: Held) -> None:
         self.sign = sign
         self.session = ClientSession(
             connector=UnixConnector(engines, limit=0, keepalive_timeout=KEEP_ALIVE),
@@ -97,31 +96,15 @@ class Relay:
             skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
         )
         self._held = held
-        self._max_body_bytes = max_body_bytes
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
-        with counters.OPEN.track_inprogress(), self._hold(request.content_length) as is_held:
+        with relay_metrics.OPEN.track_inprogress(), self._held.keep(request.content_length) as is_held:
             question: Question | Unread = (
                 Question(request.path, await request.content.read()) if is_held else Unread(request.content)
             )
-            counters.STREAMS.labels("no" if question.unresumable else "yes").inc()
+            relay_metrics.STREAMS.labels("no" if question.unresumable else "yes").inc()
             return await _Stream(self, request, question).run()
-
-    @contextlib.contextmanager
-    def _hold(self, size: int | None) -> Iterator[bool]:
-        """Count a body of this size as kept while its stream lasts, if there is room for it."""
-        size = self._max_body_bytes if size is None else size
-        if not self._held.has_room(size):
-            yield False
-            return
-        self._held.bytes += size
-        counters.HELD_BYTES.set(self._held.bytes)
-        try:
-            yield True
-        finally:
-            self._held.bytes -= size
-            counters.HELD_BYTES.set(self._held.bytes)
 
 
 class _Stream:
@@ -144,15 +127,15 @@ class _Stream:
         labels = service_labels(self._service)
         try:
             while not await self._from_one_engine():
-                counters.ENGINES_LOST.labels(*labels).inc()
+                relay_metrics.ENGINES_LOST.labels(*labels).inc()
         except OverError as error:
-            counters.FAILED.labels(*labels).inc()
+            relay_metrics.FAILED.labels(*labels).inc()
             await self._fail(str(error))
         except LeftError:
             pass
         else:
             if self._lost:
-                counters.RESUMED.labels(*labels).inc()
+                relay_metrics.RESUMED.labels(*labels).inc()
         with contextlib.suppress(ConnectionError):
             await self._response.write_eof()
         return self._response
@@ -244,7 +227,7 @@ class _Stream:
 
     def _note_going_on(self) -> None:
         if self._lost_at:
-            counters.PAUSE_SECONDS.observe(monotonic() - self._lost_at)
+            relay_metrics.PAUSE_SECONDS.observe(monotonic() - self._lost_at)
             self._lost_at = 0.0
 
     async def _note_lost(self, engine: str, problem: str) -> None:
