@@ -181,14 +181,15 @@ STREAMS = Row(
     "Streams",
     (
         lines(
-            "Streams that lost their engine",
+            "Streams whose engine was lost or stopped",
             PER_SECOND,
+            (count("headrace_relay_streams_moved_total", BY_SERVICE), f"{NAME} moved in time"),
             (count("headrace_relay_streams_resumed_total", BY_SERVICE), f"{NAME} answered whole"),
             (count("headrace_relay_streams_failed_total", BY_SERVICE), f"{NAME} ended with an error"),
             (count("headrace_relay_engines_lost_total", BY_SERVICE), f"{NAME} engines lost"),
         ),
         lines(
-            "Pause of a stream whose engine was lost",
+            "Pause of a stream that changed its engine",
             SECONDS,
             *quantiles("headrace_relay_pause_seconds", "", shares=(0.5, 0.95)),
             about="Until the client has another token.",

@@ -1,10 +1,10 @@
 """Parts die in mid-work: the rest goes on, nothing is lost that need not be, nothing else restarts."""
 
 import asyncio
-import json
 
 import httpx
 import pytest
+from e2e_streams import Stream, await_relays, relayed
 
 from e2e.demo import replay, services
 from e2e.demo.kube import policy_applied
@@ -99,17 +99,17 @@ async def test_a_dead_engine_restarts_in_its_pod_while_the_other_serves(stage, k
 
 
 async def test_streams_of_a_dead_engine_go_on_at_the_other(stage, kill):
-    stage.until(lambda: _relay_has_key(stage), 180, "the kubelet has mounted the gateway's key")
+    await_relays(stage)
     victim, _ = stage.pods("chat")
-    before = _resumed(stage)
+    before = relayed(stage, "resumed")
     async with httpx.AsyncClient(base_url=stage.url, timeout=300) as client:
-        streams = [_Stream(client, f"Story {number}:") for number in range(8)]
+        streams = [Stream(client, f"Story {number}:", 200) for number in range(8)]
         undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
         disturbed = [asyncio.create_task(stream.read()) for stream in streams]
         await asyncio.gather(*(stream.under_way.wait() for stream in streams))
         await asyncio.to_thread(kill, victim, "vllm")
         assert await asyncio.gather(*disturbed) == undisturbed
-    assert _resumed(stage) > before
+    assert relayed(stage, "resumed") > before
 
 
 def test_a_policy_changed_while_the_operator_is_away_is_applied_when_it_is_back(stage):
@@ -124,60 +124,6 @@ def test_a_policy_changed_while_the_operator_is_away_is_applied_when_it_is_back(
         stage.kube("scale", "deployment/headrace-operator", "-n", SYSTEM_NAMESPACE, "--replicas=1")
     stage.until(lambda: policy_applied(stage.service("chat")), 300, "applied by the operator that came back")
     assert services.restarted(before, stage.lives()) == 0
-
-
-class _Stream:
-    """A greedy stream that can be read again; `under_way` once a part of the last answer has come."""
-
-    def __init__(self, client, prompt):
-        self._client = client
-        self._body = {
-            "model": "chat",
-            "prompt": prompt,
-            "max_tokens": 200,
-            "ignore_eos": True,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        self.under_way = asyncio.Event()
-
-    async def read(self):
-        """Texts of all choices, and the usage."""
-        self.under_way = asyncio.Event()
-        text, events = "", []
-        async with self._client.stream("POST", "/v1/completions", json=self._body) as response:
-            assert response.status_code == 200, await response.aread()
-            async for line in response.aiter_lines():
-                if line.startswith("data: {"):
-                    events.append(json.loads(line[6:]))
-                    assert "error" not in events[-1], events[-1]
-                    text += "".join(choice["text"] for choice in events[-1]["choices"])
-                if len(events) == 10:
-                    self.under_way.set()
-        assert line == "data: [DONE]" or not line
-        return text, events[-1]["usage"]["completion_tokens"]
-
-
-def _relay_has_key(stage):
-    pods = [pod["metadata"]["name"] for pod in _pods(stage, "gateway")]
-    listing = ("-n", SYSTEM_NAMESPACE, "-c", "relay", "--", "ls", "/etc/headrace/gateway-key")
-    return all("private-key.pem" in stage.kube("exec", pod, *listing) for pod in pods)
-
-
-def _resumed(stage):
-    """Streams that relays had resumed."""
-    pages = (
-        stage.kube("get", "--raw", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{name}:9090/proxy/metrics")
-        for name in (pod["metadata"]["name"] for pod in _pods(stage, "gateway"))
-    )
-    wanted = "headrace_relay_streams_resumed_total{"
-    return sum(
-        float(line.rpartition(" ")[2])
-        for page in pages
-        for line in page.splitlines()
-        if line.startswith(wanted)
-    )
 
 
 def _pods(stage, name):

@@ -1,17 +1,20 @@
-"""A change that needs new pods: the old one finishes the streams that it has, the new one takes over.
+"""A pod that is stopped: its streams go on at another like it, or it finishes them before it ends.
 
-The streams must last until the old pod is told to stop, and end within the service's `drainTimeout`. One
-batch is timed first, so that as many are sent as the engine of this machine answers in TARGET seconds.
+Where it finishes them, they must last until it is told to stop, and end within the service's `drainTimeout`.
+One batch is timed first, so that as many are sent as the engine of this machine answers in TARGET seconds.
 """
 
 import asyncio
 import math
 import time
 
+import httpx
 import pytest
+from e2e_streams import Stream, await_relays, relayed
 
 from e2e.demo import replay
 from e2e.demo.replay import Call, Progress
+from e2e.demo.services import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
@@ -37,6 +40,22 @@ async def test_streams_outlive_the_rollout_of_their_pod(stage):
     [new] = stage.pods("code")
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert stage.complete("code").status_code == 200
+
+
+async def test_streams_leave_a_deleted_pod_and_go_on_at_the_other(stage):
+    await_relays(stage)
+    victim, _ = stage.pods("chat")
+    before = {what: relayed(stage, what) for what in ("moved", "resumed", "failed")}
+    async with httpx.AsyncClient(base_url=stage.url, timeout=300) as client:
+        streams = [Stream(client, f"Story {number}:", 600) for number in range(4)]  # as the KV cache holds
+        undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
+        disturbed = [asyncio.create_task(stream.read()) for stream in streams]
+        await asyncio.gather(*(stream.under_way.wait() for stream in streams))
+        name = victim["metadata"]["name"]
+        await asyncio.to_thread(stage.kube, "delete", "pod", name, "-n", NAMESPACE, "--wait=false")
+        assert await asyncio.gather(*disturbed) == undisturbed
+    assert relayed(stage, "moved") > before["moved"]
+    assert [relayed(stage, what) for what in ("resumed", "failed")] == [before["resumed"], before["failed"]]
 
 
 def _streams(count):

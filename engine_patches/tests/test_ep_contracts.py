@@ -57,6 +57,7 @@ DOCUMENTS = {
         requests_per_minute=600,
         requests_per_minute_per_client=60,
         resume=True,
+        drain="Move",
     ),
     "load_report": LoadReport(
         boot="00c0ffee00c0ffee",

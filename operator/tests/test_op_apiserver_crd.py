@@ -313,7 +313,12 @@ def test_defaults_are_filled_by_the_api_server(kube):
     assert spec["scheduling"] == {"policy": "FCFS", "stepBudget": {"mode": "Policy"}}
     assert spec["slo"] == {"perRequest": {"enabled": False}}
     assert spec["prediction"] == {"predictor": "Quantile", "quantilePercent": 50}
-    assert spec["disruption"] == {"maxUnavailable": 1, "maxSurge": 0, "drainTimeout": "5m"}
+    assert spec["disruption"] == {
+        "maxUnavailable": 1,
+        "maxSurge": 0,
+        "drain": "Move",
+        "drainTimeout": "5m",
+    }
     assert spec["routing"] == {
         "balancer": "SAL",
         "sal": {"kvRelease": "Net"},

@@ -62,7 +62,7 @@ SHAPING = (
     ".spec.engine.",
     ".spec.accelerator.",
     ".spec.podTemplate.",
-    ".spec.disruption.drain",
+    ".spec.disruption.drainTimeout",
 )
 DEFAULTS_THAT_SHAPE_PODS = {
     ".spec.model.tokenSecretRef.key": "token",

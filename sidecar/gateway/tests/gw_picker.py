@@ -59,7 +59,9 @@ def read(text: str) -> Catalog:
                 decode(GatewayConfig, each["config"]),
                 tuple(each["addresses"]),
                 unready=tuple(each.get("unready", ())),
-                revisions=dict.fromkeys(each["addresses"], "one") | each.get("revisions", {}),
+                terminating=tuple(each.get("terminating", ())),
+                revisions=dict.fromkeys((*each["addresses"], *each.get("terminating", ())), "one")
+                | each.get("revisions", {}),
             )
             for each in json.loads(text)
         ]

@@ -199,13 +199,16 @@ class Rig:
                 process.kill()
                 process.wait()
 
-    def write_catalog(self, services: dict[GatewayConfig, list[str]], unready=None, revisions=None):
+    def write_catalog(
+        self, services: dict[GatewayConfig, list[str]], unready=None, revisions=None, terminating=()
+    ):
         content = [
             {
                 "config": encode(config),
                 "addresses": addresses,
                 "unready": (unready or {}).get(config, []),
                 "revisions": revisions or {},
+                "terminating": list(terminating),
             }
             for config, addresses in services.items()
         ]

@@ -13,6 +13,7 @@ from headrace_gateway.kube.llmroutes import RouteReader
 
 KEY = ServiceKey("llm", "chat")
 READY, UNREADY = {"ready": True}, {"ready": False}
+TERMINATING = {"ready": False, "serving": True, "terminating": True}
 
 
 def test_configuration_and_ready_endpoints_are_joined():
@@ -64,6 +65,33 @@ def test_pods_of_one_template_are_known_by_their_names(service, pod, revision):
     each["endpoints"][0]["targetRef"]["name"] = pod
     [found] = join_engines(RouteReader().read([llmroute(name=service)]), [each]).services.values()
     assert found.revisions == ({"10.0.0.1": revision} if revision else {})
+
+
+@pytest.mark.parametrize(
+    ("other", "spec", "left"),
+    [
+        (READY, {"drain": "Move"}, ["10.0.0.1:8000"]),
+        (READY, {"drain": "Wait"}, []),
+        (READY, {}, []),
+        (READY, {"drain": "Move", "resume": False}, []),
+        (UNREADY, {"drain": "Move"}, []),  # nobody could go on
+        (TERMINATING, {"drain": "Move"}, []),
+    ],
+)
+def test_streams_leave_a_terminating_engine_if_one_like_it_is_ready(other, spec, left):
+    route = llmroute(**{"resume": True, **spec})
+    each = endpoint_slice(("10.0.0.1", TERMINATING), ("10.0.0.2", other), ("10.0.0.3", UNREADY))
+    catalog = join_engines(RouteReader().read([route]), [each])
+    assert catalog.engines_to_leave() == left
+    assert "10.0.0.1" not in (*catalog.services[KEY].addresses, *catalog.services[KEY].unready)
+    each["endpoints"][1]["targetRef"]["name"] = "chat-5555555555-abcde"  # of another template
+    assert join_engines(RouteReader().read([route]), [each]).engines_to_leave() == []
+
+
+def test_an_address_that_has_passed_on_is_not_left():
+    each = endpoint_slice(("10.0.0.1", TERMINATING), ("10.0.0.1", READY), ("10.0.0.2", READY))
+    route = llmroute(resume=True, drain="Move")
+    assert join_engines(RouteReader().read([route]), [each]).engines_to_leave() == []
 
 
 def test_engines_are_bounded():

@@ -147,6 +147,37 @@ async def test_an_engine_that_may_have_another_model_does_not_go_on(rig, session
     await until(lambda: engines[1].aborted, "the other engine was told that it is not wanted", 5)
 
 
+@pytest.mark.parametrize("drain", ["Move", "Wait"])
+async def test_streams_leave_an_engine_that_is_being_stopped_if_asked_to(rig, session, engines, drain):
+    addresses = [engine.address for engine in engines]
+    config = rig.config("chat", resume=True, balancer="RoundRobin", drain=drain)
+    rig.write_catalog({config: addresses})
+    streams = [asyncio.create_task(read(session, rig, ask() | {"max_tokens": 1000})) for _ in range(8)]
+    await until(lambda: sum(len(engine.served) for engine in engines) == 8, "all streams are under way")
+    stopped, other = engines
+    under_way = len(stopped.served)
+    assert under_way
+    moved = await rig.relay_metric(session, "headrace_relay_streams_moved_total")
+    rig.write_catalog({config: [other.address]}, terminating=[stopped.address])
+    whole = "".join(f"<{100 + number}>" for number in range(1000))
+    assert [text for text, _ in await asyncio.gather(*streams)] == [whole] * 8
+    expected = under_way if drain == "Move" else 0
+    assert stopped.aborted == expected
+    assert await rig.relay_metric(session, "headrace_relay_streams_moved_total") == moved + expected
+
+
+async def test_a_stream_stays_where_it_is_while_no_other_engine_takes_it(rig, session, engines):
+    stopped, other = engines
+    config = rig.config("chat", resume=True, balancer="RoundRobin", drain="Move")
+    await other.stop()
+    stream = asyncio.create_task(read(session, rig, ask() | {"max_tokens": 1000}))
+    await until(lambda: stopped.served, "the stream is under way")
+    rig.write_catalog({config: [other.address]}, terminating=[stopped.address])
+    whole = "".join(f"<{100 + number}>" for number in range(1000))
+    assert (await stream)[0] == whole
+    assert stopped.aborted == 0
+
+
 async def is_told_of_another(rig, session):
     """Whether Envoy's configuration has the revision `another`."""
     dump = f"http://127.0.0.1:{rig.admin_port}/config_dump?include_eds"

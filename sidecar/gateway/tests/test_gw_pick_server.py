@@ -1,6 +1,7 @@
 """What the picker answers when Envoy asks."""
 
 import asyncio
+import json
 from random import Random
 
 import aiohttp
@@ -67,6 +68,16 @@ async def test_who_does_not_lead_chooses_too(ask, picker):
     assert (await ask("", path=names.LEADER_PATH))[0] == 503
     ask.leads[0] = True
     assert (await ask("", path=names.LEADER_PATH))[0] == 200
+
+
+async def test_relays_are_told_which_engines_streams_shall_leave(ask, picker):
+    moving = GatewayConfig("llm", "moving", (), "moving", resume=True, drain="Move")
+    revisions = dict.fromkeys(("10.0.0.1", "10.0.0.2"), "one")
+    service = Service(moving, ("10.0.0.2",), terminating=("10.0.0.1",), revisions=revisions)
+    for services, expected in (([service], ["10.0.0.1:8000"]), ([], [])):
+        picker.set_catalog(Catalog.build(services))
+        status, _, text = await ask("", path=names.TERMINATING_PATH)
+        assert (status, json.loads(text)) == (200, expected)
 
 
 async def test_what_is_chosen_is_told(ask, picker):

@@ -8,6 +8,7 @@ from typing import Literal
 from headrace_engine.contracts.policy_document import Slo
 
 Balancer = Literal["SAL", "LeastRequest", "PowerOfTwo", "RoundRobin", "Random"]
+Drain = Literal["Move", "Wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,4 @@ class GatewayConfig:
     requests_per_minute: int | None = None  # through each Envoy; None: no limit
     requests_per_minute_per_client: int | None = None
     resume: bool = False  # streams go on at another engine when theirs is lost
+    drain: Drain = "Wait"  # whether they do so as soon as their engine is being stopped

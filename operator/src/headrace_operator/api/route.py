@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from headrace_engine.contracts.gateway_config import Balancer
+from headrace_engine.contracts.gateway_config import Balancer, Drain
 from headrace_operator.api.base import ATOMIC, Block, Client, Integer, RequestsPerMinute, Word, list_map
 from headrace_operator.api.status import StatusCondition, seen
 
@@ -89,6 +89,7 @@ class RouteSpec(Block):
     )
     prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
     resume: bool = seen("Whether streams go on at another engine when theirs is lost.", False)
+    drain: Drain = seen("Move: they do so as soon as their engine is being stopped.", "Wait")
 
 
 class RouteStatus(Block):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from headrace_engine.contracts.gateway_config import Balancer
+from headrace_engine.contracts.gateway_config import Balancer, Drain
 from headrace_engine.contracts.request_overrides import OVERRIDES, argument_name, header_name
 from headrace_engine.policies import registry
 from headrace_operator.api.base import (
@@ -258,6 +258,11 @@ class Disruption(Block):
         0,
         ge=0,
         le=1000,
+    )
+    drain: Drain = live(
+        "What becomes of streams on a replica that is being stopped. Move: another replica goes on with "
+        "them, if one is ready and routing.resume is Auto; the rest has drainTimeout. Wait: all have it.",
+        "Move",
     )
     drain_timeout: Duration = rolls("How long a stopping replica may take to finish its requests.", "5m")
 

@@ -37,6 +37,7 @@ def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
         requests_per_minute=routing.limits.requests_per_minute,
         requests_per_minute_per_client=routing.limits.requests_per_minute_per_client,
         resume=routing.resume == "Auto",
+        drain=service.spec.disruption.drain,
     )
 
 

@@ -43,8 +43,9 @@ class Service:
 
     `since` is when the service was made known (RFC 3339, so that text order is time order). `unready` are the
     addresses of pods that are not ready, and that nobody has ended. `pods` are the UIDs of all of them: an
-    address may pass from one pod to the next. `revisions` tells by address which pods are of one template:
-    those have one model and one vLLM.
+    address may pass from one pod to the next. `terminating` are the addresses of pods that were ended and may
+    still serve. `revisions` tells by address which pods are of one template: those have one model and one
+    vLLM.
     """
 
     config: GatewayConfig
@@ -52,6 +53,7 @@ class Service:
     since: str = ""
     unready: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
+    terminating: tuple[str, ...] = ()
     revisions: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -59,13 +61,36 @@ class Service:
         """The key that names this service."""
         return ServiceKey(self.config.namespace, self.config.name)
 
-    def with_engines(self, ready: Set[Engine], unready: Set[Engine] = frozenset()) -> "Service":
+    def with_engines(
+        self, ready: Set[Engine], unready: Set[Engine] = frozenset(), terminating: Set[Engine] = frozenset()
+    ) -> "Service":
         """Return this service with these engines."""
-        addresses, others = (tuple(sorted({engine.address for engine in each})) for each in (ready, unready))
         known = ready | unready
-        pods = tuple(sorted({engine.uid for engine in known if engine.uid}))
-        revisions = {engine.address: engine.revision for engine in known if engine.revision}
-        return replace(self, addresses=addresses, unready=others, pods=pods, revisions=revisions)
+        addresses = {engine.address for engine in known}
+        left = {engine for engine in terminating if engine.address not in addresses}
+        return replace(
+            self,
+            addresses=_addresses(ready),
+            unready=_addresses(unready),
+            pods=tuple(sorted({engine.uid for engine in known if engine.uid})),
+            terminating=_addresses(left),
+            revisions={engine.address: engine.revision for engine in known | left if engine.revision},
+        )
+
+    def engines_to_leave(self) -> list[str]:
+        """Return the authorities of terminating engines whose streams shall go on at one that is ready."""
+        if not (self.config.resume and self.config.drain == "Move"):
+            return []
+        ready = {self.revisions[address] for address in self.addresses if address in self.revisions}
+        return [
+            authority(address, self.config.port)
+            for address in self.terminating
+            if self.revisions.get(address) in ready
+        ]
+
+
+def _addresses(engines: Set[Engine]) -> tuple[str, ...]:
+    return tuple(sorted({engine.address for engine in engines}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +103,10 @@ class Catalog:
     def build(cls, services: Iterable[Service]) -> "Catalog":
         """Make a catalog of these services, sorted by key."""
         return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
+
+    def engines_to_leave(self) -> list[str]:
+        """Return those of all services."""
+        return [engine for service in self.services.values() for engine in service.engines_to_leave()]
 
     def model_owners(self) -> dict[str, ServiceKey]:
         """Return which service answers to each model name.

@@ -9,7 +9,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, get_args
 
 from kubernetes.aio import client
 
@@ -33,6 +33,8 @@ STALE_SECONDS = MUTE_SECONDS + 30.0  # a watch that is mute for longer is starte
 FIRST_SECONDS = 60.0  # for which the first routes that come wait for the others
 CATALOG_STALE_SECONDS = STALE_SECONDS + 2 * AGAIN_SECONDS
 
+_State = Literal["ready", "unready", "terminating"]
+_STATES: tuple[_State, ...] = get_args(_State)
 Json = dict[str, Any]
 
 
@@ -115,30 +117,30 @@ class KubernetesSource:
 
 def join_engines(services: Iterable[Service], slices: Iterable[Json]) -> Catalog:
     """Join services with their engines: the addresses in their EndpointSlices."""
-    ready: dict[ServiceKey, dict[str, set[Engine]]] = {}
-    unready: dict[ServiceKey, dict[str, set[Engine]]] = {}
+    found: dict[_State, dict[ServiceKey, dict[str, set[Engine]]]] = {state: {} for state in _STATES}
     for each in slices:
         key = _service_of(each)
         if key is None:
             continue
         family = each.get("addressType", "IPv4")
         for endpoint in each.get("endpoints") or ():
-            conditions = endpoint.get("conditions") or {}
-            if conditions.get("ready") is False and conditions.get("terminating"):
-                continue
-            kind = unready if conditions.get("ready") is False else ready
-            found = kind.setdefault(key, {}).setdefault(family, set())
-            if len(found) < MOST_ENGINES:
+            state = _state(endpoint.get("conditions") or {})
+            engines = found[state].setdefault(key, {}).setdefault(family, set())
+            if len(engines) < MOST_ENGINES:
                 pod = endpoint.get("targetRef") or {}
                 uid, revision = pod.get("uid") or "", _revision(key.name, pod.get("name") or "")
                 # The API allows more addresses, and says: use one.
-                found.update(Engine(each, uid, revision) for each in (endpoint.get("addresses") or ())[:1])
+                engines.update(Engine(each, uid, revision) for each in (endpoint.get("addresses") or ())[:1])
     return Catalog.build(
-        service.with_engines(
-            _one_family(ready.get(service.key, {})), _one_family(unready.get(service.key, {}))
-        )
+        service.with_engines(*(_one_family(found[state].get(service.key, {})) for state in _STATES))
         for service in services
     )
+
+
+def _state(conditions: Json) -> _State:
+    if conditions.get("ready") is not False:
+        return "ready"
+    return "terminating" if conditions.get("terminating") else "unready"
 
 
 def _service_of(endpoint_slice: Json) -> ServiceKey | None:

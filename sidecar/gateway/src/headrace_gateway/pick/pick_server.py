@@ -34,6 +34,7 @@ def server(
 ) -> HttpServer:
     """Make the server that answers picks, and Envoy's checks at `names.HEALTH_PATH` and `names.LEADER_PATH`.
 
+    Relays ask at `names.TERMINATING_PATH` for the authorities of the engines that their streams shall leave.
     Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
     """
 
@@ -42,6 +43,8 @@ def server(
             return GO_ON if healthy() else WITHOUT_US
         if request.path == names.LEADER_PATH:
             return GO_ON if leads() else WITHOUT_US
+        if request.path == names.TERMINATING_PATH:
+            return response(200, {"content-type": "application/json"}, orjson.dumps(picker.to_leave))
         service = request.headers.get(ROUTE_HEADER, "")
         if service in picker.fleets and takes_long(request.body):
             return _answer_later(picker, reader, service, request)

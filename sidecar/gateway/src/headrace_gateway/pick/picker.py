@@ -40,6 +40,7 @@ class Picker:
     share: Callable[[str, Placement], None] = lambda _service, _placement: None
     fleets: dict[str, Fleet] = field(default_factory=dict)  # by `namespace/name`
     owners: dict[str, str] = field(default_factory=dict)  # services, so named, by the names of their models
+    to_leave: list[str] = field(default_factory=list)  # authorities of engines that are being stopped
 
     def set_catalog(self, catalog: Catalog) -> None:
         """Follow the catalog; fleets of services that stay keep what they know."""
@@ -52,6 +53,7 @@ class Picker:
             fleet.set_addresses(service.addresses)
             fleets[str(key)] = fleet
         self.fleets = fleets
+        self.to_leave = catalog.engines_to_leave()
         self.owners = {model: str(key) for model, key in catalog.model_owners().items()}
 
     def observe(self, key: ServiceKey, address: str, report: LoadReport) -> None:

@@ -14,11 +14,16 @@ ENGINES_LOST = Counter(
 RESUMED = Counter(
     "headrace_relay_streams_resumed", "Streams that lost an engine and were answered whole", SERVICE_LABELS
 )
+MOVED = Counter(
+    "headrace_relay_streams_moved",
+    "Streams that went on at another engine because theirs was being stopped",
+    SERVICE_LABELS,
+)
 FAILED = Counter(
     "headrace_relay_streams_failed", "Streams that lost an engine and ended with an error", SERVICE_LABELS
 )
 PAUSE_SECONDS = Histogram(
     "headrace_relay_pause_seconds",
-    "How long clients waited for the next token when an engine was lost",
+    "How long clients waited for the next token when their stream changed its engine",
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )

@@ -1,4 +1,4 @@
-"""Hands streams from engines to clients, and has another engine go on where one is lost.
+"""Hands streams from engines to clients, and has another engine go on where one is lost, or being stopped.
 
 Envoy sends streams here, and gets them back at a listener of its own for this process, where the picker
 chooses the engine: so all that Envoy knows of engines holds for each try. What comes is handed on at once,
@@ -37,6 +37,7 @@ from headrace_gateway.names import service_labels
 from headrace_gateway.relay import relay_metrics
 from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
 from headrace_gateway.relay.limits import Held
+from headrace_gateway.relay.moves import Moves
 from headrace_gateway.relay.question import Question, Unread
 from headrace_gateway.replies import Reply
 
@@ -50,6 +51,7 @@ MOST_TOLD = 300  # bytes of a refusal
 KEEP_ALIVE = 30.0  # seconds of an idle connection to Envoy, which keeps it longer
 OK = 200
 
+_SOON = ClientTimeout(total=2.0)
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -95,6 +97,7 @@ class Relay:
             auto_decompress=False,
             skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
         )
+        self.moves = Moves()
         self._held = held
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -105,6 +108,17 @@ class Relay:
             )
             relay_metrics.STREAMS.labels("no" if question.unresumable else "yes").inc()
             return await _Stream(self, request, question).run()
+
+    async def engines_to_leave(self) -> frozenset[str]:
+        """Ask a picker which engines streams shall leave; raises OSError or ValueError if none knows."""
+        try:
+            async with self.session.get("http://engines" + names.TERMINATING_PATH, timeout=_SOON) as answer:
+                told = orjson.loads(await answer.read())
+        except (ClientError, TimeoutError) as error:
+            raise OSError(str(error) or repr(error)) from error
+        if answer.status != OK or not isinstance(told, list):
+            raise ValueError(f"a picker answered {answer.status}: {told}")
+        return frozenset(map(str, told))
 
 
 class _Stream:
@@ -147,18 +161,20 @@ class _Stream:
         """
         engine = ""
         try:
-            async with await self._ask() as answer:
-                engine = answer.headers.get(ENGINE_HEADER, "")
-                await self._hand_on(answer)
+            answer: ClientResponse | None = await self._ask()
+            while answer is not None:
+                async with answer:
+                    engine = answer.headers.get(ENGINE_HEADER, "")
+                    answer = await self._hand_on(answer, engine)
         except (LostError, ClientError, TimeoutError) as error:
             await self._note_lost(engine, str(error) or repr(error))
             return self._journal.is_finished
         return True
 
-    async def _ask(self) -> ClientResponse:
+    async def _ask(self, patience: float = PATIENCE, *, leaving: str = "") -> ClientResponse:
         """Ask for the answer, or for its rest, until there is an engine that takes the request.
 
-        Raises OverError if there is none for too long.
+        `leaving` is the engine that still answers. Raises OverError if none took it for `patience` seconds.
         """
         try:
             body = self._question.after(self._journal.token_ids, self._service, self._relay.sign)
@@ -166,21 +182,37 @@ class _Stream:
             log.warning("the gateway's key can't be used: %s", error)
             raise OverError("the gateway has no key with which another engine would go on") from None
         url = "http://engines" + self._request.path_qs
-        deadline = monotonic() + PATIENCE
+        deadline = monotonic() + patience
         while True:
-            answer = await self._relay.session.post(url, data=body, headers=self._headers())
-            if not self._lost or self._may_go_on(answer):
+            answer = await self._relay.session.post(url, data=body, headers=self._headers(leaving))
+            if not (self._lost or leaving) or self._may_go_on(answer):
                 return answer
             answer.close()
             if monotonic() > deadline:
                 raise OverError("no other engine is ready")
             await asyncio.sleep(PAUSE)
 
-    def _headers(self) -> CIMultiDict[str]:
+    async def _ask_another(self, engine: str) -> ClientResponse | None:
+        """Ask for the rest from another engine while this one could still give it; None if there is none."""
+        if not (self._journal.is_counted and self._revision):
+            return None
+        began = monotonic()
+        try:
+            answer = await self._ask(0, leaving=engine)
+        except (OverError, ClientError, TimeoutError):
+            return None
+        if answer.status != OK or LOST_HEADER in answer.headers:
+            answer.close()
+            return None
+        self._lost_at = self._lost_at or began
+        relay_metrics.MOVED.labels(*service_labels(self._service)).inc()
+        return answer
+
+    def _headers(self, leaving: str) -> CIMultiDict[str]:
         headers = _kept(self._request.headers)
-        if self._lost:
+        if self._lost or leaving:
             headers[RESUMED_HEADER] = "1"
-            headers[EXCLUDE_HEADER] = ",".join(filter(None, [*self._lost, *self._unlike]))
+            headers[EXCLUDE_HEADER] = ",".join(filter(None, [*self._lost, *self._unlike, leaving]))
         return headers
 
     def _may_go_on(self, answer: ClientResponse) -> bool:
@@ -201,8 +233,11 @@ class _Stream:
         self._unlike.append(engine)
         return False
 
-    async def _hand_on(self, answer: ClientResponse) -> None:
-        """Hand on an answer. Raises LostError if a stream that could go on elsewhere ends early."""
+    async def _hand_on(self, answer: ClientResponse, engine: str) -> ClientResponse | None:
+        """Hand on an answer, whole or up to where another engine goes on, whose answer it returns.
+
+        Raises LostError if a stream that could go on elsewhere ends early.
+        """
         if answer.headers.get(LOST_HEADER) == names.ENGINE_LOST:
             raise LostError("it was lost before it answered")
         if not self._response.prepared:
@@ -214,16 +249,27 @@ class _Stream:
         if self._question.unresumable or answer.content_type != "text/event-stream":
             async for data in answer.content.iter_any():
                 await self._write(data)
-            return
+            return None
         passage = Passage(self._journal)
-        async for data in answer.content.iter_any():
-            if new := passage.take(data):
-                await self._write(new)
-                self._note_going_on()
-            if passage.failure:
-                raise LostError(passage.failure)
+        while not await self._pass(answer, passage, engine):
+            if another := await self._ask_another(engine):
+                return another
         if not self._journal.is_done:
             raise LostError("its answer ended early")
+        return None
+
+    async def _pass(self, answer: ClientResponse, passage: Passage, engine: str) -> bool:
+        """Hand on what comes until all has, or, False, the stream had better move; raises LostError."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as stay:
+                with self._relay.moves.on(engine, lambda: stay.reschedule(0)):
+                    async for data in answer.content.iter_any():
+                        if new := passage.take(data):
+                            await self._write(new)
+                            self._note_going_on()
+                        if passage.failure:
+                            raise LostError(passage.failure)
+        return not stay.expired()
 
     def _note_going_on(self) -> None:
         if self._lost_at:

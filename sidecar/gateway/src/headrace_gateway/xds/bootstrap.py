@@ -159,6 +159,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                     "name": "engines",
                     "domains": ["*"],
                     "routes": [
+                        _TERMINATING_ROUTE,
                         {
                             "match": {"prefix": "/"},
                             "route": {
@@ -167,7 +168,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                                 "idle_timeout": f"{names.IDLE_SECONDS}s",
                                 "retry_policy": filters.RETRIES,
                             },
-                        }
+                        },
                     ],
                     "request_headers_to_remove": [ROUTE_HEADER, EXCLUDE_HEADER, RESUMED_HEADER],
                     "response_headers_to_add": [
@@ -352,10 +353,18 @@ def _from_picker() -> dict[str, Any]:
 
 
 _REVISION = f"%UPSTREAM_METADATA({names.ENGINE_METADATA}:{names.REVISION})%"
-_METRICS_ROUTE = {
-    "match": {
-        "path": names.METRICS_PATH,
-        "headers": [{"name": ":method", "string_match": {"exact": "GET"}}],
+_GET = {"name": ":method", "string_match": {"exact": "GET"}}
+_TERMINATING_ROUTE = {
+    "match": {"path": names.TERMINATING_PATH, "headers": [_GET]},
+    "route": {"cluster": names.PICKER_CLUSTER, "timeout": "2s"},
+    "typed_per_filter_config": {
+        names.PICKER_FILTER: {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute",
+            "disabled": True,
+        }
     },
+}
+_METRICS_ROUTE = {
+    "match": {"path": names.METRICS_PATH, "headers": [_GET]},
     "route": {"cluster": names.ADMIN_CLUSTER, "timeout": "10s"},
 }

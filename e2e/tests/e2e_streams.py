@@ -1,0 +1,73 @@
+"""Streams through the gateway of the test cluster, and what its relays say of them."""
+
+import asyncio
+import json
+
+from e2e.demo.target import SYSTEM_NAMESPACE
+
+
+class Stream:
+    """A greedy stream that can be read again; `under_way` once a part of the last answer has come."""
+
+    def __init__(self, client, prompt, tokens):
+        self._client = client
+        self._body = {
+            "model": "chat",
+            "prompt": prompt,
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        self.under_way = asyncio.Event()
+
+    async def read(self):
+        """Texts of all choices, and the usage."""
+        self.under_way = asyncio.Event()
+        async with self._client.stream("POST", "/v1/completions", json=self._body) as response:
+            assert response.status_code == 200, await response.aread()
+            told = [line async for line in self._lines(response) if line]
+        assert told.pop() == "data: [DONE]"
+        events = [json.loads(line.removeprefix("data: ")) for line in told]
+        text = "".join(choice["text"] for event in events for choice in event["choices"])
+        return text, events[-1]["usage"]["completion_tokens"]
+
+    async def _lines(self, response):
+        count = 0
+        async for line in response.aiter_lines():
+            assert '"error"' not in line, line
+            yield line
+            count += 1
+            if count == 20:
+                self.under_way.set()
+
+
+def await_relays(stage):
+    """Wait until every relay has the key without which no other engine goes on."""
+    listing = ("-n", SYSTEM_NAMESPACE, "-c", "relay", "--", "ls", "/etc/headrace/gateway-key")
+
+    def have_it():
+        return all("private-key.pem" in stage.kube("exec", name, *listing) for name in _gateways(stage))
+
+    stage.until(have_it, 180, "the kubelet has mounted the gateway's key")
+
+
+def relayed(stage, what):
+    """Streams of which all relays together say that they were `what`."""
+    pages = (
+        stage.kube("get", "--raw", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{name}:9090/proxy/metrics")
+        for name in _gateways(stage)
+    )
+    wanted = f"headrace_relay_streams_{what}_total{{"
+    return sum(
+        float(line.rpartition(" ")[2])
+        for page in pages
+        for line in page.splitlines()
+        if line.startswith(wanted)
+    )
+
+
+def _gateways(stage):
+    pods = stage.kube.items(SYSTEM_NAMESPACE, "pods", "app.kubernetes.io/component=gateway")
+    return [pod["metadata"]["name"] for pod in pods]
