@@ -9,10 +9,11 @@ import pytest
 from e2e.bench.continuation import features, resuming_engines
 from e2e.bench.continuation.signer import Signer
 from e2e.bench.continuation.streams import RefusedError, ask
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, arguments
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, Resumption, arguments
 
 SERVICE = "test/tiny"
 GATEWAY = Signer()
+TIMES = (1_780_000_000.0, 1_780_000_001.0, 1_780_000_002.0)
 PROMPTS = 2
 SHOWS = {  # parts of the answer, so that what is compared is what was asked for
     "regex": {"text": r"[a-j]{40}-[0-9]{20}"},
@@ -58,8 +59,8 @@ def prompts(name):
         yield "".join(dice.choice("abcdefghij klmn\n") for _ in range(dice.randint(8, 200)))
 
 
-def signed(token_ids):
-    return arguments(GATEWAY, SERVICE, token_ids)
+def signed(token_ids, signer=GATEWAY):
+    return arguments(signer, SERVICE, Resumption(tuple(token_ids), *TIMES))
 
 
 def cut_places(answer):
@@ -84,7 +85,7 @@ async def test_ids_that_the_gateway_did_not_sign_change_nothing(server, client):
     path, body = features.body("greedy", "Once upon a time")
     whole = await ask(client, server.url + path, body)
     for forged in (
-        arguments(Signer(), SERVICE, [1, 2, 3]),
+        signed([1, 2, 3], Signer()),
         {**signed([1, 2, 3]), RESUME_IDS: [1, 2, 4]},
         {RESUME_IDS: [1, 2, 3]},
         {**signed([1, 2, 3]), RESUME_IDS: ["1", "2", "3"]},

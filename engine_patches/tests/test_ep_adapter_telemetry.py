@@ -7,6 +7,7 @@ import pytest
 from ep_adapter_trial import BASES, MARKS, Trial, load
 
 from headrace_engine.contracts import PolicyDocument, Slo
+from headrace_engine.contracts.resume_arguments import Resumption
 
 pytestmark = MARKS
 
@@ -84,6 +85,33 @@ def test_finished_requests_are_timed_and_held_against_their_targets():
         assert record.targets == Target.TTFT | Target.TPOT | Target.E2E
         assert record.met == Target.TTFT | Target.E2E
         assert record.itl_violations == record.output_tokens - 1
+
+
+def test_a_request_that_was_under_way_elsewhere_counts_as_one_and_goes_ahead_of_new_ones():
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.vllm_objects import make_request
+
+    trial = Trial(False, PolicyDocument("FCFS"))
+    new, resumed, unstarted = (make_request(str(prompt), prompt, 30, START) for prompt in (10, 20, 30))
+    resumed.append_output_token_ids([1] * 10)
+    resumed.resumption = Resumption((1,) * 10, START - 60, START - 50, START - 7)
+    unstarted.resumption = Resumption((), START - 60)
+    for request in (resumed, unstarted):
+        request.arrival_time = START - 60
+    for request in (new, resumed, unstarted):
+        trial.scheduler.add_request(request)
+    assert list(trial.scheduler.waiting) == [unstarted, resumed, new]
+    assert trial.scheduler._tracker.first_token(resumed) == (START - 50, 1)
+    trial.engine.run([])
+    told = {record.prompt_tokens: record for record in trial.link.requests}
+    whole = told[20]
+    assert whole.output_tokens == 30
+    assert whole.ttft == whole.queue_time == pytest.approx(10)
+    assert whole.e2e == pytest.approx(whole.time - START + 60)
+    assert whole.tpot == pytest.approx((whole.time - START + 50) / 29)
+    assert 7 < whole.max_itl < 8
+    assert 60 < told[30].ttft < 61
+    assert told[10].ttft < 1
 
 
 def test_a_request_with_the_id_of_one_that_has_just_ended_is_another():

@@ -8,11 +8,13 @@ from e2e.bench.continuation.signer import Signer
 from headrace_engine.contracts import ContractError, decode
 from headrace_engine.contracts.resume_arguments import (
     RESUME_IDS,
+    RESUME_TIMES,
     SIGNATURE,
     ResumeKey,
-    arguments,
-    delivered_tokens,
+    Resumption,
+    read_resumption,
 )
+from headrace_engine.contracts.resume_arguments import arguments as arguments_of
 
 TOKENS = st.lists(st.integers(0, 2**31), min_size=1, max_size=50)
 SERVICE = "llm/chat"
@@ -20,15 +22,34 @@ SERVICE = "llm/chat"
 
 GATEWAY, ANOTHER, LONG = Signer(), Signer(), Signer(3000)
 KEY = GATEWAY.key(SERVICE)
+TIMES = (1_780_000_000.25, 1_780_000_001.5, 1_780_000_002.125)
 MODULUS = int(KEY.modulus, 16)
+
+
+def arguments(signer, service, tokens):
+    return arguments_of(signer, service, Resumption(tuple(tokens), *TIMES))
+
+
+def delivered_tokens(key, given):
+    found = read_resumption(key, given)
+    return () if found is None else found.token_ids
 
 
 @pytest.mark.parametrize("signer", [GATEWAY, ANOTHER, LONG])
 @given(tokens=TOKENS)
 def test_what_was_signed_is_taken(signer, tokens):
-    assert delivered_tokens(signer.key(SERVICE), {"more": 1, **arguments(signer, SERVICE, tokens)}) == tuple(
-        tokens
-    )
+    found = read_resumption(signer.key(SERVICE), {"more": 1, **arguments(signer, SERVICE, tokens)})
+    assert found == Resumption(tuple(tokens), *TIMES)
+
+
+def test_nothing_may_have_been_delivered():
+    new = Resumption((), 1_780_000_000.0)
+    assert read_resumption(KEY, arguments_of(GATEWAY, SERVICE, new)) == new
+
+
+@pytest.mark.parametrize("odd", [None, [1, 2, 3], [1.5, 2, 3], "1,2,3", []])
+def test_other_times_under_a_signature_are_not_taken(odd):
+    assert read_resumption(KEY, {**arguments(GATEWAY, SERVICE, [1, 2]), RESUME_TIMES: odd}) is None
 
 
 @given(TOKENS, TOKENS)
@@ -47,7 +68,7 @@ def test_what_another_key_signed_is_not():
 
 @pytest.mark.parametrize(
     "odd",
-    [None, "1,2", [1.0, 2], ["1", "2"], [True, 2], {"ids": [1, 2]}, 7],
+    [None, "1,2", [1.0, 2], ["1", "2"], [True, 2], {"ids": [1, 2]}, 7, []],
 )
 def test_whatever_is_no_list_of_ids_is_not(odd):
     assert delivered_tokens(KEY, {**arguments(GATEWAY, SERVICE, [1, 2]), RESUME_IDS: odd}) == ()
@@ -57,7 +78,8 @@ def as_signature(number):
     return number.to_bytes(256).hex()
 
 
-SIGNED = arguments(GATEWAY, SERVICE, [1, 2])[SIGNATURE]
+MADE = arguments(GATEWAY, SERVICE, [1, 2])
+SIGNED = MADE[SIGNATURE]
 WRONG = {
     "none": None,
     "empty": "",
@@ -77,8 +99,8 @@ WRONG = {
 
 @pytest.mark.parametrize("odd", WRONG.values(), ids=WRONG)
 def test_nothing_is_taken_under_another_signature(odd):
-    assert delivered_tokens(KEY, {RESUME_IDS: [1, 2], SIGNATURE: odd}) == ()
-    assert delivered_tokens(KEY, {RESUME_IDS: [1, 2], SIGNATURE: SIGNED}) == (1, 2)
+    assert delivered_tokens(KEY, {**MADE, SIGNATURE: odd}) == ()
+    assert delivered_tokens(KEY, MADE) == (1, 2)
 
 
 @pytest.mark.parametrize(

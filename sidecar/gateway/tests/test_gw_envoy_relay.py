@@ -6,13 +6,14 @@ The engines are fakes that stream as vLLM does; with real ones see `test_e2e_ben
 import asyncio
 import json
 import re
+import time
 
 import aiohttp
 import pytest
 from gw_rig import Rig, chat, posted, until
 
 from e2e.bench.continuation.signer import Signer
-from headrace_engine.contracts.resume_arguments import delivered_tokens
+from headrace_engine.contracts.resume_arguments import read_resumption
 
 pytestmark = [pytest.mark.envoy, pytest.mark.timeout(300)]
 TOKENS = 30
@@ -107,13 +108,15 @@ async def test_a_client_does_not_see_that_its_engine_was_lost(rig, session, engi
 
 async def test_the_engine_that_goes_on_gets_what_the_gateway_signed(rig, session, engines):
     first = engines[0].address
-    seen = []
+    seen, began = [], time.time()
     for engine in engines:
         engine.heard = seen.append
     while len(engines[0].served) == 0:
         assert (await read(session, rig, ask(f"lose 7 {first}")))[0] == WHOLE
     [arguments] = [body["vllm_xargs"] for body in seen if "vllm_xargs" in body]
-    assert delivered_tokens(GATEWAY.key("llm/chat"), arguments) == tuple(range(100, 107))
+    told = read_resumption(GATEWAY.key("llm/chat"), arguments)
+    assert told.token_ids == tuple(range(100, 107))
+    assert began - 0.001 <= told.arrival <= told.first_token <= told.last_token <= time.time()
 
 
 async def test_a_request_that_ends_two_engines_meets_no_third(rig, session, engines):

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, SIGNATURE
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, RESUME_TIMES, SIGNATURE, Resumption
 from headrace_gateway.relay.question import Question
 
 CHAT = "/v1/chat/completions"
@@ -19,7 +19,7 @@ def sign(message):
 
 
 def first(question):
-    return question.after([], "llm/chat", sign)
+    return question.after(None, "llm/chat", sign)
 
 
 def test_the_first_engine_is_asked_for_token_ids_and_all_else_is_as_the_client_wrote_it():
@@ -35,11 +35,13 @@ def test_a_client_that_says_something_of_token_ids_is_heard(asked, wants):
 
 
 def test_an_engine_that_goes_on_gets_what_was_delivered_beside_the_clients_own_arguments():
-    body = orjson.loads(question(vllm_xargs={"headrace_ttft_ms": 5}).after([7, 8], "llm/chat", sign))
+    had = Resumption((7, 8), 1.0, 1.5, 2.25)
+    body = orjson.loads(question(vllm_xargs={"headrace_ttft_ms": 5}).after(had, "llm/chat", sign))
     assert body["vllm_xargs"] == {
         "headrace_ttft_ms": 5,
         RESUME_IDS: [7, 8],
-        SIGNATURE: b"signed llm/chat 7,8".hex(),
+        RESUME_TIMES: [1000, 1500, 2250],
+        SIGNATURE: b"signed llm/chat 7,8 1000,1500,2250".hex(),
     }
     assert body["messages"] == MESSAGES
     assert body["return_token_ids"] is True

@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from e2e.bench.continuation.signer import Signer as Gateway
-from headrace_engine.contracts.resume_arguments import arguments, delivered_tokens
+from headrace_engine.contracts.resume_arguments import Resumption, arguments, read_resumption
 from headrace_gateway.relay.__main__ import serve
 from headrace_gateway.relay.signing import Signer
 from headrace_gateway.settings import SettingsError, read_settings
@@ -35,7 +35,8 @@ def test_the_key_is_the_one_that_lies_there_now(tmp_path):
         sign(b"")
     for gateway in (Gateway(), Gateway()):
         gateway.write(tmp_path / "key.pem")
-        assert delivered_tokens(gateway.key("llm/chat"), arguments(sign, "llm/chat", [1, 2])) == (1, 2)
+        asked = Resumption((1, 2), 5.0, 6.0, 7.0)
+        assert read_resumption(gateway.key("llm/chat"), arguments(sign, "llm/chat", asked)) == asked
 
 
 def test_what_is_no_rsa_key_signs_nothing(tmp_path):

@@ -2,7 +2,7 @@
 
 vLLM's loop asks `bool(queue)`, peeks, perhaps pops, and asks again. Within a step the answers follow the
 plan's iterator, pulled one request at a time; with no plan, or outside a step, the queue is vLLM's own FCFS
-queue: order of joining, preempted requests in front. `len` always counts all.
+queue: order of joining, preempted and resumed requests in front. `len` always counts all.
 
 Who joins or leaves is told to the policy, but never while a step's iterator is alive: changes within a step
 are told after it, in their order, once the device computes. Whom vLLM took and put back, since its grammar is
@@ -19,6 +19,7 @@ from typing import cast
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
 
+from headrace_engine.adapter.vllm_types import resumption_of
 from headrace_engine.policies.engine_view import EngineLimits, RequestView
 
 Listener = Callable[[Request], None]
@@ -70,8 +71,10 @@ class PlanQueue(RequestQueue):
                 tell(request)
 
     def add_request(self, request: Request) -> None:
-        """Add a request at the end of the queue."""
+        """Add a request at the end of the queue; one that was under way elsewhere at the front."""
         self._enter(request)
+        if resumption_of(request) is not None:
+            self._requests.move_to_end(request, last=False)
 
     def prepend_request(self, request: Request) -> None:
         """Add a request at the front of the queue."""

@@ -1,10 +1,11 @@
 """Lets a request go on after output tokens that another engine has delivered (`contracts.resume_arguments`).
 
 They become the request's output before its first step, as after a preemption: vLLM computes prompt and output
-anew and samples the next token. Stop conditions, limits and penalties then count them by themselves. Three
-things do not: the grammar of a structured output has to take them in, a seeded request's generator has to be
-where it would be (`seeded_draws`), and vLLM's front end has to see them, for it finds stop strings, tool
-calls and whole characters over the edge. So they are put out once more, with the first token that is new.
+anew and samples the next token. The request is as old as it is, and waits ahead of new ones. Stop conditions,
+limits and penalties then count the tokens by themselves. Three things do not: the grammar of a structured
+output has to take them in, a seeded request's generator has to be where it would be (`seeded_draws`), and
+vLLM's front end has to see them, for it finds stop strings, tool calls and whole characters over the edge. So
+they are put out once more, with the first token that is new.
 
 Each of vLLM's processes takes its part: the front end refuses what can't be resumed, the engine core makes
 the request, workers copy it. From core to worker the ids are `Delivered`, which no client can send.
@@ -24,7 +25,7 @@ from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import Request
 
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, VllmRequest
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, delivered_tokens
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, Resumption, read_resumption
 from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 DEVICES = frozenset({"cpu", "cuda"})  # on which `seeded_draws` knows how to
@@ -41,13 +42,18 @@ def delivered_of(params: Any) -> Delivered | None:
     return found if isinstance(found, Delivered) else None
 
 
-def _signed_tokens(key_file: ResumeKeyFile, request: Any) -> tuple[int, ...]:
-    """Return what an `EngineCoreRequest` asks to go on after; empty if nothing, or without a signature."""
+def _signed_resumption(key_file: ResumeKeyFile, request: Any) -> Resumption | None:
+    """Return what an `EngineCoreRequest` asks to go on from; None if nothing, or without a signature."""
     params = request.sampling_params  # None for pooling
     if params is None or not params.extra_args or RESUME_IDS not in params.extra_args:
-        return ()
+        return None
     key = key_file.read()
-    return delivered_tokens(key, params.extra_args) if key is not None else ()
+    return read_resumption(key, params.extra_args) if key is not None else None
+
+
+def _signed_tokens(key_file: ResumeKeyFile, request: Any) -> tuple[int, ...]:
+    resumption = _signed_resumption(key_file, request)
+    return () if resumption is None else resumption.token_ids
 
 
 def take_part_in_front_end(key_file: ResumeKeyFile) -> None:
@@ -181,11 +187,15 @@ def _accept(key_file: ResumeKeyFile) -> None:
 
     @functools.wraps(stock)
     def from_engine_core_request(cls: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        delivered = _signed_tokens(key_file, request)
+        resumption = _signed_resumption(key_file, request)
+        delivered = () if resumption is None else resumption.token_ids
         if delivered:
             params = request.sampling_params
             params.extra_args = {**params.extra_args, RESUME_IDS: Delivered(delivered)}
         made = stock(cls, request, *args, **kwargs)
+        if resumption is not None:
+            made.resumption = resumption
+            made.arrival_time = min(made.arrival_time, resumption.arrival)
         if delivered:
             made.append_output_token_ids(list(delivered))
             made.prefill_stats = None  # as after a preemption: more than the prompt may be cached

@@ -6,7 +6,8 @@ while the device computes the next step, see `catch_up`.
 
 TTFT, E2E and queue time count from the request's arrival at the API server. ITL is the time between two
 deliveries of tokens of one request, TPOT its mean. The TPOT target is met if that mean is within it; single
-gaps beyond it are counted besides. Targets are the request's own, see `targets`.
+gaps beyond it are counted besides. Targets are the request's own, see `targets`. Of a request that was under
+way elsewhere, all is as if it had been here, its move a gap between two tokens like others.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headrace_engine.adapter.vllm_types import (
     SchedulerOutput,
     VllmRequest,
     VllmScheduler,
+    resumption_of,
 )
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest
@@ -111,7 +113,12 @@ class Telemetry:
         """Count a request that was handed to the scheduler."""
         if request.request_id in self._progress:  # of one that ended, in the step not yet looked at
             self._take_in()
-        self._progress[request.request_id] = Progress(request, self._tracker.find_request(request))
+        progress = Progress(request, self._tracker.find_request(request))
+        self._progress[request.request_id] = progress
+        resumption = resumption_of(request)
+        if resumption is not None and resumption.token_ids:
+            progress.scheduled = resumption.first_token  # at the latest
+            progress.tokens.first, progress.tokens.last = resumption.first_token, resumption.last_token
         self._changed = True
         self._arrivals += 1
         self._arrived_tokens += request.num_prompt_tokens

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, SIGNATURE
+from headrace_engine.contracts import resume_arguments
 from headrace_gateway.balancers.endpoint import Landed, Work
 from headrace_gateway.pick.prefix_index import Beginning, cut_beginning
 
@@ -122,7 +122,7 @@ def read_prompt(body: bytes) -> Prompt:
         raise BadRequestError(f"`{INNER}` is not for clients", INNER)
     _refuse_many(request)
     prompt, model, more = _measure(request), request.get("model"), request.get(ARGUMENTS)
-    if isinstance(more, dict) and not more.keys().isdisjoint((RESUME_IDS, SIGNATURE)):
+    if isinstance(more, dict) and not more.keys().isdisjoint(resume_arguments.NAMES):
         prompt = replace(prompt, resumed=True)
     return replace(prompt, model=model) if isinstance(model, str) else prompt
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 from aiohttp import StreamReader
 
 from headrace_engine.contracts import resume_arguments
+from headrace_engine.contracts.resume_arguments import Resumption
 
 ASK_FOR_IDS = "return_token_ids"
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # whose streams tell token ids
@@ -36,12 +37,12 @@ class Question:
         if not (self.unresumable or self.wants_ids):
             self._body = _ask_for_ids(body, fields)
 
-    def after(self, token_ids: Sequence[int], service: str, sign: Callable[[bytes], bytes]) -> bytes:
-        """Return the body for an engine of `service` that goes on after these tokens; none: for the first."""
-        if not token_ids:
+    def after(self, resumption: Resumption | None, service: str, sign: Callable[[bytes], bytes]) -> bytes:
+        """Return the body for an engine of `service` that goes on from there; None: for the first engine."""
+        if resumption is None:
             return self._body
         fields = _fields(self._body)
-        more = resume_arguments.arguments(sign, service, token_ids)
+        more = resume_arguments.arguments(sign, service, resumption)
         fields["vllm_xargs"] = {**(fields.get("vllm_xargs") or {}), **more}
         return orjson.dumps(fields)
 
@@ -56,7 +57,7 @@ class Unread:
         self._body = body
 
     def after(
-        self, _token_ids: Sequence[int], _service: str, _sign: Callable[[bytes], bytes]
+        self, _resumption: Resumption | None, _service: str, _sign: Callable[[bytes], bytes]
     ) -> StreamReader:
         """Return the body for the first engine."""
         return self._body

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from time import monotonic
+from time import monotonic, time
 
 import orjson
 from aiohttp import (
@@ -24,6 +24,7 @@ from aiohttp import (
 )
 from multidict import CIMultiDict
 
+from headrace_engine.contracts.resume_arguments import Resumption
 from headrace_gateway import names
 from headrace_gateway.headers import (
     ENGINE_HEADER,
@@ -134,6 +135,8 @@ class _Stream:
         self._unlike: list[str] = []  # engines of another revision
         self._revision = ""  # of the engine that began to answer
         self._lost_at = 0.0  # when the last was; 0 once the client has more of the answer
+        self._arrival = time()
+        self._first_token = self._last_token = 0.0  # when it was delivered; 0 if none was
         self._response = web.StreamResponse()
 
     async def run(self) -> web.StreamResponse:
@@ -177,7 +180,9 @@ class _Stream:
         `leaving` is the engine that still answers. Raises OverError if none took it for `patience` seconds.
         """
         try:
-            body = self._question.after(self._journal.token_ids, self._service, self._relay.sign)
+            body = self._question.after(
+                self._resumption() if self._lost or leaving else None, self._service, self._relay.sign
+            )
         except (OSError, ValueError) as error:
             log.warning("the gateway's key can't be used: %s", error)
             raise OverError("the gateway has no key with which another engine would go on") from None
@@ -207,6 +212,9 @@ class _Stream:
         self._lost_at = self._lost_at or began
         relay_metrics.MOVED.labels(*service_labels(self._service)).inc()
         return answer
+
+    def _resumption(self) -> Resumption:
+        return Resumption(tuple(self._journal.token_ids), self._arrival, self._first_token, self._last_token)
 
     def _headers(self, leaving: str) -> CIMultiDict[str]:
         headers = _kept(self._request.headers)
@@ -266,12 +274,15 @@ class _Stream:
                     async for data in answer.content.iter_any():
                         if new := passage.take(data):
                             await self._write(new)
-                            self._note_going_on()
+                            self._note_delivery()
                         if passage.failure:
                             raise LostError(passage.failure)
         return not stay.expired()
 
-    def _note_going_on(self) -> None:
+    def _note_delivery(self) -> None:
+        if self._journal.token_ids:
+            self._last_token = time()
+            self._first_token = self._first_token or self._last_token
         if self._lost_at:
             relay_metrics.PAUSE_SECONDS.observe(monotonic() - self._lost_at)
             self._lost_at = 0.0
