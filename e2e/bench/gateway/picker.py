@@ -1,8 +1,8 @@
 """The real picker on a file, for the benchmark: `python -m e2e.bench.gateway.picker FILE ADS PICKS HTTP`.
 
 All is as in a cluster but the source of the catalog: a JSON list of {"config": GatewayConfig, "addresses":
-[IP], "since": time, optional}, read again whenever it changes. The last three are ports. With `--all` there
-is a picker at each of these addresses, and the first leads.
+[IP], "terminating": [IP], optional, "since": time, optional}, read again whenever it changes. The last three
+are ports. With `--all` there is a picker at each of these addresses, and the first leads.
 """
 
 import argparse
@@ -73,7 +73,8 @@ def read_catalog(path: Path) -> Catalog:
             decode(GatewayConfig, each["config"]),
             tuple(each["addresses"]),
             each.get("since", ""),
-            revisions=dict.fromkeys(each["addresses"], "one"),
+            terminating=tuple(each.get("terminating", ())),
+            revisions=dict.fromkeys((*each["addresses"], *each.get("terminating", ())), "one"),
         )
         for each in orjson.loads(path.read_bytes())
     )

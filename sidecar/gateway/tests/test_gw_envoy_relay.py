@@ -53,7 +53,7 @@ async def engines(rig, session, key):
     found = [await rig.engine(number, gap=0.005) for number in (1, 2)]
     config = rig.config("chat", resume=True, balancer="RoundRobin")
     await rig.apply(session, {config: found})
-    await until(lambda: passes_relay(rig, session), "Envoy finds the relay")
+    await until(lambda: passes_relay(rig, session, found), "Envoy finds the relay, and it both engines")
     for engine in found:
         engine.served.clear()
     yield found
@@ -65,10 +65,13 @@ def ask(text="hello", **more):
     return chat("chat", text, stream=True, max_tokens=TOKENS, **more)
 
 
-async def passes_relay(rig, session):
-    """Whether streams go through the relay, which asks engines for token ids."""
+async def passes_relay(rig, session, engines):
+    """Whether streams go through the relay, which asks for token ids, and each engine has served one.
+
+    Envoy's threads know of an engine up to a second later than its administration page does.
+    """
     async with session.post(rig.url + PATH, json=ask()) as response:
-        return b'"token_ids"' in await response.read()
+        return b'"token_ids"' in await response.read() and all(engine.served for engine in engines)
 
 
 async def read(session, rig, body, headers=None):
