@@ -62,7 +62,7 @@ async def engines(rig, session, key):
 
 
 def ask(text="hello", **more):
-    return chat("chat", text, stream=True, max_tokens=TOKENS, **more)
+    return chat("chat", text, **{"stream": True, "max_tokens": TOKENS, **more})
 
 
 async def passes_relay(rig, session, engines):
@@ -96,6 +96,19 @@ async def test_a_stream_is_what_the_engine_sent_but_for_the_ids_that_nobody_aske
     assert data.endswith(b"data: [DONE]\n\n")
     [served] = [request for engine in engines for request in engine.served]
     assert not [name for name in served["headers"] if name.lower().startswith("x-headrace")]
+
+
+async def test_the_access_log_has_a_line_of_each_part_and_none_of_what_the_relay_asks(rig, session, engines):
+    log = rig.folder / "envoy.log"
+    begun = log.stat().st_size
+    await read(session, rig, ask(max_tokens=300))  # while the relay asks
+
+    def told():
+        new = log.read_bytes()[begun:].splitlines()
+        return [json.loads(line) for line in new if line.startswith(b"{")]
+
+    await until(lambda: {line["from"] for line in told()} == {"client", "relay"}, "both lines are written")
+    assert {line["path"] for line in told()} <= {PATH, "/v1/models"}
 
 
 @pytest.mark.parametrize("at", [0, 1, TOKENS // 2, TOKENS - 1])
@@ -158,7 +171,7 @@ async def test_streams_leave_an_engine_that_is_being_stopped_if_asked_to(rig, se
     addresses = [engine.address for engine in engines]
     config = rig.config("chat", resume=True, balancer="RoundRobin", drain=drain)
     rig.write_catalog({config: addresses})
-    streams = [asyncio.create_task(read(session, rig, ask() | {"max_tokens": 1000})) for _ in range(8)]
+    streams = [asyncio.create_task(read(session, rig, ask(max_tokens=1000))) for _ in range(8)]
     await until(lambda: sum(len(engine.served) for engine in engines) == 8, "all streams are under way")
     stopped, other = engines
     under_way = len(stopped.served)
@@ -176,7 +189,7 @@ async def test_a_stream_stays_where_it_is_while_no_other_engine_takes_it(rig, se
     stopped, other = engines
     config = rig.config("chat", resume=True, balancer="RoundRobin", drain="Move")
     await other.stop()
-    stream = asyncio.create_task(read(session, rig, ask() | {"max_tokens": 1000}))
+    stream = asyncio.create_task(read(session, rig, ask(max_tokens=1000)))
     await until(lambda: stopped.served, "the stream is under way")
     rig.write_catalog({config: [other.address]}, terminating=[stopped.address])
     whole = "".join(f"<{100 + number}>" for number in range(1000))
@@ -192,7 +205,7 @@ async def is_told_of_another(rig, session):
 
 
 async def test_a_client_that_leaves_ends_its_request(rig, session, engines):
-    async with session.post(rig.url + PATH, json=ask() | {"max_tokens": 10_000}) as response:
+    async with session.post(rig.url + PATH, json=ask(max_tokens=10_000)) as response:
         await response.content.readline()
     await until(lambda: sum(engine.aborted for engine in engines) == 1, "the engine has noticed", 5)
 

@@ -203,7 +203,8 @@ class _Stream:
             return None
         began = monotonic()
         try:
-            answer = await self._ask(0, leaving=engine)
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._ask(0, leaving=engine)
         except (OverError, ClientError, TimeoutError):
             return None
         if answer.status != OK or LOST_HEADER in answer.headers:

@@ -181,7 +181,12 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                 }
             ]
         },
-        access_log=[_access_log({**ACCESS_LOG, "from": "relay", "service": "%UPSTREAM_CLUSTER%"})],
+        access_log=[
+            {
+                **_access_log({**ACCESS_LOG, "from": "relay", "service": "%UPSTREAM_CLUSTER%"}),
+                "filter": {"header_filter": {"header": {**_GET, "invert_match": True}}},  # the relay's own
+            }
+        ],
         http_filters=[
             filters.picker_filter(settings.max_body_bytes, told, f"%REQ({ROUTE_HEADER})%"),
             *engine_errors(),
