@@ -22,9 +22,13 @@ class Stream:
         }
         self.under_way = asyncio.Event()
 
+    def start(self):
+        """A task that reads it; it is not under way yet."""
+        self.under_way.clear()
+        return asyncio.create_task(self.read())
+
     async def read(self):
         """Texts of all choices, and the usage."""
-        self.under_way = asyncio.Event()
         async with self._client.stream("POST", "/v1/completions", json=self._body) as response:
             assert response.status_code == 200, await response.aread()
             told = [line async for line in self._lines(response) if line]

@@ -105,7 +105,7 @@ async def test_streams_of_a_dead_engine_go_on_at_the_other(stage, kill):
     async with httpx.AsyncClient(base_url=stage.url, timeout=300) as client:
         streams = [Stream(client, f"Story {number}:", 200) for number in range(8)]
         undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
-        disturbed = [asyncio.create_task(stream.read()) for stream in streams]
+        disturbed = [stream.start() for stream in streams]
         await asyncio.gather(*(stream.under_way.wait() for stream in streams))
         await asyncio.to_thread(kill, victim, "vllm")
         assert await asyncio.gather(*disturbed) == undisturbed
