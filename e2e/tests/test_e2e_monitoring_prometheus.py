@@ -197,8 +197,8 @@ def prometheus(scraped):
 
 
 async def _at_work(rig, engine, kube):
-    """Requests through Envoy and picker, a picker that is late once, streams that lose engines, steps,
-    services that come and change.
+    """Requests through Envoy and picker, a picker that is late once, streams that move or lose engines,
+    steps, services that come and change.
 
     Returns the unix time at which the engine reported for the last time: ten seconds later it counts as gone.
     """
@@ -213,7 +213,7 @@ async def _at_work(rig, engine, kube):
         chat, busy, other = [await rig.engine(number) for number in (1, 2, 3)]
         busy.load(waiting=900, waiting_prefill_tokens=10_000_000)
         services = {
-            rig.config("chat", resume=True): [chat, other],
+            rig.config("chat", resume=True, drain="Move"): [chat, other],
             rig.config("busy", max_queue_ms=100): [busy],
             rig.config("empty"): [],
         }
@@ -223,11 +223,18 @@ async def _at_work(rig, engine, kube):
             url = rig.url + "/v1/chat/completions"
             return (await gw_rig.posted(session, url, gw_rig.chat(model, **extra)))[0]
 
-        async def stream(text):
-            body = gw_rig.chat("chat", text, stream=True, max_tokens=5)
+        async def stream(text, tokens=5):
+            body = gw_rig.chat("chat", text, stream=True, max_tokens=tokens)
             async with session.post(rig.url + "/v1/chat/completions", json=body) as response:
                 await response.read()
 
+        long = [asyncio.create_task(stream("long", 300)) for _ in range(4)]
+        await gw_rig.until(lambda: chat.served, "a stream on the engine that is stopped")
+        addresses = {config: [each.address for each in engines] for config, engines in services.items()}
+        addresses[next(iter(services))] = [other.address]
+        rig.write_catalog(addresses, terminating=[chat.address])
+        await asyncio.gather(*long)
+        await rig.apply(session, services)
         rig.pause_picker()
         assert await send("chat") == 200  # without the picker
         rig.resume_picker()
