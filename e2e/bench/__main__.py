@@ -43,6 +43,7 @@ STUDIES = (
     "attacks",
     "mutations",
     "clients",
+    "continuation",
     "follow",
     "switch",
     "upgrade",
@@ -53,7 +54,7 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
-    *("operator_scale", "attacks", "mutations", "clients", "follow"),
+    *("operator_scale", "attacks", "mutations", "clients", "continuation", "follow"),
     *("upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""

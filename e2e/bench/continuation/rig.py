@@ -77,18 +77,12 @@ class Rig:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
 
     async def until_running(self, address: str, holds: Callable[[float], bool]) -> None:
-        """Wait until it holds of how many requests an engine has; raises TimeoutError."""
+        """Wait until how many requests an engine has is as `holds` says; raises TimeoutError."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 if holds(await self.running(address)):
                     return
                 await asyncio.sleep(POLL)
-
-    async def relayed(self, what: str) -> float:
-        """Return the relay's counter, or another of its figures, over all services."""
-        page = await self.client.get(f"http://127.0.0.1:{self.testbed.ports['relay_http']}/metrics")
-        lines = [line for line in page.text.splitlines() if line.startswith(f"headrace_relay_{what}")]
-        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 @contextlib.asynccontextmanager

@@ -48,7 +48,7 @@ async def measure(kills: int, console: Console) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="continuation-") as folder:
         async with start_rig(Path(folder)) as rig:
             figures = await kill_engines(rig, kills, console)
-            figures |= await stop_an_engine(rig)
+            figures |= await stop_engines(rig)
             console.print(figures)
             return figures
 
@@ -70,7 +70,7 @@ async def kill_engines(rig: Rig, kills: int, console: Console) -> dict[str, floa
         for before, after in zip(whole, await cut, strict=True):
             requests += 1
             errors += isinstance(after, RefusedError)
-            identical += not same(before, after)
+            identical += not difference(before, after)
             leaked += isinstance(after, Answer) and any(SECRET in text for text in after.texts.values())
         console.print(f"{kill + 1} of {kills} engines killed: {identical} of {requests} answers identical")
         await rig.start(victim)
@@ -78,33 +78,38 @@ async def kill_engines(rig: Rig, kills: int, console: Console) -> dict[str, floa
         "requests": requests,
         "identical": identical,
         "engines_killed": kills,
-        "streams_resumed": await rig.relayed("streams_resumed_total"),
+        "streams_resumed": rig.testbed.relay_metric("headrace_relay_streams_resumed_total"),
         "client_errors": errors,
         "prompt_text_leaked": leaked,
     }
 
 
-async def stop_an_engine(rig: Rig) -> dict[str, float]:
-    """Stop an engine with 64 streams, and kill one that had its notice 30 s before."""
+async def stop_engines(rig: Rig) -> dict[str, float]:
+    """Stop an engine with 64 streams, and one that is killed 30 s after its notice."""
+    seconds, lost = await stop_an_engine(rig)
+    rig.tell(ADDRESSES)
+    _, lost_after_notice = await stop_an_engine(rig, notice=NOTICE_SECONDS)
+    return {
+        "drain_64_streams_seconds": round(seconds, 2),
+        "drain_lost": lost,
+        "spot_notice_30s_lost": lost_after_notice,
+    }
+
+
+async def stop_an_engine(rig: Rig, notice: float | None = None) -> tuple[float, int]:
+    """Stop an engine, and kill it `notice` seconds later; how long it had streams, and how many were lost."""
+    stopped, other = ADDRESSES
     asked = [("greedy", f"{number}") for number in range(2 * DRAINED)]
-    figures: dict[str, float] = {}
-    for name in ("drain", "spot_notice"):
-        stopped, other = ADDRESSES
-        rig.tell(ADDRESSES)
-        streams = asyncio.create_task(all_whole(rig, rig.url, asked, max_tokens=LONG))
-        await rig.until_running(stopped, lambda running: running >= DRAINED)
-        began = time.monotonic()
-        rig.tell([other], terminating=[stopped])
-        await rig.until_running(stopped, lambda running: not running)
-        seconds = time.monotonic() - began
-        if name == "drain":
-            figures["drain_64_streams_seconds"] = round(seconds, 2)
-        else:
-            await asyncio.sleep(max(NOTICE_SECONDS - seconds, 0.0))
-            rig.engines[stopped].kill()
-        lost = sum(isinstance(answer, RefusedError) for answer in await streams)
-        figures["drain_lost" if name == "drain" else "spot_notice_30s_lost"] = lost
-    return figures
+    streams = asyncio.create_task(all_whole(rig, rig.url, asked, max_tokens=LONG))
+    await rig.until_running(stopped, lambda running: running >= DRAINED)
+    began = time.monotonic()
+    rig.tell([other], terminating=[stopped])
+    await rig.until_running(stopped, lambda running: not running)
+    seconds = time.monotonic() - began
+    if notice is not None:
+        await asyncio.sleep(max(notice - seconds, 0.0))
+        rig.engines[stopped].kill()
+    return seconds, sum(isinstance(answer, RefusedError) for answer in await streams)
 
 
 def prompts(seed: str, count: int = PROMPTS) -> Iterator[str]:
@@ -131,7 +136,7 @@ async def all_whole(
     return await asyncio.gather(*(one(*each) for each in asked))
 
 
-def same(whole: Answer | RefusedError, other: Answer | RefusedError) -> str:
+def difference(whole: Answer | RefusedError, other: Answer | RefusedError) -> str:
     """Name the first part in which two answers differ; empty if none."""
     if isinstance(whole, RefusedError) or isinstance(other, RefusedError):
         return f"{whole} was to be, {other} came"

@@ -155,7 +155,14 @@ class Testbed:
 
     def picker_metric(self, name: str, label: str = "") -> float:
         """Add up the picker's samples of this name and with this label; 0 while it does not answer."""
-        _, text = _get(f"http://{HOST}:{self.ports['http']}/metrics")
+        return self._metric("http", name, label)
+
+    def relay_metric(self, name: str) -> float:
+        """Add up the relay's samples of this name; 0 while it does not answer."""
+        return self._metric("relay_http", name)
+
+    def _metric(self, port: str, name: str, label: str = "") -> float:
+        _, text = _get(f"http://{HOST}:{self.ports[port]}/metrics")
         lines = [line for line in text.splitlines() if line.startswith(name) and label in line]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 

@@ -66,15 +66,15 @@ class Service:
     ) -> "Service":
         """Return this service with these engines."""
         known = ready | unready
-        addresses = {engine.address for engine in known}
-        left = {engine for engine in terminating if engine.address not in addresses}
+        taken = {engine.address for engine in known}
+        ended = {engine for engine in terminating if engine.address not in taken}
         return replace(
             self,
             addresses=_addresses(ready),
             unready=_addresses(unready),
             pods=tuple(sorted({engine.uid for engine in known if engine.uid})),
-            terminating=_addresses(left),
-            revisions={engine.address: engine.revision for engine in known | left if engine.revision},
+            terminating=_addresses(ended),
+            revisions={engine.address: engine.revision for engine in known | ended if engine.revision},
         )
 
     def engines_to_leave(self) -> list[str]:
@@ -105,7 +105,7 @@ class Catalog:
         return cls({service.key: service for service in sorted(services, key=lambda service: service.key)})
 
     def engines_to_leave(self) -> list[str]:
-        """Return those of all services."""
+        """Return the engines of all services that streams shall leave."""
         return [engine for service in self.services.values() for engine in service.engines_to_leave()]
 
     def model_owners(self) -> dict[str, ServiceKey]:

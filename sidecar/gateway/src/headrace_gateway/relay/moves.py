@@ -5,13 +5,10 @@ no stream moves.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from time import monotonic
-
-log = logging.getLogger(__name__)
 
 TICK = 1.0  # seconds
 STAY_SECONDS = 2.0  # for what is short to end where it is, which costs nobody a pause
@@ -36,7 +33,7 @@ class Moves:
             yield
         finally:
             del streams[move]
-            if not streams and self._streams.get(engine) is streams:
+            if not streams:
                 del self._streams[engine]
 
     def note(self, to_leave: Collection[str], now: float) -> None:
@@ -53,7 +50,7 @@ class Moves:
 
     @asynccontextmanager
     async def follow(self, ask: Callable[[], Awaitable[Collection[str]]]) -> AsyncIterator[None]:
-        """Follow what `ask` says, for as long as the context lasts; it may raise OSError or ValueError."""
+        """Follow what `ask` says, for as long as the context lasts."""
         task = asyncio.create_task(self._follow(ask))
         try:
             yield
@@ -62,10 +59,5 @@ class Moves:
 
     async def _follow(self, ask: Callable[[], Awaitable[Collection[str]]]) -> None:
         while True:
-            try:
-                to_leave = await ask()
-            except (OSError, ValueError) as error:
-                log.debug("nobody knows which engines are being stopped: %r", error)
-                to_leave = ()
-            self.note(to_leave, monotonic())
+            self.note(await ask(), monotonic())
             await asyncio.sleep(TICK)

@@ -111,15 +111,13 @@ class Relay:
             return await _Stream(self, request, question).run()
 
     async def engines_to_leave(self) -> frozenset[str]:
-        """Ask a picker which engines streams shall leave; raises OSError or ValueError if none knows."""
+        """Ask a picker which engines streams shall leave; empty if none tells."""
         try:
             async with self.session.get("http://engines" + names.TERMINATING_PATH, timeout=_SOON) as answer:
-                told = orjson.loads(await answer.read())
-        except (ClientError, TimeoutError) as error:
-            raise OSError(str(error) or repr(error)) from error
-        if answer.status != OK or not isinstance(told, list):
-            raise ValueError(f"a picker answered {answer.status}: {told}")
-        return frozenset(map(str, told))
+                return frozenset(orjson.loads(await answer.read()) if answer.status == OK else ())
+        except (ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            log.debug("nobody tells which engines are being stopped: %r", error)
+            return frozenset()
 
 
 class _Stream:
@@ -134,7 +132,7 @@ class _Stream:
         self._lost: list[str] = []  # engines
         self._unlike: list[str] = []  # engines of another revision
         self._revision = ""  # of the engine that began to answer
-        self._lost_at = 0.0  # when the last was; 0 once the client has more of the answer
+        self._paused_at = 0.0  # when its engine was lost or left; 0 once the client has more of the answer
         self._arrival = time()
         self._first_token = self._last_token = 0.0  # when it was delivered; 0 if none was
         self._response = web.StreamResponse()
@@ -174,10 +172,10 @@ class _Stream:
             return self._journal.is_finished
         return True
 
-    async def _ask(self, patience: float = PATIENCE, *, leaving: str = "") -> ClientResponse:
+    async def _ask(self, leaving: str = "") -> ClientResponse:
         """Ask for the answer, or for its rest, until there is an engine that takes the request.
 
-        `leaving` is the engine that still answers. Raises OverError if none took it for `patience` seconds.
+        Raises OverError if there is none for too long, or at once while the engine `leaving` still answers.
         """
         try:
             body = self._question.after(
@@ -187,7 +185,7 @@ class _Stream:
             log.warning("the gateway's key can't be used: %s", error)
             raise OverError("the gateway has no key with which another engine would go on") from None
         url = "http://engines" + self._request.path_qs
-        deadline = monotonic() + patience
+        deadline = monotonic() + (0 if leaving else PATIENCE)
         while True:
             answer = await self._relay.session.post(url, data=body, headers=self._headers(leaving))
             if not (self._lost or leaving) or self._may_go_on(answer):
@@ -204,13 +202,13 @@ class _Stream:
         began = monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._ask(0, leaving=engine)
+                answer = await self._ask(leaving=engine)
         except (OverError, ClientError, TimeoutError):
             return None
         if answer.status != OK or LOST_HEADER in answer.headers:
             answer.close()
             return None
-        self._lost_at = self._lost_at or began
+        self._paused_at = self._paused_at or began
         relay_metrics.MOVED.labels(*service_labels(self._service)).inc()
         return answer
 
@@ -284,9 +282,9 @@ class _Stream:
         if self._journal.token_ids:
             self._last_token = time()
             self._first_token = self._first_token or self._last_token
-        if self._lost_at:
-            relay_metrics.PAUSE_SECONDS.observe(monotonic() - self._lost_at)
-            self._lost_at = 0.0
+        if self._paused_at:
+            relay_metrics.PAUSE_SECONDS.observe(monotonic() - self._paused_at)
+            self._paused_at = 0.0
 
     async def _note_lost(self, engine: str, problem: str) -> None:
         """Note that an engine was lost, and send what is left to send if the client has all tokens.
@@ -299,7 +297,7 @@ class _Stream:
             await self._write(ending(self._journal, with_usage=self._question.wants_usage))
             return
         self._lost.append(engine)
-        self._lost_at = self._lost_at or monotonic()
+        self._paused_at = self._paused_at or monotonic()
         if self._question.unresumable:
             raise OverError(self._question.unresumable)
         if not self._journal.is_counted:
