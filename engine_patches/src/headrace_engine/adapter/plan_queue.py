@@ -19,7 +19,7 @@ from typing import cast
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
 
-from headrace_engine.adapter.vllm_types import resumption_of
+from headrace_engine.adapter.resumption import resumption_of
 from headrace_engine.policies.engine_view import EngineLimits, RequestView
 
 Listener = Callable[[Request], None]

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from headrace_engine.adapter.resumption import resumption_with_tokens
 from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.targets import RequestOverrides, find_impossible, read_overrides, resolve_targets
-from headrace_engine.adapter.vllm_types import VllmRequest, resumption_of
+from headrace_engine.adapter.vllm_types import VllmRequest
 from headrace_engine.contracts import PolicyDocument, Prediction, Slo
 from headrace_engine.control.records import PredictorCode, Target
 from headrace_engine.cost.model import unloaded_seconds, unloaded_times
@@ -128,8 +129,8 @@ class RequestTracker:
         tracked.first_prediction = tracked.prediction = self._predict(tracked, request.num_output_tokens)
         tracked.targets = self._resolve(tracked)
         self._live[request] = tracked
-        resumption = resumption_of(request)
-        if resumption is not None and resumption.token_ids:
+        resumption = resumption_with_tokens(request)
+        if resumption is not None:
             tracked.first_prediction = self._predict(tracked, 0)  # as when it was new
             tracked.first_token = (resumption.first_token, 1)
             return tracked

@@ -27,6 +27,7 @@ from headrace_engine.adapter.request_tracker import (
     name_finish,
     ran_to_its_end,
 )
+from headrace_engine.adapter.resumption import resumption_with_tokens
 from headrace_engine.adapter.scheduler_view import SchedulerView
 from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.targets import flag_targets
@@ -37,7 +38,6 @@ from headrace_engine.adapter.vllm_types import (
     SchedulerOutput,
     VllmRequest,
     VllmScheduler,
-    resumption_of,
 )
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import BoardRecord, FinishedRequest
@@ -115,8 +115,8 @@ class Telemetry:
             self._take_in()
         progress = Progress(request, self._tracker.find_request(request))
         self._progress[request.request_id] = progress
-        resumption = resumption_of(request)
-        if resumption is not None and resumption.token_ids:
+        resumption = resumption_with_tokens(request)
+        if resumption is not None:
             progress.scheduled = resumption.first_token  # at the latest
             progress.tokens.first, progress.tokens.last = resumption.first_token, resumption.last_token
         self._changed = True

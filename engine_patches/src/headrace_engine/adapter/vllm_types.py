@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from headrace_engine.contracts.resume_arguments import Resumption
 from headrace_engine.policies.engine_view import RequestView
 
 
@@ -60,12 +59,6 @@ class VllmRequest(RequestView, Protocol):
 
     def get_num_encoder_embeds(self, input_id: int) -> int:
         """Return the tokens that encoders yield for one of its `mm_features`."""
-
-
-def resumption_of(request: VllmRequest) -> Resumption | None:
-    """Return how far another engine had come with a request; None for one that is new."""
-    found: Resumption | None = getattr(request, "resumption", None)  # set by `resume`
-    return found
 
 
 class NewRequestData(Protocol):
