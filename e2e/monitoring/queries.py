@@ -15,6 +15,18 @@ RULES = FILES / "rules.yaml"
 _METRIC = re.compile(r"\b(?:headrace|envoy|process)_\w+")
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right) \(([^)]*)\)")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"')
+SILENT = frozenset(
+    {
+        "gateway, 5xx of engines, by service",
+        "gateway, Refused by the picker",
+        "gateway, Streams whose engine was lost or stopped",
+        "gateway, Pause of a stream that changed its engine",
+        "gateway, Requests that went on without the picker",
+        "operator, What is not as it should be",
+        "service, Answers at the gateway",  # what the picker refused, besides what the engines answered
+    }
+)
+"""Panels with a query that has no answer while nothing goes wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
 CAPACITY = {"chat": 2.0, "code": 2.0}  # requests a second that the demo's load is made for
 SECONDS = 8.0  # of it under each policy
-TROUBLE = {
-    "gateway, 5xx of engines, by service",
-    "gateway, Refused by the picker",
-    "gateway, Streams that lost their engine",
-    "gateway, Pause of a stream whose engine was lost",
-    "gateway, Requests that went on without the picker",
-    "operator, What is not as it should be",
-    "service, Answers at the gateway",  # what the picker refused, besides what the engines answered
-}
-"""Panels with a query that has no answer while nothing goes wrong."""
 
 
 def scrape_configs(kube):
@@ -62,4 +52,4 @@ async def test_every_panel_has_an_answer_while_the_demo_runs(stage, tmp_path):
         assert await load(stage) == []
         stage.until(lambda: {t["health"] for t in prometheus.targets()} == {"up"}, 30, "all is scraped")
         silent = {query.where for query in unanswered(prometheus, queries.asked(NAMESPACE, "chat"))}
-    assert silent <= TROUBLE, silent - TROUBLE
+    assert silent <= queries.SILENT, silent - queries.SILENT

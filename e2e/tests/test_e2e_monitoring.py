@@ -55,6 +55,10 @@ def test_every_metric_of_headrace_is_on_a_dashboard():
     assert {name for name in DOCUMENTED if name.startswith("headrace_")} - shown == set()
 
 
+def test_panels_that_may_be_silent_are_on_a_dashboard():
+    assert queries.SILENT - {query.where for query in asked()} == set()
+
+
 def test_dashboards_are_whole():
     boards = queries.dashboards()
     assert boards.keys() == {"service", "policy", "gateway", "operator"}
