@@ -77,7 +77,7 @@ class Rig:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
 
     async def until_running(self, address: str, holds: Callable[[float], bool]) -> None:
-        """Wait until how many requests an engine has is as `holds` says; raises TimeoutError."""
+        """Wait until `holds` is true of the number of requests that an engine has; raises TimeoutError."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 if holds(await self.running(address)):

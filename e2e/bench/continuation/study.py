@@ -97,7 +97,10 @@ async def stop_engines(rig: Rig) -> dict[str, float]:
 
 
 async def stop_an_engine(rig: Rig, notice: float | None = None) -> tuple[float, int]:
-    """Stop an engine, and kill it `notice` seconds later; how long it had streams, and how many were lost."""
+    """Stop an engine; return the seconds for which it still had streams, and how many streams were lost.
+
+    With `notice` it is killed so many seconds after it was told to stop.
+    """
     stopped, other = ADDRESSES
     asked = [("greedy", f"{number}") for number in range(2 * DRAINED)]
     streams = asyncio.create_task(all_whole(rig, rig.url, asked, max_tokens=LONG))
