@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     *("README.md", "docs/api.md", "docs/architecture.md", "docs/policies.md", "docs/metrics.md"),
     *("docs/benchmarks.md", "docs/policies/econoserve.md", "docs/policies/accelgen.md"),
+    "docs/policies/doubling-budget.md",
 )
 RESULTS = ROOT / "e2e/bench/results"
 HEADLINES = json.loads((ROOT / "docs/headlines.json").read_text())

@@ -15,8 +15,8 @@ def test_every_policy_gets_the_same_requests_with_other_texts():
     parts = [workload.calls(CAPACITY, turn) for turn in range(len(workload.POLICIES))]
     sent = [[(c.at, c.service, c.prompt_tokens, c.output_tokens) for c in part] for part in parts]
     assert sent[0]
-    assert sent == [sent[0]] * 4
-    assert len({call.text_seed for part in parts for call in part}) == 4 * len(sent[0])
+    assert sent == [sent[0]] * len(workload.POLICIES)
+    assert len({call.text_seed for part in parts for call in part}) == len(parts) * len(sent[0])
 
 
 def test_bursts_are_beyond_capacity_and_their_mean_is_not():
@@ -59,7 +59,7 @@ def test_every_request_fits_the_sample_services():
 
 
 def test_the_walk_takes_every_policy_from_the_one_that_the_samples_start_with():
-    assert workload.POLICIES == ("FCFS", "LARRY", "EconoServe", "AccelGen")
+    assert workload.POLICIES == ("FCFS", "LARRY", "EconoServe", "AccelGen", "DoublingBudget")
     assert {manifest["spec"]["scheduling"]["policy"] for manifest in services.load(SAMPLES).values()} == {
         workload.POLICIES[0]
     }

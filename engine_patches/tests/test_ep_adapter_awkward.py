@@ -29,6 +29,7 @@ DOCUMENTS = {
         {"variant": "Full", "order": "ThreeKeys"},
     ),
     "AccelGen": PolicyDocument("AccelGen", slo=SLO),
+    "DoublingBudget": PolicyDocument("DoublingBudget", slo=SLO),
 }
 POLICIES = pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
 COMPILING = 12  # steps until a grammar is there

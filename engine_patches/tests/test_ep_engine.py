@@ -53,7 +53,7 @@ def test_policies_change_no_token(tmp_path):
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
-    policies = ("FCFS", "CHAOS", "LARRY", "EconoServe", "AccelGen")
+    policies = ("FCFS", "CHAOS", "LARRY", "EconoServe", "AccelGen", "DoublingBudget")
     documents = [codec.dumps(PolicyDocument(policy)) for policy in policies]
     done = subprocess.run(
         [sys.executable, engine_outputs.__file__, tmp_path / "tiny", *documents],

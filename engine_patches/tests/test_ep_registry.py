@@ -11,7 +11,7 @@ from headrace_engine.policies import registry
 
 
 def test_names():
-    assert registry.policy_names() == ("FCFS", "LARRY", "EconoServe", "AccelGen")
+    assert registry.policy_names() == ("FCFS", "LARRY", "EconoServe", "AccelGen", "DoublingBudget")
 
 
 @pytest.mark.parametrize("name", registry.policy_names())
@@ -70,7 +70,7 @@ def test_each_parameter_says_when_to_touch_it(policy):
     [
         (
             PolicyDocument("SJF"),
-            "PolicyDocument.policy: 'SJF' is not one of FCFS, LARRY, EconoServe, AccelGen",
+            "PolicyDocument.policy: 'SJF' is not one of FCFS, LARRY, EconoServe, AccelGen, DoublingBudget",
         ),
         (PolicyDocument("LARRY", {"alpha": -1}), "parameters.alpha: -1 is outside 0 to 100000"),
         (PolicyDocument("LARRY", {"alpha": 100_001}), "parameters.alpha: 100001 is outside 0 to 100000"),

@@ -10,14 +10,18 @@ from headrace_engine.policies import parameters, registry
 from headrace_engine.sim.form import MODULES, Form
 
 SLO = Slo(ttft_ms=800, tpot_ms=30, e2e_ms=8000, per_request=PerRequest(1, 1, 1))
-OTHERS = {"EconoServe": {"variant": "Full"}, "AccelGen": {"ordering": False}}
+OTHERS = {
+    "EconoServe": {"variant": "Full"},
+    "AccelGen": {"ordering": False},
+    "DoublingBudget": {"samePhase": True},
+}
 
 
 @pytest.mark.parametrize("policy", registry.policy_names())
-def test_a_document_may_name_the_methods_of_its_policy_and_cannot_choose_them(policy):
+def test_what_a_document_may_name_and_cannot_choose_are_methods_of_its_policy(policy):
     ignored = getattr(registry.POLICIES[policy], "IGNORED", ())
     chosen = parameters.schema(MODULES[policy].Methods)["properties"] if policy in MODULES else {}
-    assert set(ignored) == set(chosen)
+    assert set(ignored) <= set(chosen)
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ PUBLISHED = [
     "routing.sal.kvRelease",
     "scheduling.accelGen.gamma",
     "scheduling.accelGen.patience",
+    "scheduling.doublingBudget.starvationPercent",
     "scheduling.econoServe.paddingPercent",
     "scheduling.econoServe.patience",
     "scheduling.econoServe.reservedPercent",

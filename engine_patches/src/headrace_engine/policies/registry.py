@@ -7,7 +7,16 @@ from types import ModuleType
 from typing import Any, Literal
 
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
-from headrace_engine.policies import accelgen, econoserve, fcfs, larry, parameters, slo_budget, step_budget
+from headrace_engine.policies import (
+    accelgen,
+    doubling_budget,
+    econoserve,
+    fcfs,
+    larry,
+    parameters,
+    slo_budget,
+    step_budget,
+)
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
 
@@ -16,6 +25,7 @@ POLICIES: Mapping[str, ModuleType] = {
     "LARRY": larry,
     "EconoServe": econoserve,
     "AccelGen": accelgen,
+    "DoublingBudget": doubling_budget,
 }
 """Each module has a docstring for people, a dataclass `Params` and `compose(params, limits, step_budget)`.
 

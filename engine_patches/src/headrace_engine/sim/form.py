@@ -9,12 +9,16 @@ from types import ModuleType
 from typing import Any
 
 from headrace_engine.contracts import ContractError, PolicyDocument
-from headrace_engine.policies import accelgen, parameters, registry
+from headrace_engine.policies import accelgen, doubling_budget, parameters, registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.sim import published_econoserve
 
-MODULES: Mapping[str, ModuleType] = {"EconoServe": published_econoserve, "AccelGen": accelgen}
+MODULES: Mapping[str, ModuleType] = {
+    "EconoServe": published_econoserve,
+    "AccelGen": accelgen,
+    "DoublingBudget": doubling_budget,
+}
 """By policy: what has its `Methods`, and a `compose` that takes them after the arguments of any policy's."""
 
 

@@ -1,0 +1,157 @@
+"""Budgets: for how long each request has run, and for how long it still may.
+
+An engine runs its requests together, so a request executes in all of the engine's time while it holds a place
+there (our reading of the paper's execution time, which is the same for requests of one service). Times are
+those of a clock that stands still while nothing runs. A running request's budget is kept as the reading of
+that clock at which it is used up: nothing has to be counted down from step to step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, count
+from math import inf
+
+from headrace_engine.policies.doubling_budget.execution_times import ExecutionTimes
+from headrace_engine.policies.engine_view import EngineView, RequestView
+
+FORGOTTEN_LATE = 16  # running requests that were aborted
+
+
+@dataclass(slots=True)
+class Budget:
+    """One request that has started. Times are seconds."""
+
+    number: int  # in order of starting
+    granted: float  # since the last doubling
+    left: float  # of them, when it last began to run or stopped
+    executed: float = 0.0  # in all, likewise
+    since: float = 0.0  # reading of the clock when it last began to run
+    starved: bool = False  # it runs because it had waited for too long
+
+    def double(self) -> None:
+        """Grant twice as much again until something is left."""
+        while self.left <= 0:
+            self.granted *= 2
+            self.left += self.granted
+            self.starved = False
+
+
+class Budgets:
+    """The budgets of the requests that have started and not ended. All times are seconds."""
+
+    def __init__(self) -> None:
+        self._times = ExecutionTimes()
+        self._clock = 0.0  # for which requests have been running
+        self._before: float | None = None  # when the last step was planned; None if nothing ran then
+        self._numbers = count()
+        self._stopped: dict[RequestView, Budget] = {}
+        self._running: dict[RequestView, Budget] = {}
+        self._ends: list[tuple[float, int, RequestView]] = []  # of running requests' budgets, on the clock
+        self._known = False  # whether a budget is known
+        self.doubled = 0
+        self.now = 0.0  # unix seconds of the step planned last
+
+    @property
+    def initial(self) -> float:
+        """What a request that starts now is granted; inf while that is not known."""
+        return self._times.budget
+
+    @property
+    def known_initial(self) -> float:
+        """What a request that starts now is granted; 0 while that is not known."""
+        return self.initial if self._known else 0.0
+
+    def observe_step(self, view: EngineView) -> None:
+        """Let the clock go on to the step that is being planned, and double what is used up."""
+        self.now = view.now
+        before, self._before = self._before, view.now if view.running or view.holding else None
+        if before is not None:
+            self._clock += max(view.now - before, 0.0)
+        if len(self._running) > 2 * (len(view.running) + len(view.holding)) + FORGOTTEN_LATE:
+            self._forget(view)
+        if not self._known and self.initial < inf:
+            self._begin()
+        while self._ends and self._ends[0][0] <= self._clock:
+            request = self._ends[0][2]
+            budget = self._stop(request)
+            self.doubled += 1
+            budget.double()
+            self._run(request, budget)
+
+    def start(self, request: RequestView, *, starved: bool) -> None:
+        """Take in that `request` left the queue for a place in the engine."""
+        budget = self._stopped.pop(request, None)
+        if budget is None:
+            budget = Budget(next(self._numbers), self.initial, self.initial)
+        budget.starved = starved
+        self._run(request, budget)
+
+    def stop(self, request: RequestView) -> float | None:
+        """Take in that `request` is in the queue; return what it has left, None if it has not run yet."""
+        if request not in self._running:
+            return None
+        budget = self._stopped[request] = self._stop(request)
+        if budget.left <= 0:
+            self.doubled += 1
+            budget.double()
+        return budget.left
+
+    def record_finished(self, request: RequestView, predicted: float) -> None:  # noqa: ARG002
+        """Take in that `request` ran to its end."""
+        if request in self._running:
+            self._times.record(self._stop(request).executed)
+
+    def most_left(self) -> Iterator[tuple[float, RequestView]]:
+        """Yield running requests and what they have left, most first; but those that starved not at all.
+
+        Those that were aborted may be among them.
+        """
+        for end, _, request in reversed(self._ends):
+            if not self._running[request].starved:
+                yield end - self._clock, request
+
+    def expected_left(self, request: RequestView) -> float:
+        """Return for how long `request` is expected to run on, by how long others did."""
+        budget = self._running.get(request)
+        if budget is not None:
+            return self._times.residual(budget.executed + self._clock - budget.since)
+        stopped = self._stopped.get(request)
+        return self._times.residual(stopped.executed if stopped else 0.0)
+
+    def _run(self, request: RequestView, budget: Budget) -> None:
+        budget.since = self._clock
+        self._running[request] = budget
+        insort(self._ends, (self._clock + budget.left, budget.number, request))
+
+    def _stop(self, request: RequestView) -> Budget:
+        budget = self._running.pop(request)
+        entry = (budget.since + budget.left, budget.number, request)
+        del self._ends[bisect_left(self._ends, entry)]
+        ran = self._clock - budget.since
+        budget.executed += ran
+        budget.left -= ran
+        return budget
+
+    def _begin(self) -> None:
+        """Grant the first budget that is known to those that have started without."""
+        self._known = True
+        for request in list(self._running):
+            budget = self._stop(request)
+            self._grant(budget)
+            self._run(request, budget)
+        for budget in self._stopped.values():
+            self._grant(budget)
+
+    def _grant(self, budget: Budget) -> None:
+        budget.granted = self.initial
+        budget.left = budget.granted - budget.executed
+        budget.double()
+
+    def _forget(self, view: EngineView) -> None:
+        """Drop those that were aborted, once they are most: nobody tells of them here."""
+        alive = set(chain(view.running, view.holding))
+        for request in [each for each in self._running if each not in alive]:
+            self._stop(request)
