@@ -105,6 +105,13 @@ class PureEngine:
             self._release(request)
 
     # What the engine does.
+    def step_until_idle(self, most):
+        """Step until nobody is left, `most` times at most."""
+        for _ in range(most):
+            if not self.queue and not self.running:
+                break
+            self.step()
+
     def step(self):
         self.steps += 1
         untold = []

@@ -260,10 +260,7 @@ def test_everybody_is_served_whatever_targets_predictions_and_aborts(wanted, cho
             engine.abort(request)
         else:
             served.append(request)
-    for _ in range(6000):
-        if not engine.queue and not engine.running:
-            break
-        engine.step()
+    engine.step_until_idle(6000)
     assert set(served) <= set(engine.finished)
     assert engine.free_blocks == limits.total_blocks
     assert engine.guard.fallback_steps == 0

@@ -117,6 +117,16 @@ def test_time_counts_only_while_a_request_runs():
     assert life.gauges()["doubled"] == 1
 
 
+def test_a_clock_that_is_set_back_adds_nothing():
+    life = learned(*[1.0] * 16)
+    life.start(waits("a"))
+    life.step(-50.0)
+    life.step(50.9)
+    assert life.gauges()["doubled"] == 0
+    life.step(0.2)
+    assert life.gauges()["doubled"] == 1
+
+
 def test_who_has_less_left_is_first_and_equals_are_served_by_arrival():
     life = learned(starvation=PATIENT)
     long, brief = life.start(waits("long")), life.start(waits("brief"))
@@ -132,22 +142,48 @@ def test_who_has_less_left_is_first_and_equals_are_served_by_arrival():
     assert life.order() == ["begun", "first", "second", "long"]
 
 
-def test_who_starves_is_first_preempts_nobody_and_is_left_alone_within_its_budget():
+def test_who_starves_is_first_and_preempts_nobody():
     life = learned(starvation=100)
     life.start(waits("running", tokens=8000))
     life.step(100.0)
-    starved = life.join(waits("starved", tokens=8000))
+    life.join(waits("starved", tokens=8000))
     life.step(6.0)
     life.join(waits("fresh", arrival=-1.0))
     assert life.order() == ["starved", "fresh"]
     assert life.victims() == []
-    life.start(starved)
-    life.view.running = [starved]
-    assert life.victims() == []
-    life.step(60.0)  # it has used up its budget, and is one of the others
-    life.join(waits("other", arrival=-2.0))
+
+
+def contested(wait):
+    """A life in which a request runs that has waited for so long, and one waits that has less left."""
+    life = learned(*[1.0] * 15, 400.0, starvation=100)  # a budget of 122 s
+    long = life.join(waits("long", tokens=8000))
+    life.step(wait)
+    begun = life.start(waits("begun"))
+    life.step(100.0)
+    life.start(long)
+    life.preempt(begun)
+    return life
+
+
+def test_who_has_starved_is_left_alone_until_its_budget_is_used_up():
+    assert contested(wait=10.0).victims() == ["long"]
+    starved = contested(wait=100.0)
+    assert starved.victims() == []
+    starved.step(123.0)
+    assert starved.gauges()["doubled"] == 1
+    starved.policy.order.discard(starved.view.waiting.pop())
+    starved.join(waits("fresh"))
+    assert starved.victims() == ["long"]
+
+
+def test_who_has_less_left_is_not_preempted_for_who_has_more():
+    life = contested(wait=10.0)
+    [long] = life.view.running
+    life.step(110.0)
+    life.join(waits("fresh"))
     life.policy.order.discard(life.view.waiting.pop(0))
-    assert life.victims() == ["starved"]
+    assert life.victims() == []
+    assert long in life.view.running
 
 
 def test_starvation_at_once_is_order_of_joining_and_nobody_is_preempted():
@@ -181,6 +217,9 @@ def test_nobody_is_preempted_where_there_is_room_or_costs_are_not_known_or_it_wo
     life = overdrawn()
     life.view.free_blocks = 7
     assert life.victims() == []
+    life.view.promised_blocks = 1
+    assert life.victims() == ["long"]
+    life.view.promised_blocks = 0
     life.view.free_blocks, life.view.cost = 0, None
     assert life.victims() == []
     life.view.cost, life.view.waiting[0].num_tokens = COST, 9000
@@ -288,10 +327,7 @@ def test_everybody_is_served_whatever_lengths_and_aborts(wanted, chosen, spare_b
             engine.abort(request)
         else:
             served.append(request)
-    for _ in range(20_000):
-        if not engine.queue and not engine.running:
-            break
-        engine.step()
+    engine.step_until_idle(20_000)
     assert set(served) <= set(engine.finished)
     assert engine.free_blocks == limits.total_blocks
     assert engine.guard.fallback_steps == 0

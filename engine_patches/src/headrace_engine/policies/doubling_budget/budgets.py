@@ -1,9 +1,9 @@
 """Budgets: for how long each request has run, and for how long it still may.
 
 An engine runs its requests together, so a request executes in all of the engine's time while it holds a place
-there (our reading of the paper's execution time, which is the same for requests of one service). Times are
-those of a clock that stands still while nothing runs. A running request's budget is kept as the reading of
-that clock at which it is used up: nothing has to be counted down from step to step.
+there (our reading of the paper's execution time, which is the same for requests of one service). A running
+request's budget is kept as the time at which it will be used up: nothing has to be counted down from step to
+step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Budget:
     granted: float  # since the last doubling
     left: float  # of them, when it last began to run or stopped
     executed: float = 0.0  # in all, likewise
-    since: float = 0.0  # reading of the clock when it last began to run
+    since: float = 0.0  # unix seconds when it last began to run
     starved: bool = False  # it runs because it had waited for too long
 
     def double(self) -> None:
@@ -44,12 +44,10 @@ class Budgets:
 
     def __init__(self) -> None:
         self._times = ExecutionTimes()
-        self._clock = 0.0  # for which requests have been running
-        self._before: float | None = None  # when the last step was planned; None if nothing ran then
         self._numbers = count()
         self._stopped: dict[RequestView, Budget] = {}
         self._running: dict[RequestView, Budget] = {}
-        self._ends: list[tuple[float, int, RequestView]] = []  # of running requests' budgets, on the clock
+        self._ends: list[tuple[float, int, RequestView]] = []  # of running requests' budgets
         self._known = False  # whether a budget is known
         self.doubled = 0
         self.now = 0.0  # unix seconds of the step planned last
@@ -65,16 +63,13 @@ class Budgets:
         return self.initial if self._known else 0.0
 
     def observe_step(self, view: EngineView) -> None:
-        """Let the clock go on to the step that is being planned, and double what is used up."""
-        self.now = view.now
-        before, self._before = self._before, view.now if view.running or view.holding else None
-        if before is not None:
-            self._clock += max(view.now - before, 0.0)
+        """Go on to the step that is being planned, and double what is used up."""
+        self.now = max(view.now, self.now)  # a clock may be set back
         if len(self._running) > 2 * (len(view.running) + len(view.holding)) + FORGOTTEN_LATE:
             self._forget(view)
         if not self._known and self.initial < inf:
             self._begin()
-        while self._ends and self._ends[0][0] <= self._clock:
+        while self._ends and self._ends[0][0] <= self.now:
             request = self._ends[0][2]
             budget = self._stop(request)
             self.doubled += 1
@@ -111,26 +106,26 @@ class Budgets:
         """
         for end, _, request in reversed(self._ends):
             if not self._running[request].starved:
-                yield end - self._clock, request
+                yield end - self.now, request
 
     def expected_left(self, request: RequestView) -> float:
         """Return for how long `request` is expected to run on, by how long others did."""
         budget = self._running.get(request)
         if budget is not None:
-            return self._times.residual(budget.executed + self._clock - budget.since)
+            return self._times.residual(budget.executed + self.now - budget.since)
         stopped = self._stopped.get(request)
         return self._times.residual(stopped.executed if stopped else 0.0)
 
     def _run(self, request: RequestView, budget: Budget) -> None:
-        budget.since = self._clock
+        budget.since = self.now
         self._running[request] = budget
-        insort(self._ends, (self._clock + budget.left, budget.number, request))
+        insort(self._ends, (self.now + budget.left, budget.number, request))
 
     def _stop(self, request: RequestView) -> Budget:
         budget = self._running.pop(request)
         entry = (budget.since + budget.left, budget.number, request)
         del self._ends[bisect_left(self._ends, entry)]
-        ran = self._clock - budget.since
+        ran = self.now - budget.since
         budget.executed += ran
         budget.left -= ran
         return budget
