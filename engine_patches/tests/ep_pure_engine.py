@@ -104,6 +104,14 @@ class PureEngine:
             self.running.remove(request)
             self._release(request)
 
+    def send(self, request, *, aborted):
+        """Add `request` for a step, or to its end; whether it is to be served."""
+        self.add(request)
+        self.step()
+        if aborted:
+            self.abort(request)
+        return not aborted
+
     # What the engine does.
     def step_until_idle(self, most):
         """Step until nobody is left, `most` times at most."""

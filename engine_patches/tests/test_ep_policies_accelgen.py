@@ -254,11 +254,7 @@ def test_everybody_is_served_whatever_targets_predictions_and_aborts(wanted, cho
         request = PureRequest(name, engine.now, prompt, max_tokens=output)
         request.output, request.predicted = output, max(1.0, output * error)
         engine.targets_of[name] = wants
-        engine.add(request)
-        engine.step()
-        if aborted:
-            engine.abort(request)
-        else:
+        if engine.send(request, aborted=aborted):
             served.append(request)
     engine.step_until_idle(6000)
     assert set(served) <= set(engine.finished)

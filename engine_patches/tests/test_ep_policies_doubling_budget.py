@@ -10,8 +10,8 @@ from headrace_engine.cost.forms import Linear
 from headrace_engine.cost.model import Profile
 from headrace_engine.policies import doubling_budget
 from headrace_engine.policies.doubling_budget.budgets import FORGOTTEN_LATE, Budgets
-from headrace_engine.policies.doubling_budget.eviction import AGAIN
 from headrace_engine.policies.doubling_budget.execution_times import LEAST_FINISHED
+from headrace_engine.policies.doubling_budget.preemption import AGAIN
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.policies.step_budget import engine_budget
 
@@ -321,11 +321,7 @@ def test_everybody_is_served_whatever_lengths_and_aborts(wanted, chosen, spare_b
     for number, (prompt, output, aborted) in enumerate(wanted):
         request = PureRequest(str(number), engine.now, prompt, max_tokens=output)
         request.output = output
-        engine.add(request)
-        engine.step()
-        if aborted:
-            engine.abort(request)
-        else:
+        if engine.send(request, aborted=aborted):
             served.append(request)
     engine.step_until_idle(20_000)
     assert set(served) <= set(engine.finished)

@@ -11,7 +11,7 @@ What vLLM makes different from the paper:
   the paper; the proof of its optimality (equations 9 to 13) holds for this product alone. All requests of one
   engine are of one service, so within an engine the second factor changes nothing.
 - A preempted request loses its KV, which has to be computed anew. So it is preempted only where the other has
-  no room else, where that is expected to free much more than it costs (`eviction`), and twice at most.
+  no room else, where that is expected to free much more than it costs (`preemption`), and twice at most.
 - Steps have prompts and decodes together, which vLLM computes faster than one after the other;
   `Methods.same_phase` keeps them apart, as the paper does.
 - Who has waited for too long goes first, but preempts nobody, and is not preempted within the budget that it
@@ -21,12 +21,13 @@ What vLLM makes different from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from headrace_engine.policies.admission import prompt_fits
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.doubling_budget.budget_order import BudgetOrder
 from headrace_engine.policies.doubling_budget.budgets import Budgets
-from headrace_engine.policies.doubling_budget.eviction import RunningLimiter
+from headrace_engine.policies.doubling_budget.preemption import RunningLimiter
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.policies.parameters import choice, doc, flag
 from headrace_engine.policies.step_budget import StepBudget
@@ -78,16 +79,18 @@ class Methods:
 
 
 def compose(
-    params: Params, limits: EngineLimits, step_budget: StepBudget, methods: Methods = Methods()
+    params: Params,
+    limits: EngineLimits,  # noqa: ARG001
+    step_budget: StepBudget,
+    methods: Methods = Methods(),
 ) -> Policy:
     """Compose the order by budgets, and a limiter that preempts who has most left, within `step_budget`."""
     budgets = Budgets()
     order = BudgetOrder(budgets, params.starvation_percent / 100)
-    limiter = RunningLimiter(
-        budgets, order, limits, preemption=methods.preemption, same_phase=methods.same_phase
-    )
+    limiter = RunningLimiter(budgets, order, preemption=methods.preemption, same_phase=methods.same_phase)
 
     def gauges() -> tuple[float, ...]:
-        return budgets.known_initial * 1000, budgets.doubled, limiter.preempted
+        budget = budgets.initial if budgets.initial < inf else 0.0
+        return budget * 1000, budgets.doubled, limiter.preempted
 
     return Policy(order, prompt_fits, step_budget, limiter, budgets.record_finished, gauges)

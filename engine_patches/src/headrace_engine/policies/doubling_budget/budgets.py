@@ -48,7 +48,7 @@ class Budgets:
         self._stopped: dict[RequestView, Budget] = {}
         self._running: dict[RequestView, Budget] = {}
         self._ends: list[tuple[float, int, RequestView]] = []  # of running requests' budgets
-        self._known = False  # whether a budget is known
+        self._known = False  # whether those that run were granted a budget
         self.doubled = 0
         self.now = 0.0  # unix seconds of the step planned last
 
@@ -56,11 +56,6 @@ class Budgets:
     def initial(self) -> float:
         """What a request that starts now is granted; inf while that is not known."""
         return self._times.budget
-
-    @property
-    def known_initial(self) -> float:
-        """What a request that starts now is granted; 0 while that is not known."""
-        return self.initial if self._known else 0.0
 
     def observe_step(self, view: EngineView) -> None:
         """Go on to the step that is being planned, and double what is used up."""
@@ -89,9 +84,6 @@ class Budgets:
         if request not in self._running:
             return None
         budget = self._stopped[request] = self._stop(request)
-        if budget.left <= 0:
-            self.doubled += 1
-            budget.double()
         return budget.left
 
     def record_finished(self, request: RequestView, predicted: float) -> None:  # noqa: ARG002

@@ -18,7 +18,7 @@ class ExecutionTimes:
         self._last: deque[float] = deque()
         self._sorted: list[float] = []
         self._sums: list[float] = []  # of `_sorted` from each place to the end; empty: to be made anew
-        self._budget = inf
+        self.budget = inf  # mean plus standard deviation; inf before enough requests have finished
 
     def record(self, seconds: float) -> None:
         """Take in the execution time of a request that ran to its end."""
@@ -31,12 +31,7 @@ class ExecutionTimes:
         if count >= LEAST_FINISHED:
             mean = sum(self._sorted) / count
             variance = sum((each - mean) ** 2 for each in self._sorted) / count
-            self._budget = mean + sqrt(variance)
-
-    @property
-    def budget(self) -> float:
-        """Mean plus standard deviation; inf before enough requests have finished."""
-        return self._budget
+            self.budget = mean + sqrt(variance)
 
     def residual(self, executed: float) -> float:
         """Return how long a request is expected to run on that has `executed` for so long.

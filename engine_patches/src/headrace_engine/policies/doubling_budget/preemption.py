@@ -15,7 +15,7 @@ from headrace_engine.cost.model import Batch, CostModel, chunk_work
 from headrace_engine.policies.admission import prefill_fits
 from headrace_engine.policies.doubling_budget.budget_order import BudgetOrder
 from headrace_engine.policies.doubling_budget.budgets import Budgets
-from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
+from headrace_engine.policies.engine_view import EngineView, RequestView
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 
 GAIN = 4  # times what it costs that an exchange has to free: what is expected is a guess
@@ -34,20 +34,18 @@ class RunningLimiter:
         self,
         budgets: Budgets,
         order: BudgetOrder,
-        limits: EngineLimits,
         *,
         preemption: str,
         same_phase: bool,
     ) -> None:
         self._budgets = budgets
         self._order = order
-        self._limits = limits
         self._preemption = preemption
         self._same_phase = same_phase
         self.preempted = 0  # in sum
 
     def __call__(self, view: EngineView) -> RunningLimits:
-        """What running requests give up in this step."""
+        """Return what running requests give up in this step."""
         self._budgets.observe_step(view)
         if not view.running:
             return NO_LIMITS
@@ -68,13 +66,13 @@ class RunningLimiter:
         if found is None or view.cost is None:
             return []
         left, first = found
-        needed = self._limits.blocks(first.num_tokens) - view.shared_blocks(first)
+        needed = view.limits.blocks(first.num_tokens) - view.shared_blocks(first)
         room = view.free_blocks - view.promised_blocks
-        if needed <= room and len(view.running) < self._limits.max_running:
+        if needed <= room and len(view.running) < view.limits.max_running:
             return []
         victims: list[RequestView] = []
         running = set(view.running)
-        worth = self._worth(first)
+        worth = self._worth(first, view)
         for its_left, request in islice(self._budgets.most_left(), LOOKED_AT):
             if its_left <= left or len(victims) == VICTIMS:
                 break
@@ -84,18 +82,18 @@ class RunningLimiter:
             if self._preemption == "Always":
                 pays = its_left - left > lost
             else:
-                gain = self._worth(request) - worth
+                gain = self._worth(request, view) - worth
                 pays = request.num_preemptions < AGAIN and gain > GAIN * lost
             if pays:
                 victims.append(request)
-                room += self._limits.blocks(request.num_tokens) - view.shared_blocks(request)
+                room += view.limits.blocks(request.num_tokens) - view.shared_blocks(request)
                 if needed <= room:
                     return victims
         return []
 
-    def _worth(self, request: RequestView) -> float:
+    def _worth(self, request: RequestView, view: EngineView) -> float:
         """Return the KV that it holds for as long as it is expected to run, in seconds of the whole cache."""
-        share = self._limits.blocks(request.num_tokens) / self._limits.total_blocks
+        share = view.limits.blocks(request.num_tokens) / view.limits.total_blocks
         return share * self._budgets.expected_left(request)
 
     def _decodes_beside_prompts(
@@ -103,7 +101,7 @@ class RunningLimiter:
     ) -> Sequence[RequestView]:
         """Return the decodes, if running or waiting prompts take this step; nobody else."""
         first = next(self._order.ranked(view), None)
-        has_room = len(view.running) - len(preempted) < self._limits.max_running
+        has_room = len(view.running) - len(preempted) < view.limits.max_running
         starts = first is not None and has_room and (bool(preempted) or prefill_fits(first, view))
         decodes = [each for each in view.running if each.num_tokens - each.num_computed_tokens <= 1]
         if not starts and len(decodes) == len(view.running):
