@@ -31,6 +31,7 @@ STUDIES = (
     "prefix_policies",
     "econoserve",
     "accelgen",
+    "doubling_budget",
     "step_budget",
     "policy_soak",
     "live_fit",
@@ -53,7 +54,7 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("cost_models", "econoserve", "accelgen", "step_budget", "policy_soak", "prediction"),
+    *("cost_models", "econoserve", "accelgen", "doubling_budget", "step_budget", "policy_soak", "prediction"),
     *("operator_scale", "attacks", "mutations", "clients", "continuation", "follow"),
     *("upgrade", "outages", "faults", "live", "invariants"),
 )
@@ -65,6 +66,7 @@ POOLED = {
     "prefix_policies": "prefix_policies",
     "econoserve": "econoserve.study",
     "accelgen": "accelgen.study",
+    "doubling_budget": "doubling_budget.study",
     "step_budget": "step_budget",
 }
 """Studies whose module has `run(options)` and that share one pool; the others have a process each."""

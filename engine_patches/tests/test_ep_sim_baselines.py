@@ -10,7 +10,7 @@ from headrace_engine.sim.workloads.arrival import Arrival
 
 pytestmark = MARKS
 
-NAMES = ["NoPreempt", "SPF", "SRPT", "TRAIL", "Orca", "SRTF", "FastServe", "Sarathi", "MultiRes"]
+NAMES = ["NoPreempt", "SPF", "SRPT", "TRAIL", "Orca", "SRTF", "FastServe", "Sarathi", "MultiRes", "MLFQ"]
 COST = catalog.find_cost_model("llama-3-8b", "H100")
 LENGTHS = [(200 + 37 * place % 700, 30 + 53 * place % 300) for place in range(60)]
 ARRIVALS = [Arrival(0.01 * place, *lengths) for place, lengths in enumerate(LENGTHS)]
@@ -88,15 +88,40 @@ def test_srtf_gives_a_short_request_the_place_of_a_long_one(tools):
 
 
 def test_fast_serve_sinks_a_request_as_it_runs_and_skips_levels_for_long_prompts(tools):
-    from headrace_engine.sim.baselines import reserving
+    from headrace_engine.sim.baselines import feedback_queue
 
-    levels = [reserving.level(100, output) for output in (0, 102, 104, 616, 100_000)]
-    assert levels == [0, 0, 1, 2, reserving.LEVELS - 1]
-    assert [reserving.level(prompt, 0) for prompt in (512, 513, 2049, 10**6)] == [0, 1, 2, 4]
+    levels = [feedback_queue.level(100, output) for output in (0, 102, 104, 616, 100_000)]
+    assert levels == [0, 0, 1, 2, feedback_queue.LEVELS - 1]
+    assert [feedback_queue.level(prompt, 0) for prompt in (512, 513, 2049, 10**6)] == [0, 1, 2, 4]
     long, short = Arrival(0.0, 100, 400), Arrival(2.0, 100, 5)
     policy = tools["baselines"].fast_serve(batch=1)
     run = tools["simulate"]([long, short], tools["settings"], COST, policy)
     assert [outcome.preemptions for outcome in run.outcomes] == [1, 0]
+
+
+def test_mlfq_gives_who_is_new_the_kv_of_who_has_run_for_long(tools):
+    arrivals = [
+        Arrival(0.0, 100, 1100),
+        Arrival(0.0, 100, 1100),
+        Arrival(0.0, 100, 1100),
+        Arrival(6.0, 800, 5),
+    ]
+    stock, ours = (
+        tools["simulate"](arrivals, tools["settings"], COST, policy).outcomes
+        for policy in (None, tools["baselines"].mlfq())
+    )
+    assert ours[-1].started_at - 6.0 < 0.1 < stock[-1].started_at - 6.0
+    assert sum(outcome.preemptions for outcome in ours) > sum(outcome.preemptions for outcome in stock)
+
+
+def test_mlfq_promotes_who_waited_for_long(tools):
+    crowd = [Arrival(0.0, 100, 1100), *(Arrival(2.0 + 0.3 * place, 400, 200) for place in range(80))]
+    few = dataclasses.replace(tools["settings"], max_num_seqs=4)
+    soon, late = (
+        tools["simulate"](crowd, few, COST, tools["baselines"].mlfq(starvation=starvation)).outcomes[0]
+        for starvation in (1.0, 100.0)
+    )
+    assert soon.finished_at < late.finished_at / 2
 
 
 def test_sarathi_keeps_steps_small_and_decodes_going(tools):

@@ -13,6 +13,7 @@ A simulated request's `max_tokens` is the output it will produce. Each entry of 
 | SRTF      | as SRPT, context reserved           | whoever has most work left, for a shorter one       |
 | FastServe | highest level of a feedback queue   | the lowest level, for a higher one                  |
 | Sarathi   | order of arrival, small step budget | the latest started, as in vLLM                      |
+| MLFQ      | as FastServe, KV as it is needed    | the lowest level, for a higher one and as in vLLM   |
 | MultiRes  | demand nearest to what is free      | nobody: KV for all that runs is there               |
 
 DistServe is no policy but two engines: `headrace_engine.sim.disaggregated`.
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from headrace_engine.sim.baselines.by_length import no_preempt, shortest_prompt_first, srpt, trail
+from headrace_engine.sim.baselines.feedback_queue import mlfq
 from headrace_engine.sim.baselines.parts import DECODE_WORK, SortedOrder
 from headrace_engine.sim.baselines.reserving import fast_serve, multi_res, orca, srtf
 from headrace_engine.sim.baselines.sarathi import sarathi
@@ -33,6 +35,7 @@ __all__ = [
     "DECODE_WORK",
     "SortedOrder",
     "fast_serve",
+    "mlfq",
     "multi_res",
     "no_preempt",
     "orca",
@@ -53,4 +56,5 @@ BASELINES: Mapping[str, Callable[..., Compose]] = {
     "FastServe": fast_serve,
     "Sarathi": sarathi,
     "MultiRes": multi_res,
+    "MLFQ": mlfq,
 }

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from headrace_engine.policies.composition import Limiter, Policy
 from headrace_engine.policies.engine_view import EngineLimits, EngineView, RequestView
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
+from headrace_engine.sim.baselines.feedback_queue import level
 from headrace_engine.sim.baselines.parts import (
-    DECODE_WORK,
     Key,
     SortedOrder,
     budget_of,
@@ -29,9 +29,6 @@ from headrace_engine.sim.baselines.parts import (
 from headrace_engine.sim.clock import Compose
 
 BATCH = 8  # requests that Orca and FastServe run at once [EconoServe, section 2.1]
-LEVELS = 5  # of FastServe's queue [EconoServe, section 2.1]
-QUANTUM = 512  # of FastServe's first level, prompt tokens of work; ours: five levels span what requests need
-QUANTUM_RATIO = 4  # of a level to the one above
 TARGET_FORWARD = 2048  # tokens of a step that MultiRes fills if no step budget is given
 
 
@@ -63,18 +60,6 @@ def fast_serve(step_budget: int = 0, batch: int = BATCH) -> Compose:
         return level(request.num_prompt_tokens, request.num_output_tokens), request.arrival_time
 
     return _exchanging(rank, batch, step_budget)
-
-
-def level(prompt_tokens: int, output_tokens: int) -> int:
-    """Return FastServe's level, 0 the highest, of a request with this prompt and so much output so far."""
-    here, quantum = 0, QUANTUM
-    while here < LEVELS - 1 and prompt_tokens > quantum:
-        here, quantum = here + 1, quantum * QUANTUM_RATIO
-    used = prompt_tokens + DECODE_WORK * output_tokens
-    while here < LEVELS - 1 and used > quantum:
-        used -= quantum
-        here, quantum = here + 1, quantum * QUANTUM_RATIO
-    return here
 
 
 def multi_res(step_budget: int = 0) -> Compose:

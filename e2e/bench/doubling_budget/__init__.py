@@ -1,0 +1,1 @@
+"""DoublingBudget against stock vLLM on one simulated engine: cases, figures, page, study."""
