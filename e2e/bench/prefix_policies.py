@@ -19,7 +19,7 @@ from e2e.bench.runs.workloads import BEGINNING, BEGINNINGS
 
 COMMAND = "python -m e2e.bench.prefix_policies"
 ENGINE = "llama-3-8b-h100-long"
-POLICIES = ("FCFS", "LARRY", "AccelGen", "EconoServe")
+POLICIES = ("FCFS", "LARRY", "AccelGen", "EconoServe", "DoublingBudget")
 LOADS = (0.5, 0.9)
 SEEDS = (0, 1, 2)
 REQUESTS = 500

@@ -8,7 +8,7 @@ from e2e.bench.report import plots
 from e2e.bench.runs import workloads
 from e2e.bench.runs.command_line import Options
 
-SLOW = {"stock": 1.0, "FCFS": 1.0, "LARRY": 0.9, "AccelGen": 1.02, "EconoServe": 1.5}
+SLOW = {"stock": 1.0, "FCFS": 1.0, "LARRY": 0.9, "AccelGen": 1.02, "EconoServe": 1.5, "DoublingBudget": 1.1}
 
 
 def made_up(wanted, *_):
@@ -40,7 +40,7 @@ def test_page_and_figures(tmp_path, monkeypatch):
     assert len(shown) == 8
     assert all(list(each) == list(POLICIES) for each in shown.values())
     page = (tmp_path / "prefix_policies.md").read_text()
-    assert page.count("alike, load") == 8 * 5
+    assert page.count("alike, load") == 8 * 6
 
 
 def test_all_prompts_begin_alike_and_go_on_as_recorded():

@@ -50,25 +50,23 @@ SHAREGPT = Setting(
     1000,
     600,
 )
-AMPLE = (
+FEW = tuple(range(4))  # seeds, where nothing much is expected to differ, and of what is compared at one load
+AMPLE = tuple(
     replace(
-        LONG_TAILS,
-        key="r1ample",
-        name="the reasoning service, Llama-3-8B on H100 with 54 GiB of KV",
+        each,
+        key=key,
+        name=each.name.replace("8 GiB", "54 GiB"),
         engine="llama-3-8b-h100",
         loads=(0.9,),
-    ),
-    replace(
-        CONVERSATION,
-        key="conv",
-        name="Azure conversation as recorded, Llama-3-8B on H100 with 54 GiB of KV",
-        engine="llama-3-8b-h100",
-        loads=(0.9,),
-    ),
+        seeds=FEW,
+    )
+    for each, key in ((LONG_TAILS, "r1ample"), (CONVERSATION, "conv"))
 )
 """KV binds on none of these."""
 SETTINGS = (LONG_TAILS, CONVERSATION, SHAREGPT, *AMPLE)
-TAKEN_APART = (LONG_TAILS, CONVERSATION)  # where the policy's forms are compared, and other policies
+TAKEN_APART = tuple(
+    replace(each, seeds=FEW) for each in (LONG_TAILS, CONVERSATION)
+)  # where the policy's forms are compared, and other policies
 DOUBTED = LONG_TAILS  # put to the corners of the cost model's doubt, at its point
 AIM = "e2e_mean"  # what engine settings are tuned for
 STARVATIONS = (0, 50, 100, 400, 1600)  # percent, beside the default

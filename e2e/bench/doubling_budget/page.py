@@ -31,7 +31,7 @@ def write(study: Study, folder: Path) -> Path:
         tuning.told(study.tunings, cases.SETTINGS),
         "## Its parts, and other policies",
         *(forms(study, setting) for setting in cases.TAKEN_APART),
-        "Default engines, means over seeds. *As published*: preempts always, one phase a step; the paper's "
+        "Default engines, means over four seeds. *As published*: preempts always, one phase a step; the paper's "
         "engine keeps the KV of whom it preempts. SRPT knows each output's true length; nobody can.",
         "## How sure this is",
         doubts(study),
