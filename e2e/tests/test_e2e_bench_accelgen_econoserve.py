@@ -10,6 +10,7 @@ from e2e.bench.accelgen import cases as accelgen_cases
 from e2e.bench.accelgen import figures as accelgen
 from e2e.bench.accelgen import page as accelgen_page
 from e2e.bench.accelgen import study as accelgen_study
+from e2e.bench.doubling_budget import cases as doubling_budget_cases
 from e2e.bench.econoserve import cases as econoserve_cases
 from e2e.bench.econoserve import figures as econoserve
 from e2e.bench.econoserve import page as econoserve_page
@@ -164,7 +165,7 @@ def tuned_alike(wanted):
 def test_every_run_chooses_what_there_is_to_choose():
     every = dict.fromkeys(
         case
-        for study in (econoserve_cases, accelgen_cases)
+        for study in (econoserve_cases, accelgen_cases, doubling_budget_cases)
         for case in study.everything(tuned_alike(study.wanted()))
     )
     chosen = {(each.policy, each.parameters, each.methods): each for each in every}
@@ -175,7 +176,7 @@ def test_every_run_chooses_what_there_is_to_choose():
     for document in (each.document if isinstance(each, Form) else each for each in made):
         registry.validate_document(document)
         assert registry.used_parameters(document.policy, document.parameters) == document.parameters
-    assert len(forms) == 4 + 2 + 7 + 5  # as published, parts of it, ablations of ours and of the paper's
+    assert len(forms) == 4 + 2 + 7 + 5 + 4  # as published, parts of it, ablations of ours and the papers'
 
 
 def test_studies_are_in_budget():

@@ -79,7 +79,7 @@ def doubling_budget(case: Case, **methods: Any) -> Case:
 
 def starving_after(percent: int) -> Kind:
     """Make DoublingBudget with this starvation threshold."""
-    return lambda case: replace(doubling_budget(case), parameters=(("starvation_percent", percent),))
+    return lambda case: replace(doubling_budget(case), parameters=(("starvationPercent", percent),))
 
 
 def other(policy: str) -> Kind:
@@ -118,8 +118,8 @@ def forms() -> dict[str, Kind]:
         "DoublingBudget": doubling_budget,
         "preempts always": lambda case: doubling_budget(case, preemption="Always"),
         "preempts never": lambda case: doubling_budget(case, preemption="Never"),
-        "one phase a step": lambda case: doubling_budget(case, same_phase=True),
-        "as published": lambda case: doubling_budget(case, preemption="Always", same_phase=True),
+        "one phase a step": lambda case: doubling_budget(case, samePhase=True),
+        "as published": lambda case: doubling_budget(case, preemption="Always", samePhase=True),
     }
     made |= {f"starvation {percent} %": starving_after(percent) for percent in STARVATIONS}
     return made | {name: other(name) for name in ("MLFQ", "SRPT", "LARRY", "EconoServe")}
