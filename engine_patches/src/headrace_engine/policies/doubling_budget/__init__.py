@@ -48,8 +48,8 @@ class Params:
         metadata=doc(
             "How long a request may wait at a time before it goes ahead of all others. 100 is as long as a"
             " request may run before it makes room for others. Lower it where the longest waits are too"
-            " long; raise it where long requests may wait until the queue is empty. 0 is order of arrival,"
-            " and nobody is preempted.",
+            " long; raise it where long requests may wait until the queue is empty. With 0 all"
+            " go in the order in which they joined the queue, and nobody makes room.",
             unit="percent",
             minimum=0,
             maximum=1_000_000,
