@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from e2e.bench.accelgen import cases as accelgen
+from e2e.bench.doubling_budget import cases as doubling_budget
 from e2e.bench.econoserve import cases as econoserve
 from e2e.bench.larry import cases as larry
 from e2e.bench.runs import comparison, search, tuning
@@ -14,7 +15,7 @@ from e2e.bench.runs.setting import TUNING_SEED
 from e2e.bench.runs.tuning import BUDGETS, WATERMARKS, Tuning
 
 CODE, KV = accelgen.CODE, econoserve.KV
-SETTINGS = [*larry.SETTINGS, *econoserve.SETTINGS, *accelgen.SETTINGS]
+SETTINGS = [*larry.SETTINGS, *econoserve.SETTINGS, *accelgen.SETTINGS, *doubling_budget.SETTINGS]
 
 
 def tune(setting, aim, figures, asked=None):

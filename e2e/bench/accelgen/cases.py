@@ -186,11 +186,6 @@ def ablations(setting: Setting) -> dict[str, Kind]:
     }
 
 
-def other(policy: str) -> Kind:
-    """Return one of the simulator's baselines."""
-    return lambda case: replace(case, policy=policy)
-
-
 def wanted() -> dict[Wanted, tuple[Setting, Kind]]:
     """List whose engine settings are tuned: stock's and AccelGen's, for each workload and target."""
     return {
@@ -231,7 +226,12 @@ def everything(tunings: Tunings) -> list[Case]:
     made = [case for each in BESIDE for load in beside(each) for case in pair(each, load)]
     made += comparison.sweep(one_seed(MIXED), classes(tunings).values(), STEPPED)
     for each in (PARTS, PARTS_SHORT_OF_KV):
-        compared = [comparison.stock, accelgen(each), *ablations(each).values(), *map(other, RIVALS)]
+        compared = [
+            comparison.stock,
+            accelgen(each),
+            *ablations(each).values(),
+            *map(comparison.other, RIVALS),
+        ]
         made += comparison.sweep(each, compared, [each.point])
     for each in SWEPT:
         made += comparison.watermarks(one_seed(each), tuned(each, "stock", target_of(each), tunings))

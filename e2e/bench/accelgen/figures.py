@@ -129,7 +129,7 @@ def reproduce_findings(found: Found) -> dict[str, dict[str, float]]:
         ("ours", accelgen(setting), ""),
     ):
         without = {part: found[kinds[f"{prefix}{ablation}"](case)] for part, ablation in ABLATED.items()}
-        others = [found[kind(case)] for kind in (comparison.stock, *map(cases.other, cases.RIVALS))]
+        others = [found[kind(case)] for kind in (comparison.stock, *map(comparison.other, cases.RIVALS))]
         made[name] = _findings(found[whole(case)], others, without)
     return made
 

@@ -208,7 +208,7 @@ def parts(found: Found, setting: Setting) -> str:
     """Tabulate ablations and rivals on a mix at one load, one seed."""
     case = setting.case(setting.point, 0)
     kinds: dict[str, Kind] = {"AccelGen": accelgen(setting), **cases.ablations(setting)}
-    kinds |= {"stock": comparison.stock, **{name: cases.other(name) for name in cases.RIVALS}}
+    kinds |= {"stock": comparison.stock, **{name: comparison.other(name) for name in cases.RIVALS}}
     rows: list[Sequence[Cell]] = []
     for name, kind in kinds.items():
         ours = found[kind(case)]

@@ -64,9 +64,8 @@ AMPLE = tuple(
 )
 """KV binds on none of these."""
 SETTINGS = (LONG_TAILS, CONVERSATION, SHAREGPT, *AMPLE)
-TAKEN_APART = tuple(
-    replace(each, seeds=FEW) for each in (LONG_TAILS, CONVERSATION)
-)  # where the policy's forms are compared, and other policies
+TAKEN_APART = tuple(replace(each, seeds=FEW) for each in (LONG_TAILS, CONVERSATION))
+"""Where the policy's forms are compared, and other policies."""
 DOUBTED = LONG_TAILS  # put to the corners of the cost model's doubt, at its point
 AIM = "e2e_mean"  # what engine settings are tuned for
 STARVATIONS = (0, 50, 100, 400, 1600)  # percent, beside the default
@@ -82,15 +81,10 @@ def starving_after(percent: int) -> Kind:
     return lambda case: replace(doubling_budget(case), parameters=(("starvationPercent", percent),))
 
 
-def other(policy: str) -> Kind:
-    """Return another policy, or one of the simulator's baselines."""
-    return lambda case: replace(case, policy=policy)
-
-
 TUNED: Mapping[str, Kind] = {
     "stock": comparison.stock,
     "doubling": doubling_budget,
-    "mlfq": other("MLFQ"),
+    "mlfq": comparison.other("MLFQ"),
 }
 """Whose engine settings are tuned, each with the same effort."""
 
@@ -122,7 +116,7 @@ def forms() -> dict[str, Kind]:
         "as published": lambda case: doubling_budget(case, preemption="Always", samePhase=True),
     }
     made |= {f"starvation {percent} %": starving_after(percent) for percent in STARVATIONS}
-    return made | {name: other(name) for name in ("MLFQ", "SRPT", "LARRY", "EconoServe")}
+    return made | {name: comparison.other(name) for name in ("MLFQ", "SRPT", "LARRY", "EconoServe")}
 
 
 def doubted() -> list[tuple[Case, Case]]:

@@ -127,7 +127,7 @@ def other(policy: str) -> Kind:
     """Return one of the simulator's baselines, on an engine with the default settings."""
     if policy in RESERVING:
         return lambda case: replace(case, policy=policy, requests=FEW)
-    return lambda case: replace(case, policy=policy)
+    return comparison.other(policy)
 
 
 LIVE, TOLD = econoserve(None), econoserve()

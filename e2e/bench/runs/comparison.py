@@ -47,6 +47,11 @@ def stock(case: Case) -> Case:
     return case
 
 
+def other(policy: str) -> Kind:
+    """Return another policy, or one of the simulator's baselines, with its defaults."""
+    return lambda case: replace(case, policy=policy)
+
+
 def runs(setting: Setting, load: float, kind: Kind = stock, seeds: int | None = None) -> list[Case]:
     """List one run for each seed."""
     return [kind(setting.case(load, seed)) for seed in setting.seeds[:seeds]]

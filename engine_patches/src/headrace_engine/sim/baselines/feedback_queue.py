@@ -71,14 +71,10 @@ class FeedbackQueue:
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Promote who starves, and return the waiting requests, highest level first."""
-        self.promote(view.now)
+        self._promote(view.now)
         return self._sorted.ranked(view)
 
-    def best(self) -> RequestView | None:
-        """Return who goes first; None if nobody waits."""
-        return self._sorted.best()
-
-    def promote(self, now: float) -> None:
+    def _promote(self, now: float) -> None:
         """Put those at the first level that have waited for too long."""
         self._since |= dict.fromkeys(self._joined, now)
         self._joined.clear()
@@ -105,8 +101,7 @@ def level(prompt_tokens: int, output_tokens: int) -> int:
 
 def _lower(order: FeedbackQueue, running: list[RequestView], view: EngineView) -> list[RequestView]:
     """Return who makes room for the queue's first: lower levels, lowest first; nobody if too few do."""
-    order.promote(view.now)
-    first = order.best()
+    first = next(order.ranked(view), None)
     if first is None:
         return []
     needed = view.limits.blocks(first.num_tokens) - view.shared_blocks(first)
