@@ -30,6 +30,7 @@ from headrace_engine.contracts import (
     loads,
 )
 from headrace_engine.contracts.resume_arguments import ResumeKey
+from headrace_engine.contracts.turn_group import TurnGroup
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -104,6 +105,7 @@ DOCUMENTS = {
         prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
     ),
     "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
+    "turn_group": TurnGroup(host="10.0.3.7", port=9500, token="c0ffee00" * 8),
 }
 names = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -139,7 +141,9 @@ def test_a_newer_schema_is_refused(name):
 def test_a_missing_key_is_named(name):
     document = golden(name)
     required = next(
-        key for key in document if key in {"policy", "namespace", "boot", "runtimeVersion", "modulus"}
+        key
+        for key in document
+        if key in {"policy", "namespace", "boot", "runtimeVersion", "modulus", "token"}
     )
     del document[required]
     with pytest.raises(ContractError, match=rf"\.{required}: missing"):
@@ -159,6 +163,20 @@ def test_a_missing_key_is_named(name):
 def test_a_wrong_value_is_named(change, message):
     with pytest.raises(ContractError, match=message):
         decode(PolicyDocument, golden("policy_document") | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"port": 0}, "port: 0 is none"),
+        ({"port": 65_536}, "port: 65536 is none"),
+        ({"token": "secret"}, "token: is not in hexadecimal digits"),
+        ({"token": "c0ffee"}, "token: has fewer than 16 bytes"),
+    ],
+)
+def test_a_group_that_no_server_can_have_is_refused(change, message):
+    with pytest.raises(ContractError, match=message):
+        decode(TurnGroup, golden("turn_group") | change)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "[" * 100_000])

@@ -283,7 +283,7 @@ def test_aborted_requests_are_forgotten():
     view, budgets = FakeView(), Budgets()
     for number in range(1000):
         budgets.start(waits(str(number)), starved=False)
-        budgets.observe_step(view)
+        budgets.forget_aborted(view.running, view.holding)
         assert sum(1 for _ in budgets.most_left()) <= FORGOTTEN_LATE + 1
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from headrace_engine.adapter import startup_phases, termination_message
 from headrace_engine.control import paths
-from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 log = logging.getLogger("vllm.headrace")
 
@@ -66,7 +65,7 @@ def _take_part_in_resuming(root: Path) -> None:
     # It names parts of vLLM that other versions lack.
     from headrace_engine.adapter import resume  # noqa: PLC0415
 
-    resume.take_part_in_front_end(ResumeKeyFile(paths.resume_key_path(root)))
+    resume.take_part_in_front_end(root)
     resume.take_part_in_worker()
 
 

@@ -20,8 +20,10 @@ from typing import Any, Protocol
 from headrace_engine.adapter.stopwatch import Stopwatch
 from headrace_engine.adapter.vllm_types import VllmRequest
 from headrace_engine.contracts import ContractError, PolicyDocument, Prediction
+from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.control.board import BoardWriter
-from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.control.document_file import DocumentFile
+from headrace_engine.control.paths import policy_path, stats_paths, turn_group_path
 from headrace_engine.control.policy_file import PolicyFile
 from headrace_engine.control.records import (
     FINISHED,
@@ -62,6 +64,7 @@ class ControlLink(Protocol):
     staged: Staged | None  # the newest good document
     known_cost: CostModel | None  # of a simulated engine; None: the engine learns it
     listens: bool  # otherwise the engine tells nothing
+    turn_group: TurnGroup | None  # with whom the engine shares its GPU
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -107,6 +110,8 @@ class FileLink:
         self.known_cost: CostModel | None = None
         self.listens = True
         self._policy_file = PolicyFile(policy_path(root))
+        self._turn_group_file = DocumentFile(turn_group_path(root), TurnGroup, "no turns are taken")
+        self.turn_group = self._turn_group_file.read()
         self._refused = ErrorCode.NONE  # why the newest document is not staged
         self._board = BoardWriter(paths.board)
         self._steps = RingWriter(paths.steps, STEPS, STEPS_KEPT)
@@ -161,11 +166,12 @@ class FileLink:
         next_beat = time.monotonic()
         while not self._stop.wait(POLL_SECONDS):
             try:
+                self.turn_group = self._turn_group_file.read()
                 if self._stage(limits) or time.monotonic() >= next_beat:
                     next_beat = time.monotonic() + BEAT_SECONDS
                     self._beat()
             except Exception:
-                log.exception("headrace: watching the policy file failed; trying again")
+                log.exception("headrace: watching the documents failed; trying again")
 
     def _stage(self, limits: EngineLimits) -> bool:
         """Look for a new document; whether anything changed."""

@@ -15,10 +15,10 @@ class HookGuard:
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
-    def __call__(self, call: Callable[..., Any], *details: Any, failed: Any = None) -> Any:
-        """The answer of `call(*details)`, or `failed` if it raises. Never raises."""
+    def __call__(self, call: Callable[..., Any], *details: Any, failed: Any = None, **named: Any) -> Any:
+        """The answer of `call(*details, **named)`, or `failed` if it raises. Never raises."""
         try:
-            return call(*details)
+            return call(*details, **named)
         except Exception as error:
             self.report(call, error)
             return failed

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from headrace_engine.adapter.control_link import ControlLink, Staged
@@ -25,6 +26,7 @@ from headrace_engine.adapter.scheduler_view import SchedulerView, read_limits
 from headrace_engine.adapter.step_planner import StepPlanner
 from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.telemetry import Telemetry
+from headrace_engine.adapter.turn_taking import TurnTaking
 from headrace_engine.adapter.vllm_types import (
     EngineCoreOutputs,
     ModelRunnerOutput,
@@ -65,6 +67,7 @@ class PolicyScheduler:
         self._step = StepPlanner(vllm, view, queue, self._guard)
         self._in_force: Staged | None = None
         self._planned: tuple[SchedulerOutput, float] | None = None  # and when, if it is still to be recorded
+        self._turns: TurnTaking | None = None
         self._telemetry: Telemetry | None = None
         if self.link.listens:
             self._telemetry = Telemetry(
@@ -77,6 +80,10 @@ class PolicyScheduler:
         """Plan, and let vLLM schedule."""
         if self._planned is not None:
             self._record_planned()
+        if self.link.turn_group is not None or self._turns is not None:
+            self._call_safely(self._join_group)
+            if self._turns is not None and not self._call_safely(self._turns.may_schedule, failed=True):
+                return self._schedule_nothing(*args, **kwargs)
         now = self._begin()
         tokens = 0
         try:
@@ -85,6 +92,8 @@ class PolicyScheduler:
         finally:
             if self._step.is_planned:
                 self._call_safely(self._step.end, tokens)
+        if self._turns is not None:
+            self._call_safely(self._turns.note_scheduled, output)
         self._planned = output, now
         # Where no device computes nobody knows when the next step comes; and that one begins must be seen
         # before it is computed, which may take long, or for ever.
@@ -107,6 +116,8 @@ class PolicyScheduler:
         """Let vLLM take in a step's tokens, then tell."""
         if self._planned is not None:  # where vLLM asks for no bitmask
             self._record_planned()
+        if self._turns is not None:
+            self._call_safely(self._turns.note_computed, scheduler_output)
         results: dict[int, EngineCoreOutputs] = super().update_from_output(  # type: ignore[misc]
             scheduler_output, model_runner_output
         )
@@ -124,6 +135,8 @@ class PolicyScheduler:
         self._tell(Telemetry.record_tokens, scheduler_output, results, now)
         if self._resumed.silent:
             self._call_safely(self._resumed.put_out, results, self.requests.keys())
+        if self._turns is not None:
+            self._call_safely(self._turns.rest_if_idle)
         return results
 
     def add_request(self, request: VllmRequest) -> None:
@@ -141,6 +154,8 @@ class PolicyScheduler:
             self._record_planned()
         self._call_safely(self._learn, request)
         self._call_safely(self._tracker.forget_request, request)
+        if self._turns is not None:
+            self._call_safely(self._turns.note_ended, request.request_id, whole=ran_to_its_end(request))
         self._tell(Telemetry.record_departure, request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
@@ -148,7 +163,30 @@ class PolicyScheduler:
         """Stop the predictor and our thread, then vLLM's scheduler."""
         self._call_safely(self._tracker.close)
         self._call_safely(self.link.close)
+        if self._turns is not None:
+            self._call_safely(self._turns.close)
         super().shutdown()  # type: ignore[misc]
+
+    def _join_group(self) -> None:
+        """Take part in the turns of the group that the link names; of none if it names none."""
+        group = self.link.turn_group
+        if self._turns is not None and self._turns.group != group:
+            self._turns.close()
+            self._turns = None
+        if self._turns is None and group is not None:
+            self._turns = TurnTaking(cast("VllmScheduler", self), group, self.link.clock)
+
+    def _schedule_nothing(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        """Schedule a step without tokens, as vLLM does while it is paused: workers hear of who has ended."""
+        vllm = cast("VllmScheduler", self)
+        state = vllm.pause_state
+        vllm.set_pause_state(PauseState.PAUSED_ALL)
+        try:
+            output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            vllm.set_pause_state(state)
+        self._tell(Telemetry.record_schedule, output)
+        return output
 
     def _begin(self) -> float:
         """Put a new document in force and plan the step; gives the time. Never raises."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import Request
 
 from headrace_engine.adapter.vllm_types import EngineCoreOutputs, VllmRequest
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, Resumption, read_resumption
-from headrace_engine.control.resume_key_file import ResumeKeyFile
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, ResumeKey, Resumption, read_resumption
+from headrace_engine.control.document_file import DocumentFile
+from headrace_engine.control.paths import resume_key_path
 
 DEVICES = frozenset({"cpu", "cuda"})  # on which `seeded_draws` knows how to
 UNKNOWN_LOGPROB = -9999.0  # vLLM's own floor, for tokens whose logprobs the other engine has told
@@ -42,7 +44,11 @@ def delivered_of(params: Any) -> Delivered | None:
     return found if isinstance(found, Delivered) else None
 
 
-def _signed_resumption(key_file: ResumeKeyFile, request: Any) -> Resumption | None:
+def _find_key(root: Path) -> DocumentFile[ResumeKey]:
+    return DocumentFile(resume_key_path(root), ResumeKey, "requests can't be resumed")
+
+
+def _signed_resumption(key_file: DocumentFile[ResumeKey], request: Any) -> Resumption | None:
     """Return what an `EngineCoreRequest` asks to go on from; None if nothing, or without a signature."""
     params = request.sampling_params  # None for pooling
     if params is None or not params.extra_args or RESUME_IDS not in params.extra_args:
@@ -51,12 +57,12 @@ def _signed_resumption(key_file: ResumeKeyFile, request: Any) -> Resumption | No
     return read_resumption(key, params.extra_args) if key is not None else None
 
 
-def _signed_tokens(key_file: ResumeKeyFile, request: Any) -> tuple[int, ...]:
+def _signed_tokens(key_file: DocumentFile[ResumeKey], request: Any) -> tuple[int, ...]:
     resumption = _signed_resumption(key_file, request)
     return () if resumption is None else resumption.token_ids
 
 
-def take_part_in_front_end(key_file: ResumeKeyFile) -> None:
+def take_part_in_front_end(root: Path) -> None:
     """Refuse signed requests that can't be resumed, and hand the outputs of the others on one by one.
 
     As for vLLM's own refusals, the answer has status 400 and the reason.
@@ -66,6 +72,7 @@ def take_part_in_front_end(key_file: ResumeKeyFile) -> None:
 
     from headrace_engine.adapter.unmerged_outputs import keep_apart  # noqa: PLC0415
 
+    key_file = _find_key(root)
     stock, stock_add = InputProcessor.process_inputs, OutputProcessor.add_request
 
     @functools.wraps(stock)
@@ -170,16 +177,16 @@ def _output_of(request_id: str, token: int, has_logprobs: bool) -> EngineCoreOut
     return EngineCoreOutput(request_id, new_token_ids=[token], new_logprobs=logprobs)
 
 
-def take_part_in_core(structured_outputs: Any, key_file: ResumeKeyFile) -> None:
+def take_part_in_core(structured_outputs: Any, root: Path) -> None:
     """Let this process's requests begin with what was delivered, and their grammars know of it.
 
     `structured_outputs` is vLLM's `StructuredOutputManager`.
     """
-    _accept(key_file)
+    _accept(_find_key(root))
     _advance_grammars(structured_outputs)
 
 
-def _accept(key_file: ResumeKeyFile) -> None:
+def _accept(key_file: DocumentFile[ResumeKey]) -> None:
     requests: Any = Request
     stock = requests.from_engine_core_request.__func__
     if hasattr(stock, "__wrapped__"):  # another engine of this process was here

@@ -15,8 +15,6 @@ from headrace_engine.adapter.control_link import FileLink
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_scheduler import add_policies
 from headrace_engine.adapter.vllm_types import VllmConfig
-from headrace_engine.control.paths import resume_key_path
-from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 log = logging.getLogger("vllm.headrace")
 
@@ -47,7 +45,7 @@ def make_scheduler(stock: type, root: Path, vllm_config: VllmConfig, **rest: Any
 
 def _take_part_in_resuming(scheduler: Any, root: Path) -> None:
     try:
-        resume.take_part_in_core(scheduler.structured_output_manager, ResumeKeyFile(resume_key_path(root)))
+        resume.take_part_in_core(scheduler.structured_output_manager, root)
     except Exception:
         log.exception("headrace: requests can't be resumed here")
 

@@ -73,6 +73,7 @@ class CachedRequestData(Protocol):
 
     req_ids: list[str]
     num_computed_tokens: Sequence[int]
+    resumed_req_ids: set[str]  # of them, those that were preempted before
 
 
 class SchedulerOutput(Protocol):
@@ -210,6 +211,9 @@ class VllmScheduler(Protocol):
     @property
     def pause_state(self) -> object:
         """Whether, and how, the engine is paused."""
+
+    def set_pause_state(self, pause_state: object) -> None:
+        """Pause the engine, or have it go on."""
 
     def add_request(self, request: VllmRequest) -> None:
         """Take in a request and put it into the queue."""

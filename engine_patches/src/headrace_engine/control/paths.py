@@ -35,6 +35,11 @@ def resume_key_path(root: Path) -> Path:
     return root / "control" / "resume-key.json"
 
 
+def turn_group_path(root: Path) -> Path:
+    """Return where the engine finds with whom it shares its GPU."""
+    return root / "control" / "turn-group.json"
+
+
 def stats_paths(root: Path, rank: int = 0) -> StatsPaths:
     """Return the files in which engine rank `rank` reports."""
     stem = root / "stats" / f"rank{rank}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace_engine.adapter.control_link import Staged
 from headrace_engine.contracts import PolicyDocument, Prediction, Slo
+from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.control.records import BoardRecord, FinishedRequest, StepSample
 from headrace_engine.cost.model import CostModel
 from headrace_engine.policies import registry
@@ -48,6 +49,7 @@ class MemoryLink:
     requests: list[FinishedRequest] = field(default_factory=list)
     limits: EngineLimits | None = None
     known_cost: CostModel | None = None
+    turn_group: TurnGroup | None = None
     slo: Slo = field(default_factory=Slo)  # of a policy that no document can name
     longest: int | None = None  # prompt and output, tokens; if given it hides how long outputs will be
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from headrace_engine.control.document_file import MOST_BYTES
 from headrace_engine.control.files import file_identity, read_start, write_whole
-from headrace_engine.control.resume_key_file import MOST_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.doubling_budget.budget_order import BudgetOrder
 from headrace_engine.policies.doubling_budget.budgets import Budgets
 from headrace_engine.policies.doubling_budget.preemption import RunningLimiter
-from headrace_engine.policies.engine_view import EngineLimits
+from headrace_engine.policies.engine_view import EngineLimits, RequestView
 from headrace_engine.policies.parameters import choice, doc, flag
 from headrace_engine.policies.step_budget import StepBudget
 
@@ -85,7 +85,7 @@ def compose(
     methods: Methods = Methods(),
 ) -> Policy:
     """Compose the order by budgets, and a limiter that preempts who has most left, within `step_budget`."""
-    budgets = Budgets()
+    budgets: Budgets[RequestView] = Budgets()
     order = BudgetOrder(budgets, params.starvation_percent / 100)
     limiter = RunningLimiter(budgets, order, preemption=methods.preemption, same_phase=methods.same_phase)
 

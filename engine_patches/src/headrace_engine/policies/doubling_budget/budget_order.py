@@ -29,7 +29,7 @@ class Waiting(NamedTuple):
 class BudgetOrder:
     """The waiting requests. `starvation`: times a request's first budget that it waits before it starves."""
 
-    def __init__(self, budgets: Budgets, starvation: float) -> None:
+    def __init__(self, budgets: Budgets[RequestView], starvation: float) -> None:
         self._budgets = budgets
         self._starvation = starvation
         self._joined = count()

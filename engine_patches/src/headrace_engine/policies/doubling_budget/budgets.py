@@ -9,15 +9,17 @@ step.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from math import inf
+from typing import Generic, TypeVar
 
 from headrace_engine.policies.doubling_budget.execution_times import ExecutionTimes
-from headrace_engine.policies.engine_view import EngineView, RequestView
 
 FORGOTTEN_LATE = 16  # running requests that were aborted
+
+Request = TypeVar("Request")
 
 
 @dataclass(slots=True)
@@ -39,29 +41,32 @@ class Budget:
             self.starved = False
 
 
-class Budgets:
+class Budgets(Generic[Request]):
     """The budgets of the requests that have started and not ended. All times are seconds."""
 
     def __init__(self) -> None:
         self._times = ExecutionTimes()
         self._numbers = count()
-        self._stopped: dict[RequestView, Budget] = {}
-        self._running: dict[RequestView, Budget] = {}
-        self._ends: list[tuple[float, int, RequestView]] = []  # of running requests' budgets
+        self._stopped: dict[Request, Budget] = {}
+        self._running: dict[Request, Budget] = {}
+        self._ends: list[tuple[float, int, Request]] = []  # of running requests' budgets
         self._known = False  # whether those that run were granted a budget
         self.doubled = 0
         self.now = 0.0  # unix seconds of the step planned last
+
+    @property
+    def mean(self) -> float:
+        """The mean execution time of the requests that finished last; inf while too few have."""
+        return self._times.mean
 
     @property
     def initial(self) -> float:
         """What a request that starts now is granted; inf while that is not known."""
         return self._times.budget
 
-    def observe_step(self, view: EngineView) -> None:
+    def advance(self, now: float) -> None:
         """Go on to the step that is being planned, and double what is used up."""
-        self.now = max(view.now, self.now)  # a clock may be set back
-        if len(self._running) > 2 * (len(view.running) + len(view.holding)) + FORGOTTEN_LATE:
-            self._forget(view)
+        self.now = max(now, self.now)  # a clock may be set back
         if not self._known and self.initial < inf:
             self._begin()
         while self._ends and self._ends[0][0] <= self.now:
@@ -71,7 +76,7 @@ class Budgets:
             budget.double()
             self._run(request, budget)
 
-    def start(self, request: RequestView, *, starved: bool) -> None:
+    def start(self, request: Request, *, starved: bool) -> None:
         """Take in that `request` left the queue for a place in the engine."""
         budget = self._stopped.pop(request, None)
         if budget is None:
@@ -79,19 +84,30 @@ class Budgets:
         budget.starved = starved
         self._run(request, budget)
 
-    def stop(self, request: RequestView) -> float | None:
+    def stop(self, request: Request) -> float | None:
         """Take in that `request` is in the queue; return what it has left, None if it has not run yet."""
         if request not in self._running:
             return None
         budget = self._stopped[request] = self._stop(request)
         return budget.left
 
-    def record_finished(self, request: RequestView, predicted: float) -> None:  # noqa: ARG002
+    def record_finished(self, request: Request, predicted: float) -> None:  # noqa: ARG002
         """Take in that `request` ran to its end."""
-        if request in self._running:
-            self._times.record(self._stop(request).executed)
+        self.end(request, whole=True)
 
-    def most_left(self) -> Iterator[tuple[float, RequestView]]:
+    def end(self, request: Request, *, whole: bool) -> None:
+        """Take in that `request` is gone; `whole` if it ran to its end."""
+        self._stopped.pop(request, None)
+        if request in self._running:
+            executed = self._stop(request).executed
+            if whole:
+                self._times.record(executed)
+
+    def least_left(self) -> float:
+        """Return what the running request has left that has least; inf if none runs."""
+        return self._ends[0][0] - self.now if self._ends else inf
+
+    def most_left(self) -> Iterator[tuple[float, Request]]:
         """Yield running requests and what they have left, most first; but those that starved not at all.
 
         Those that were aborted may be among them.
@@ -100,7 +116,7 @@ class Budgets:
             if not self._running[request].starved:
                 yield end - self.now, request
 
-    def expected_left(self, request: RequestView) -> float:
+    def expected_left(self, request: Request) -> float:
         """Return for how long `request` is expected to run on, by how long others did."""
         budget = self._running.get(request)
         if budget is not None:
@@ -108,12 +124,12 @@ class Budgets:
         stopped = self._stopped.get(request)
         return self._times.residual(stopped.executed if stopped else 0.0)
 
-    def _run(self, request: RequestView, budget: Budget) -> None:
+    def _run(self, request: Request, budget: Budget) -> None:
         budget.since = self.now
         self._running[request] = budget
         insort(self._ends, (self.now + budget.left, budget.number, request))
 
-    def _stop(self, request: RequestView) -> Budget:
+    def _stop(self, request: Request) -> Budget:
         budget = self._running.pop(request)
         entry = (budget.since + budget.left, budget.number, request)
         del self._ends[bisect_left(self._ends, entry)]
@@ -137,8 +153,9 @@ class Budgets:
         budget.left = budget.granted - budget.executed
         budget.double()
 
-    def _forget(self, view: EngineView) -> None:
-        """Drop those that were aborted, once they are most: nobody tells of them here."""
-        alive = set(chain(view.running, view.holding))
-        for request in [each for each in self._running if each not in alive]:
-            self._stop(request)
+    def forget_aborted(self, *alive: Collection[Request]) -> None:
+        """Drop who is not among the `alive`, once they are most: a policy is not told of them."""
+        if len(self._running) > 2 * sum(map(len, alive)) + FORGOTTEN_LATE:
+            kept = set().union(*alive)
+            for request in [each for each in self._running if each not in kept]:
+                self._stop(request)

@@ -18,7 +18,8 @@ class ExecutionTimes:
         self._last: deque[float] = deque()
         self._sorted: list[float] = []
         self._sums: list[float] = []  # of `_sorted` from each place to the end; empty: to be made anew
-        self.budget = inf  # mean plus standard deviation; inf before enough requests have finished
+        self.mean = inf  # as the budget: inf before enough requests have finished
+        self.budget = inf  # mean plus standard deviation
 
     def record(self, seconds: float) -> None:
         """Take in the execution time of a request that ran to its end."""
@@ -29,9 +30,9 @@ class ExecutionTimes:
         self._sums = []
         count = len(self._sorted)
         if count >= LEAST_FINISHED:
-            mean = sum(self._sorted) / count
-            variance = sum((each - mean) ** 2 for each in self._sorted) / count
-            self.budget = mean + sqrt(variance)
+            self.mean = sum(self._sorted) / count
+            variance = sum((each - self.mean) ** 2 for each in self._sorted) / count
+            self.budget = self.mean + sqrt(variance)
 
     def residual(self, executed: float) -> float:
         """Return how long a request is expected to run on that has `executed` for so long.

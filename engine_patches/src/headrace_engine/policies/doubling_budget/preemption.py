@@ -32,7 +32,7 @@ class RunningLimiter:
 
     def __init__(
         self,
-        budgets: Budgets,
+        budgets: Budgets[RequestView],
         order: BudgetOrder,
         *,
         preemption: str,
@@ -46,7 +46,8 @@ class RunningLimiter:
 
     def __call__(self, view: EngineView) -> RunningLimits:
         """Return what running requests give up in this step."""
-        self._budgets.observe_step(view)
+        self._budgets.forget_aborted(view.running, view.holding)
+        self._budgets.advance(view.now)
         if not view.running:
             return NO_LIMITS
         preempted: Sequence[RequestView] = ()

@@ -1,18 +1,22 @@
-"""The key for resuming is the one that lies there now, and nothing that is none."""
+"""A document is the one that lies there now, and nothing that is none."""
 
 import os
 
 from headrace_engine.contracts import dumps
 from headrace_engine.contracts.resume_arguments import ResumeKey
+from headrace_engine.control.document_file import DocumentFile
 from headrace_engine.control.files import write_whole
-from headrace_engine.control.resume_key_file import ResumeKeyFile
 
 ONE, OTHER = (ResumeKey("llm/chat", digit * 512) for digit in "ab")
 
 
+def file_at(path):
+    return DocumentFile(path, ResumeKey, "requests can't be resumed")
+
+
 def test_a_key_is_taken_replaced_and_taken_away(tmp_path, caplog):
     path = tmp_path / "resume-key.json"
-    file = ResumeKeyFile(path)
+    file = file_at(path)
     assert file.read() is None
     for key in (ONE, OTHER):
         write_whole(path, dumps(key).encode())
@@ -25,7 +29,7 @@ def test_a_key_is_taken_replaced_and_taken_away(tmp_path, caplog):
 
 def test_what_is_no_key_is_told_once_and_mended_by_one(tmp_path, caplog):
     path = tmp_path / "resume-key.json"
-    file = ResumeKeyFile(path)
+    file = file_at(path)
     write_whole(path, b'{"service": "llm/chat"}')
     assert file.read() is None
     assert file.read() is None
@@ -39,4 +43,4 @@ def test_what_is_no_key_is_told_once_and_mended_by_one(tmp_path, caplog):
 def test_nothing_that_is_no_file_is_opened(tmp_path):
     path = tmp_path / "resume-key.json"
     os.mkfifo(path)
-    assert ResumeKeyFile(path).read() is None
+    assert file_at(path).read() is None
