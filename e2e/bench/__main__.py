@@ -45,6 +45,7 @@ STUDIES = (
     "mutations",
     "clients",
     "continuation",
+    "turns",
     "follow",
     "switch",
     "upgrade",
@@ -55,7 +56,7 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "step_budget", "policy_soak", "prediction"),
-    *("operator_scale", "attacks", "mutations", "clients", "continuation", "follow"),
+    *("operator_scale", "attacks", "mutations", "clients", "continuation", "turns", "follow"),
     *("upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""

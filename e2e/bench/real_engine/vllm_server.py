@@ -127,17 +127,18 @@ def start(
     `name` is what clients call the model; the process gets this one's environment and `environment`.
     """
     folder.mkdir(parents=True)
+    inherited = {**os.environ, **environment}
     more = {}
     if policy is not None:
         (folder / "headrace").mkdir()
         install_plugin(folder / "headrace")
         write_policy(paths.policy_path(folder / "headrace"), policy.sealed())
-        path = [str(folder / "headrace/plugin"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        path = [str(folder / "headrace/plugin"), *filter(None, [inherited.get("PYTHONPATH")])]
         more = {"HEADRACE_DIR": str(folder / "headrace"), "PYTHONPATH": os.pathsep.join(path)}
     port = port or ports.free(1)[0]
     given = {"--model": model, "--served-model-name": name, "--host": address, "--port": port}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--load-format=dummy"]
     command += [*(f"{option}={value}" for option, value in given.items()), *arguments]
     with (folder / "vllm.log").open("wb") as log:
-        process = subprocess.Popen(command, env={**os.environ, **environment, **more}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env={**inherited, **more}, stdout=log, stderr=log)
     return Server(folder, port, process, address)
