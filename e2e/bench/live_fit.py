@@ -22,7 +22,6 @@ from e2e.bench.real_engine import vllm_server
 from e2e.bench.real_engine.vllm_server import Server
 from e2e.bench.report import results
 from e2e.bench.runs.command_line import describe
-from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control import paths
 from headrace_engine.control.records import STEPS, StepSample
@@ -149,9 +148,7 @@ async def client(session: aiohttp.ClientSession, load: Load, source: random.Rand
 def engine(folder: Path) -> Iterator[Server]:
     """Run vLLM with the plugin, as a pod does."""
     weights = folder / "model"
-    model.write(weights)
-    config = weights / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | WIDER))
+    vllm_server.write_model(weights, WIDER)
     arguments = [
         *("--dtype=float32", "--enforce-eager", "--max-model-len=2048", "--max-num-seqs=32"),
         *("--max-num-batched-tokens=512", "--no-enable-prefix-caching"),

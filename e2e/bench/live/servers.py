@@ -8,7 +8,7 @@ to cost next to nothing.
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,8 +90,8 @@ class Engines:
         self.asked[name] = (blocks, budget, watermark)
         made.wait_ready()
         if self.device.pinned:
-            pin(made.engine_processes(), CORES[0])
-            pin([made.process.pid], CORES[-1])
+            vllm_server.pin(made.engine_processes(), CORES[0])
+            vllm_server.pin([made.process.pid], CORES[-1])
         return True
 
     def stay(self) -> None:
@@ -141,11 +141,3 @@ def busy_seconds(core: int) -> float:
     [line] = [each for each in Path("/proc/stat").read_text().splitlines() if each.startswith(f"cpu{core} ")]
     user, nice, system, _, _, irq, softirq, steal, *_ = map(int, line.split()[1:])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def pin(processes: Iterable[int], core: int) -> None:
-    """Move all threads of these processes to a core."""
-    for process in processes:
-        for task in Path(f"/proc/{process}/task").iterdir():
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(task.name), {core})

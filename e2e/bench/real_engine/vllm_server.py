@@ -1,18 +1,20 @@
 """A vLLM server on loopback, stock or with the plugin, without a pod around it."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from e2e import ports
 from e2e.bench.gateway.testbed import HOST
+from e2e.cluster import model as cluster_model
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control import paths
 from headrace_engine.control.board import BoardReader
@@ -107,6 +109,21 @@ def answers(url: str) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def write_model(folder: Path, shape: Mapping[str, int]) -> None:
+    """Write the local cluster's model with other numbers in its configuration: `start` loads no weights."""
+    cluster_model.write(folder)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | shape))
+
+
+def pin(processes: Iterable[int], core: int) -> None:
+    """Move all threads of these processes to a core."""
+    for process in processes:
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), {core})
 
 
 def start(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from e2e.bench.turns import group
 from e2e.bench.turns.group import Group
+from e2e.demo.metrics import percentile
 
 STEP_SECONDS = 0.005
 STUCK_SECONDS = 10.0
@@ -42,8 +43,8 @@ def measure(folder: Path, times: int) -> dict[str, float]:
                     print(f"{failure}: {error}")
                     figures["stuck"] += 1
         ordered = sorted(waits)
-        figures[f"takeover_{failure}_p50_ms"] = ordered[len(ordered) // 2]
-        figures[f"takeover_{failure}_p99_ms"] = ordered[int(0.99 * len(ordered))]
+        figures[f"takeover_{failure}_p50_ms"] = percentile(ordered, 50)
+        figures[f"takeover_{failure}_p99_ms"] = percentile(ordered, 99)
         print({key: round(value, 1) for key, value in figures.items()}, flush=True)
     return figures
 

@@ -12,6 +12,7 @@ from e2e.bench.report import intervals
 from e2e.bench.turns import group
 from e2e.bench.turns.group import Step
 from e2e.bench.turns.sharing_engines import LONG, SHORT, Answer
+from e2e.demo.metrics import percentile
 from headrace_engine.turns.messages import Kind
 
 BOTH = "all"
@@ -37,7 +38,7 @@ def compared(pairs: Sequence[Pair], alone: Mapping[str, float]) -> dict[str, flo
         end = "" if service == BOTH else f"_{service}"
         looked_at: dict[str, Callable[[Sequence[Answer]], float]] = {
             "norm_latency": lambda answers: statistics.fmean(norms(answers, alone)),
-            "norm_latency_p99": lambda answers: sorted(norms(answers, alone))[int(0.99 * len(answers))],
+            "norm_latency_p99": lambda answers: percentile(sorted(norms(answers, alone)), 99),
             "ttft": lambda answers: statistics.fmean(answer.ttft for answer in answers),
             "tpot": lambda answers: statistics.fmean(map(tpot, answers)),
         }

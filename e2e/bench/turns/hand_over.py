@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from e2e.bench.turns import group
+from e2e.demo.metrics import percentile
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.turns.member import Member
 
@@ -27,11 +28,10 @@ def measure(folder: Path, seconds: float) -> dict[str, float]:
         for before, step in itertools.pairwise(steps)
         if before.end is not None and before.member != step.member
     ]
-    ordered = sorted(gaps)
     return {
         "hand_overs": len(gaps),
         "hand_over_us_p50": statistics.median(gaps),
-        "hand_over_us_p99": ordered[int(0.99 * len(ordered))],
+        "hand_over_us_p99": percentile(sorted(gaps), 99),
         "hand_over_percent_of_step": statistics.median(gaps) / (1e4 * STEP_SECONDS),
         "hand_over_overlapping_steps": group.overlapping(steps),
         "keep_alone_us_p50": keep(folder / "keep"),

@@ -30,11 +30,9 @@ def main(group_file: str, log_file: str, step_seconds: float) -> None:
         os.write(log, f"S {time.monotonic_ns()} {int(member.alone)}\n".encode())
         time.sleep(step_seconds)
         made = max(made + 1, time.monotonic() * PER_SECOND)
-        if member.is_asked():
-            end = time.monotonic_ns()
+        asked, end = member.is_asked(), time.monotonic_ns()
+        if asked:
             member.release(again=True)
-        else:
-            end = time.monotonic_ns()
         os.write(log, f"E {end}\n".encode())
 
 

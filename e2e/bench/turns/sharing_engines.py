@@ -21,7 +21,6 @@ from e2e.bench.real_engine import vllm_server
 from e2e.bench.real_engine.vllm_server import Server
 from e2e.bench.turns import step_log
 from e2e.bench.turns.group import HOST, Group
-from e2e.cluster import model
 from headrace_engine.contracts import PolicyDocument, dumps
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.control.files import write_whole
@@ -104,9 +103,7 @@ def running(folder: Path, asynchronous: bool) -> Iterator[Engines]:
     """Run both engines, which compute on the first core, and the turn server; all else is on the last."""
     cores = sorted(os.sched_getaffinity(0))
     weights = folder / "model"
-    model.write(weights)
-    config = weights / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | SHAPE))
+    vllm_server.write_model(weights, SHAPE)
     plugin = write_plugin(folder / "step-log")
     group = Group(folder, 0.0)
     servers: dict[str, Server] = {}
@@ -129,14 +126,9 @@ def running(folder: Path, asynchronous: bool) -> Iterator[Engines]:
             )
             servers[service].wait_ready()
         for server in servers.values():
-            for pid in server.engine_processes():
-                pin(pid, cores[0])
-        for pid in (
-            *(each.process.pid for each in servers.values()),
-            group.processes["server"].pid,
-            os.getpid(),
-        ):
-            pin(pid, cores[-1])
+            vllm_server.pin(server.engine_processes(), cores[0])
+        others = [server.process.pid for server in servers.values()]
+        vllm_server.pin([*others, group.processes["server"].pid, os.getpid()], cores[-1])
         yield Engines(folder, servers, group)
     finally:
         os.sched_setaffinity(0, cores)
@@ -155,12 +147,6 @@ def write_plugin(folder: Path) -> Path:
     )
     (folder / "headrace_step_log.py").write_text(Path(step_log.__file__).read_text())
     return folder
-
-
-def pin(pid: int, core: int) -> None:
-    """Have all threads of a process run on one core."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {core})
 
 
 def make_requests(seed: int, seconds: int = SECONDS) -> list[Request]:

@@ -4,7 +4,7 @@
 |-------------------------|------------------|-------------------------------------------------------|
 | control/policy.json     | sidecar → engine | the policy document in force (`policy_file`)          |
 | control/resume-key.json | sidecar → engine | whose resumed requests are obeyed (`document_file`)   |
-| control/turn-group.json | sidecar → engine | who shares its GPU (`document_file`)                  |
+| control/turn-group.json | user → engine    | who shares its GPU (`document_file`)                  |
 | stats/rank<r>.json      | engine → sidecar | who booted, with which scheduler (`boot`)             |
 | stats/rank<r>.board     | engine → sidecar | the engine's state now, one record (`board`)          |
 | stats/rank<r>.steps     | engine → sidecar | ring of step samples (`ring`)                         |

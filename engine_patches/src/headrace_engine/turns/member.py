@@ -70,8 +70,6 @@ class Member:
         self._epoch = 0
         self._asked = inf  # the best priority that waits, as far as this one was told
         self.holds = False
-        self.turns = 0
-        self.fenced = 0  # turns that took too long
         self._connect()
         self._reach(inf)
 
@@ -161,15 +159,8 @@ class Member:
                 return
         elif not _libc.poll(ctypes.byref(self._readable), 1, 0):
             return
-        try:
-            data = self._socket.recv(READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._drop(str(error))
-            return
+        data = self._read(READ_BYTES)
         if not data:
-            self._drop("it closed the connection")
             return
         self._heard = self._clock()
         data = self._unread + data
@@ -186,17 +177,31 @@ class Member:
             if message.want == self._want and self._wanted is not None:
                 self.holds, self._wanted = True, None
                 self._epoch, self._asked = message.epoch, message.priority
-                self.turns += 1
         elif message.epoch == self._epoch and self.holds:
             if message.kind is Kind.ASK:
                 self._asked = message.priority
             elif message.kind is Kind.FENCED:
                 self.holds = False
-                self.fenced += 1
 
     def _send(self, message: Message) -> None:
+        self._write(pack(message))
+
+    def _read(self, most: int) -> bytes:
+        """Return what has come, of at most so many bytes; nothing, too, once the connection is lost."""
         try:
-            self._socket.send(pack(message))
+            data = self._socket.recv(most)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            self._drop(str(error))
+            return b""
+        if not data:
+            self._drop("it closed the connection")
+        return data
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._socket.send(data)
         except OSError as error:
             self._drop(str(error))
 
@@ -241,23 +246,12 @@ class Member:
 
     def _join(self) -> None:
         """Take in the server's nonce, and sign it."""
-        try:
-            data = self._socket.recv(NONCE_BYTES - len(self._unread))
-        except OSError as error:
-            self._drop(str(error))
-            return
-        self._unread += data
-        if not data:
-            self._drop("it closed the connection")
-        elif len(self._unread) == NONCE_BYTES:
+        self._unread += self._read(NONCE_BYTES - len(self._unread))
+        if len(self._unread) == NONCE_BYTES:
             self._link = _Link.JOINED
             nonce, self._unread = self._unread, b""
-            try:
-                self._socket.send(sign(self._group.secret, nonce))
-            except OSError as error:
-                self._drop(str(error))
-                return
             log.info("headrace: takes turns with its group")
+            self._write(sign(self._group.secret, nonce))
 
     def _drop(self, why: str) -> None:
         if self._link is _Link.JOINED:
