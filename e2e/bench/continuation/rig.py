@@ -11,6 +11,7 @@ import httpx
 
 from e2e.bench.continuation import features, resuming_engines
 from e2e.bench.continuation.signer import Signer
+from e2e.bench.continuation.streams import ask
 from e2e.bench.gateway.testbed import Testbed, start_testbed
 from e2e.bench.real_engine.vllm_server import Server
 from headrace_engine.contracts import GatewayConfig, encode
@@ -72,9 +73,19 @@ class Rig:
 
     async def running(self, address: str) -> float:
         """Return how many requests an engine computes, or has in its queue."""
-        counted = ("vllm:num_requests_running", "vllm:num_requests_waiting{")
+        return await self._metric(address, "vllm:num_requests_running", "vllm:num_requests_waiting{")
+
+    async def until_chosen(self, address: str) -> None:
+        """Ask through the gateway until an engine has answered; raises TimeoutError."""
+        path, body = features.body("greedy", "again")
+        before = await self._metric(address, "vllm:request_success_total")
+        async with asyncio.timeout(PATIENCE):
+            while await self._metric(address, "vllm:request_success_total") == before:
+                await ask(self.client, self.url + path, {**body, "max_tokens": 1})
+
+    async def _metric(self, address: str, *names: str) -> float:
         lines = (await self.client.get(f"{self.engines[address].url}/metrics")).text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(names))
 
     async def until_running(self, address: str, holds: Callable[[float], bool]) -> None:
         """Wait until `holds` is true of the number of requests that an engine has; raises TimeoutError."""

@@ -67,10 +67,13 @@ async def kill_engines(rig: Rig, kills: int, console: Console) -> dict[str, floa
         await rig.until_running(victim, lambda running: running >= UNDER_WAY)
         await asyncio.sleep(dice.uniform(0, 3))
         rig.engines[victim].kill()
-        for before, after in zip(whole, await cut, strict=True):
+        for (name, prompt), before, after in zip(asked, whole, await cut, strict=True):
+            differs = difference(before, after)
+            if differs:
+                console.print(f"{name}, {prompt!r}: {differs}", markup=False)
             requests += 1
             errors += isinstance(after, RefusedError)
-            identical += not difference(before, after)
+            identical += not differs
             leaked += isinstance(after, Answer) and any(SECRET in text for text in after.texts.values())
         console.print(f"{kill + 1} of {kills} engines killed: {identical} of {requests} answers identical")
         await rig.start(victim)
@@ -88,6 +91,8 @@ async def stop_engines(rig: Rig) -> dict[str, float]:
     """Stop an engine with 64 streams, and one that is killed 30 s after its notice."""
     seconds, lost = await stop_an_engine(rig)
     rig.tell(ADDRESSES)
+    for address in ADDRESSES:
+        await rig.until_chosen(address)
     _, lost_after_notice = await stop_an_engine(rig, notice=NOTICE_SECONDS)
     return {
         "drain_64_streams_seconds": round(seconds, 2),
