@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench.scls import batching, cases, claims, engines, estimates, figures, offload, page
+from e2e.bench.scls import batching, cases, claims, estimates, figures, offload, page, static_engines
 from e2e.bench.scls.cases import RATES, ContinuousCase, StaticCase
 from e2e.bench.scls.estimates import ServingTime
 from e2e.bench.scls.static_batching import SCHEMES, SLICE, serve
@@ -50,7 +50,7 @@ def test_deepspeed_takes_what_the_papers_rule_allows_and_hugging_face_what_fits(
 
 
 def test_the_papers_example_comes_out_on_hugging_face():
-    hf = engines.hugging_face()
+    hf = static_engines.hugging_face()
     assert hf.seconds(16, 1024, 128) == pytest.approx(13.5, rel=1e-3)
     assert hf.seconds(15, 10, 128) + hf.seconds(1, 1024, 128) == pytest.approx(7.6, rel=1e-3)
 
@@ -85,7 +85,9 @@ def test_no_other_split_takes_less_time(lengths, iterations, kv_tokens):
 
 def test_a_long_prompt_does_not_pad_short_ones():
     lengths = [10] * 15 + [1024]
-    parts = batching.split(lengths, engines.hugging_face().estimated(), 128, estimates.fits_in(50_000, 0.9))
+    parts = batching.split(
+        lengths, static_engines.hugging_face().estimated(), 128, estimates.fits_in(50_000, 0.9)
+    )
     assert parts == [range(15), range(15, 16)]
 
 
@@ -106,7 +108,7 @@ def test_the_interval_is_half_of_the_least_load_and_never_less_than_gamma():
     st.integers(1, 3),
 )
 def test_every_request_gets_all_of_its_tokens(lengths, scheme, workers):
-    served = serve(arrivals(*lengths, gap=0.5), engines.deepspeed(), SCHEMES[scheme], workers)
+    served = serve(arrivals(*lengths, gap=0.5), static_engines.deepspeed(), SCHEMES[scheme], workers)
     for request in served.requests:
         assert request.generated == request.arrival.output_tokens
         assert request.finished_at > request.arrival.at
@@ -117,7 +119,7 @@ def test_every_request_gets_all_of_its_tokens(lengths, scheme, workers):
 
 
 def test_a_batch_pads_to_its_longest_and_goes_on_until_all_have_ended():
-    engine = replace(engines.deepspeed(), fixed=2)
+    engine = replace(static_engines.deepspeed(), fixed=2)
     served = serve(arrivals((5, 50), (100, 30), (40, 10)), engine, SCHEMES["SLS"], workers=1)
     assert served.sizes == [1, 2]  # the first finds the worker idle
     assert [(each.padded, each.invalid) for each in served.requests] == [(0, 0), (0, 0), (60, 20)]
@@ -128,7 +130,7 @@ def test_a_batch_pads_to_its_longest_and_goes_on_until_all_have_ended():
 
 
 def test_an_unfinished_request_goes_on_with_what_it_generated():
-    engine = engines.deepspeed()
+    engine = static_engines.deepspeed()
     served = serve(arrivals((5, SLICE + 1)), engine, SCHEMES["SO"], workers=1)
     assert served.requests[0].slices == 2
     assert served.requests[0].finished_at == pytest.approx(

@@ -15,9 +15,9 @@ import numpy as np
 from e2e.bench.runs.engine import ENGINES, host_of
 from e2e.bench.runs.fleet import FLEET_SOURCES, FleetCase, gateway_of
 from e2e.bench.runs.pool import Figures
-from e2e.bench.scls import engines
-from e2e.bench.scls.engines import StaticEngine
+from e2e.bench.scls import static_engines
 from e2e.bench.scls.static_batching import SCHEMES, SLICE, Served, serve
+from e2e.bench.scls.static_engines import StaticEngine
 from e2e.cluster.places import REPOSITORY
 from e2e.data import recorded
 from headrace_engine.contracts import PolicyDocument
@@ -30,7 +30,7 @@ SOURCES = (
     *FLEET_SOURCES,
     *(
         REPOSITORY / "e2e/bench/scls" / f"{name}.py"
-        for name in ("batching", "cases", "engines", "estimates", "offload", "static_batching")
+        for name in ("batching", "cases", "estimates", "offload", "static_batching", "static_engines")
     ),
 )
 EngineName = Literal["HF", "DS"]
@@ -45,7 +45,7 @@ SECONDS = 600
 LONGEST = 1024  # tokens of a prompt, and of an output
 VLLM = "llama-2-13b-a100"  # of `runs.engine.ENGINES`: what is run today
 FASTGEN = EngineSettings(
-    num_blocks=engines.KV_TOKENS // 128,
+    num_blocks=static_engines.KV_TOKENS // 128,
     block_size=128,
     max_num_seqs=512,  # DeepSpeed's max_ragged_sequence_count
     max_num_batched_tokens=768,  # its max_ragged_batch_size
@@ -141,7 +141,7 @@ def run_continuous(case: ContinuousCase) -> Figures:
 
     fastgen = case.system == "FastGen"
     settings = replace(FASTGEN, max_num_seqs=case.at_once) if fastgen else ENGINES[VLLM].settings
-    cost, fcfs = engines.cost_model(), PolicyDocument("FCFS")
+    cost, fcfs = static_engines.cost_model(), PolicyDocument("FCFS")
     host = NO_HOST_TIME if fastgen else host_of(VLLM)
     workers = [
         SimulatedEngine(settings, cost, fcfs, number=number, listening=True, host=host)
@@ -192,4 +192,4 @@ def lengths() -> tuple[Arrival, ...]:
 
 def static_engine(name: EngineName) -> StaticEngine:
     """Return an engine of the paper by its short name."""
-    return engines.hugging_face() if name == "HF" else engines.deepspeed()
+    return static_engines.hugging_face() if name == "HF" else static_engines.deepspeed()

@@ -36,9 +36,9 @@ OVERALL: Sequence[tuple[EngineName, str, Sequence[Ends]]] = (
 BATCH_SIZES: Mapping[EngineName, Ends] = {"HF": (2.003, 3.261), "DS": (1.432, 1.861)}
 ERRORS: Mapping[EngineName, float] = {"HF": 2.3, "DS": 0.4}  # seconds, over 128 iterations
 WHY = {
-    "SLS": "lengths: CodeFuse's were never published, and SLS waits for the longest of each batch",
+    "SLS": "lengths are not CodeFuse's, which were never published",
     "ILS": "FastGen's defaults use the whole KV cache; ILS falls behind only if held to few at once",
-    "LB": "batches that take longest go first, so those that would end soon wait behind them",
+    "LB": "every worker is behind all the time at this rate: balance changes when the last one ends",
     "slices": "lengths: 81 % of these answers have 512 tokens or fewer",
 }
 
@@ -196,21 +196,34 @@ def slice_lengths(found: Found, engine: EngineName) -> list[Claim]:
         ("batch_size", "batch size", "less"),
         ("invalid_tokens", "tokens generated after the end", "more"),
         ("padded_tokens", "padding", "less"),
-        ("returned_early", "share of the batches that end early", "more"),
     )
-    ratios = {figure: (each := by_slice(figure))[-1] / max(each[0], 1e-6) for figure, _, _ in compared}
-    return [
-        Claim(
-            f"best_slice_of_{which}_{end}",
-            f"{engine}: throughput, the best slice / {which} ({_best(through)} / {tokens:,} tokens)",
-            "more",
-            [max(through) / through[place]],
-        )
-        for which, place, tokens in (("shortest", 0, cases.SLICES[0]), ("longest", -1, cases.SLICES[-1]))
-    ] + [
-        Claim(f"{figure}_long_of_short_{end}", f"{engine}: {words}, {ends}", side, [ratios[figure]])
-        for figure, words, side in compared
-    ]
+    ratios = {figure: (each := by_slice(figure))[-1] / each[0] for figure, _, _ in compared}
+    early = by_slice("returned_early")
+    return (
+        [
+            Claim(
+                f"best_slice_of_{which}_{end}",
+                f"{engine}: throughput, the best slice / {which} ({_best(through)} / {tokens:,} tokens)",
+                "more",
+                [max(through) / through[place]],
+            )
+            for which, place, tokens in (("shortest", 0, cases.SLICES[0]), ("longest", -1, cases.SLICES[-1]))
+        ]
+        + [
+            Claim(f"{figure}_long_of_short_{end}", f"{engine}: {words}, {ends}", side, [ratios[figure]])
+            for figure, words, side in compared
+        ]
+        + [
+            Claim(
+                f"returned_early_long_{end}",
+                f"{engine}: share of the batches that end early, slices of {cases.SLICES[-1]:,} tokens"
+                f" ({early[0]:.2g} of {cases.SLICES[0]})",
+                "more",
+                early[-1:],
+                bound=early[0],
+            )
+        ]
+    )
 
 
 def _best(through: Sequence[float]) -> int:

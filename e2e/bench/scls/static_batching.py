@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Literal
 
 from e2e.bench.scls import batching, offload
-from e2e.bench.scls.engines import StaticEngine
+from e2e.bench.scls.static_engines import StaticEngine
 from headrace_engine.sim.workloads.arrival import Arrival
 
 LONGEST_OUTPUT = 1024  # tokens: the limit of a batch that is not cut into slices
