@@ -92,9 +92,7 @@ def test_a_long_prompt_does_not_pad_short_ones():
 
 
 def test_the_batch_that_takes_longest_goes_first_to_the_worker_with_least():
-    loads = [3.0, 0.0, 1.0]
-    assert offload.max_min([1.0, 5.0, 2.0], loads) == [0, 1, 2]
-    assert loads == [4.0, 5.0, 3.0]
+    assert offload.max_min([1.0, 5.0, 2.0, 0.5], [3.0, 0.0, 1.0]) == [(1, 1), (2, 2), (0, 0), (3, 2)]
 
 
 def test_the_interval_is_half_of_the_least_load_and_never_less_than_gamma():

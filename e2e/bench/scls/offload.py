@@ -7,18 +7,19 @@ from collections.abc import Sequence
 SHARE = 0.5  # lambda of equation 12
 
 
-def max_min(seconds: Sequence[float], loads: list[float]) -> list[int]:
-    """Choose a worker for each batch, by its estimated seconds.
+def max_min(seconds: Sequence[float], loads: Sequence[float]) -> list[tuple[int, int]]:
+    """Choose a worker for each batch by its estimated seconds; returns (batch, worker), first given first.
 
     The batch that takes longest goes first, to the worker with the least load, whose load grows by as much
     (equation 11).
     """
-    chosen = [0] * len(seconds)
+    loads = list(loads)
+    given = []
     for batch in sorted(range(len(seconds)), key=lambda each: -seconds[each]):
         worker = min(range(len(loads)), key=loads.__getitem__)
-        chosen[batch] = worker
+        given.append((batch, worker))
         loads[worker] += seconds[batch]
-    return chosen
+    return given
 
 
 def interval(loads: Sequence[float], least: float) -> float:

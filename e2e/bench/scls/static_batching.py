@@ -146,17 +146,16 @@ class _Run:
         lengths = [request.length for request in pool]
         parts = batching.split(lengths, self._serving, slice_, self._most)
         seconds = [self._serving.seconds(len(part), lengths[part[-1]], slice_) for part in parts]
+        batches = [
+            Batch([pool[place] for place in part], each) for part, each in zip(parts, seconds, strict=True)
+        ]
         if self._scheme.max_min:
-            chosen = offload.max_min(seconds, self._loads)
+            given = [(batches[place], worker) for place, worker in offload.max_min(seconds, self._loads)]
         else:
-            chosen = [self._next_worker() for _ in parts]
-        order = (
-            sorted(range(len(parts)), key=lambda each: -seconds[each])
-            if self._scheme.max_min
-            else range(len(parts))
-        )
-        for each in order:
-            self._give(chosen[each], Batch([pool[place] for place in parts[each]], seconds[each]))
+            given = [(batch, self._next_worker()) for batch in batches]
+        for batch, worker in given:
+            self._loads[worker] += batch.estimated
+            self._give(worker, batch)
         least = self._engine.least_interval
         adaptive = self._scheme.adaptive_interval
         self._push(
@@ -201,7 +200,7 @@ class _Run:
     def _end(self, ended: tuple[Worker, Batch, int]) -> None:
         """End a batch: return what has come to its end, send on the rest."""
         worker, batch, iterations = ended
-        worker.busy, worker.ended_at = False, self.now
+        worker.ended_at = self.now
         self._loads[worker.number] -= batch.estimated
         for request in batch.requests:
             request.generated += min(iterations, request.left)
@@ -210,5 +209,6 @@ class _Run:
             else:
                 request.finished_at = self.now
                 self._unfinished -= 1
-        if worker.queue and not worker.busy:
+        worker.busy = False
+        if worker.queue:
             self._begin(worker)
