@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from e2e.bench.runs.engine import ENGINES, host_of
+from e2e.bench.runs.engine import ENGINES, cost_of, host_of
 from e2e.bench.runs.fleet import FLEET_SOURCES, FleetCase, gateway_of
 from e2e.bench.runs.pool import Figures
 from e2e.bench.scls import static_engines
-from e2e.bench.scls.static_batching import SCHEMES, SLICE, Served, serve
-from e2e.bench.scls.static_engines import StaticEngine
+from e2e.bench.scls.static_batching import LONGEST, SCHEMES, SLICE, serve
+from e2e.bench.scls.static_engines import ENGINE, KV_TOKENS, StaticEngine
 from e2e.cluster.places import REPOSITORY
 from e2e.data import recorded
 from headrace_engine.contracts import PolicyDocument
@@ -42,10 +42,8 @@ SLICES = (32, 64, 128, 256, 512, 1024)  # tokens
 WORKERS = (1, 2, 4, 8)
 AT_ONCE = (4, 8, 12, 16, 32, 64)  # requests that an engine runs, beside FastGen's own limit
 SECONDS = 600
-LONGEST = 1024  # tokens of a prompt, and of an output
-VLLM = "llama-2-13b-a100"  # of `runs.engine.ENGINES`: what is run today
 FASTGEN = EngineSettings(
-    num_blocks=static_engines.KV_TOKENS // 128,
+    num_blocks=KV_TOKENS // 128,
     block_size=128,
     max_num_seqs=512,  # DeepSpeed's max_ragged_sequence_count
     max_num_batched_tokens=768,  # its max_ragged_batch_size
@@ -63,7 +61,7 @@ class StaticCase:
     rate: int = MIDDLE
     seed: int = 0
     slice: int = SLICE
-    workers: int = 8
+    workers: int = WORKERS[-1]
     seconds: int = SECONDS
 
 
@@ -79,7 +77,6 @@ class ContinuousCase:
     rate: int = MIDDLE
     seed: int = 0
     at_once: int = FASTGEN.max_num_seqs
-    workers: int = 8
     seconds: int = SECONDS
 
 
@@ -121,16 +118,9 @@ def run_static(case: StaticCase) -> Figures:
         "batch_size": statistics.fmean(sizes),
         "returned_early": served.returned_early / len(sizes),
         "estimate_rms_error": statistics.fmean(each**2 for each in errors) ** 0.5 if errors else 0.0,
-        **_tokens(served),
-    }
-
-
-def _tokens(served: Served) -> Figures:
-    requests = served.requests
-    return {
-        "padded_tokens": statistics.fmean(each.padded for each in requests),
-        "invalid_tokens": statistics.fmean(each.invalid for each in requests),
-        "three_slices": statistics.fmean(each.slices <= 3 for each in requests),
+        "padded_tokens": statistics.fmean(each.padded for each in served.requests),
+        "invalid_tokens": statistics.fmean(each.invalid for each in served.requests),
+        "three_slices": statistics.fmean(each.slices <= 3 for each in served.requests),
     }
 
 
@@ -140,20 +130,20 @@ def run_continuous(case: ContinuousCase) -> Figures:
     from headrace_engine.sim.fleet import simulate_fleet  # noqa: PLC0415
 
     fastgen = case.system == "FastGen"
-    settings = replace(FASTGEN, max_num_seqs=case.at_once) if fastgen else ENGINES[VLLM].settings
-    cost, fcfs = static_engines.cost_model(), PolicyDocument("FCFS")
-    host = NO_HOST_TIME if fastgen else host_of(VLLM)
+    settings = replace(FASTGEN, max_num_seqs=case.at_once) if fastgen else ENGINES[ENGINE].settings
+    cost, fcfs = cost_of(ENGINE), PolicyDocument("FCFS")
+    host = NO_HOST_TIME if fastgen else host_of(ENGINE)
     workers = [
         SimulatedEngine(settings, cost, fcfs, number=number, listening=True, host=host)
-        for number in range(case.workers)
+        for number in range(WORKERS[-1])
     ]
     balancer = "round_robin" if fastgen else "sal"
-    gateway = gateway_of(FleetCase("", balancer, 0.0, engines=case.workers, seed=case.seed), workers)
+    gateway = gateway_of(FleetCase("", balancer, 0.0, engines=len(workers), seed=case.seed), workers)
     outcomes = simulate_fleet(requests(case), workers, gateway, seed=case.seed).outcomes
     served = [each for each in outcomes if each is not None]
     ended = [
         max(each.finished_at or 0.0 for each in served if each.engine == number)
-        for number in range(case.workers)
+        for number in range(len(workers))
     ]
     return {
         **_responses([(each.arrival.at, each.finished_at or 0.0) for each in served]),

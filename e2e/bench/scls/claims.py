@@ -7,18 +7,15 @@ mean over seeds.
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from e2e.bench.scls import cases
-from e2e.bench.scls.cases import MIDDLE, RATES, STATIC, Case, ContinuousCase, EngineName, StaticCase
+from e2e.bench.scls.averages import Found, Make, like, mean, ratio_of_means
+from e2e.bench.scls.cases import RATES, STATIC, ContinuousCase, EngineName, StaticCase
 from e2e.bench.scls.static_batching import SCHEMES
 
-Found = Mapping[Case, Mapping[str, float | str]]
-Make = Callable[[int, int], Case]
-"""Makes a case from a rate and a seed."""
 Side = Literal["more", "less"]
 Ends = tuple[float, float]
 
@@ -83,10 +80,9 @@ def overall(found: Found) -> list[Claim]:
     """Compare throughput and response times with sequence-level and iteration-level scheduling."""
     made = []
     for engine, other, papers in OVERALL:
-        theirs = _fastgen if other == "ILS" else _static(engine, other)
         for (figure, words, side), paper in zip(LATENCIES, papers, strict=True):
             key = f"{figure}_of_{other.lower()}_{engine.lower()}"
-            ratios = _by_rate(found, figure, _static(engine, "SCLS"), theirs)
+            ratios = _by_rate(found, figure, _static(engine, "SCLS"), _other(engine, other))
             made.append(
                 Claim(key, f"{engine}: {words}, SCLS / {other}", side, ratios, paper=paper, why=WHY[other])
             )
@@ -98,7 +94,7 @@ def inside(found: Found, engine: EngineName) -> list[Claim]:
     scls, sls, end = _static(engine, "SCLS"), _static(engine, "SLS"), engine.lower()
     first, last = RATES[0], RATES[-1]
     sizes, padding, few, early = (
-        [_mean(found, figure, scls, rate) for rate in RATES]
+        [mean(found, figure, scls, rate).value for rate in RATES]
         for figure in ("batch_size", "padded_tokens", "three_slices", "returned_early")
     )
     of_sls = {figure: _by_rate(found, figure, scls, sls) for figure in ("batch_size", "invalid_tokens")}
@@ -142,13 +138,12 @@ def balance(found: Found) -> list[Claim]:
     """Compare the deviation of the times at which workers end."""
     made = []
     for engine, other, _ in OVERALL:
-        theirs = _fastgen if other == "ILS" else _static(engine, other)
         made.append(
             Claim(
                 f"completion_deviation_of_{other.lower()}_{engine.lower()}",
                 f"{engine}: deviation of the times at which workers end, SCLS / {other}",
                 "less",
-                _by_rate(found, "completion_deviation", _static(engine, "SCLS"), theirs),
+                _by_rate(found, "completion_deviation", _static(engine, "SCLS"), _other(engine, other)),
                 why="no queue is left when arrivals end, so workers end with them" if other == "ILS" else "",
             )
         )
@@ -163,7 +158,7 @@ def ablation(found: Found, engine: EngineName) -> list[Claim]:
             f"{figure}_{after.lower()}_of_{before.lower()}_{engine.lower()}",
             f"{engine}: {words}, {after} / {before}",
             side,
-            [_ratio(found, figure, _static(engine, after), _static(engine, before), MIDDLE)],
+            [ratio_of_means(found, figure, _static(engine, after), _static(engine, before))],
             why=WHY["LB"] if (after, figure) == ("LB", "response_mean") else "",
         )
 
@@ -184,9 +179,7 @@ def slice_lengths(found: Found, engine: EngineName) -> list[Claim]:
 
     def by_slice(figure: str) -> list[float]:
         return [
-            _over_seeds(
-                found, figure, [StaticCase(engine, "SCLS", seed=n, slice=tokens) for n in cases.SEEDS]
-            )
+            mean(found, figure, like(StaticCase(engine, "SCLS", slice=tokens))).value
             for tokens in cases.SLICES
         ]
 
@@ -233,9 +226,7 @@ def _best(through: Sequence[float]) -> int:
 def scalability(found: Found, engine: EngineName) -> Claim:
     """Compare throughput with twice the workers, at the middle rate."""
     through = [
-        _over_seeds(
-            found, "throughput", [StaticCase(engine, "SCLS", seed=n, workers=workers) for n in cases.SEEDS]
-        )
+        mean(found, "throughput", like(StaticCase(engine, "SCLS", workers=workers))).value
         for workers in cases.WORKERS
     ]
     return Claim(
@@ -255,31 +246,19 @@ def estimates(found: Found, engine: EngineName) -> Claim:
         f"estimate_error_{engine.lower()}",
         f"{engine}: root mean square error of a batch's estimated time, s",
         "less",
-        [_mean(found, "estimate_rms_error", _static(engine, "SCLS"), rate) for rate in RATES],
+        [mean(found, "estimate_rms_error", _static(engine, "SCLS"), rate).value for rate in RATES],
         bound=bound,
         paper=(0.0, bound),
     )
 
 
 def _static(engine: EngineName, scheme: str) -> Make:
-    return lambda rate, seed: StaticCase(engine, scheme, rate, seed)
+    return like(StaticCase(engine, scheme))
 
 
-def _fastgen(rate: int, seed: int) -> Case:
-    return ContinuousCase("FastGen", rate, seed)
+def _other(engine: EngineName, name: str) -> Make:
+    return like(ContinuousCase("FastGen")) if name == "ILS" else _static(engine, name)
 
 
 def _by_rate(found: Found, figure: str, ours: Make, theirs: Make) -> list[float]:
-    return [_ratio(found, figure, ours, theirs, rate) for rate in RATES]
-
-
-def _ratio(found: Found, figure: str, ours: Make, theirs: Make, rate: int) -> float:
-    return _mean(found, figure, ours, rate) / _mean(found, figure, theirs, rate)
-
-
-def _mean(found: Found, figure: str, make: Make, rate: int) -> float:
-    return _over_seeds(found, figure, [make(rate, seed) for seed in cases.SEEDS])
-
-
-def _over_seeds(found: Found, figure: str, runs: Sequence[Case]) -> float:
-    return statistics.fmean(float(found[case][figure]) for case in runs)
+    return [ratio_of_means(found, figure, ours, theirs, rate) for rate in RATES]

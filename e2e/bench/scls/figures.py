@@ -1,12 +1,8 @@
 """What `scls.json` holds, and how the page and the figures count."""
 
-from dataclasses import replace
-
-from e2e.bench.report import intervals
-from e2e.bench.report.intervals import Estimate
 from e2e.bench.scls import cases, claims
-from e2e.bench.scls.cases import MIDDLE, RATES, Case, ContinuousCase, StaticCase
-from e2e.bench.scls.claims import Found, Make
+from e2e.bench.scls.averages import Found, Make, like, mean
+from e2e.bench.scls.cases import RATES, ContinuousCase, StaticCase
 
 
 def figures(found: Found) -> dict[str, float]:
@@ -28,36 +24,27 @@ def figures(found: Found) -> dict[str, float]:
                     found, figure, make, rate
                 ).value
     for at_once in cases.AT_ONCE:
-        made[f"throughput_ils_of_{at_once}"] = mean(found, "throughput", held_to(at_once), MIDDLE).value
+        made[f"throughput_ils_of_{at_once}"] = mean(found, "throughput", held_to(at_once)).value
     return {key: float(f"{value:.4g}") for key, value in made.items()}
-
-
-def mean(found: Found, figure: str, make: Make, rate: int) -> Estimate:
-    """Estimate a figure's mean over seeds."""
-    return intervals.mean([float(found[make(rate, seed)][figure]) for seed in cases.SEEDS])
 
 
 def held_to(at_once: int) -> Make:
     """Make ILS of which an engine runs so many requests at once."""
-    return lambda rate, seed: ContinuousCase("FastGen", rate, seed, at_once)
+    return like(ContinuousCase("FastGen", at_once=at_once))
 
 
 def enough_at_once(found: Found) -> int:
     """Return how many ILS has to run at once, of the numbers tried, to serve more than SCLS on DS does."""
-    scls = mean(found, "throughput", SYSTEMS["SCLS on DS"], MIDDLE).value
+    scls = mean(found, "throughput", SYSTEMS["SCLS on DS"]).value
     tried = (*cases.AT_ONCE, cases.FASTGEN.max_num_seqs)
-    return next(each for each in tried if mean(found, "throughput", held_to(each), MIDDLE).value > scls)
-
-
-def _system(case: Case) -> Make:
-    return lambda rate, seed: replace(case, rate=rate, seed=seed)
+    return next(each for each in tried if mean(found, "throughput", held_to(each)).value > scls)
 
 
 SYSTEMS: dict[str, Make] = {
-    "SLS on HF": _system(StaticCase("HF", "SLS")),
-    "SCLS on HF": _system(StaticCase("HF", "SCLS")),
-    "SLS on DS": _system(StaticCase("DS", "SLS")),
-    "SCLS on DS": _system(StaticCase("DS", "SCLS")),
-    "ILS": _system(ContinuousCase("FastGen")),
-    "vLLM": _system(ContinuousCase("vLLM")),
+    "SLS on HF": like(StaticCase("HF", "SLS")),
+    "SCLS on HF": like(StaticCase("HF", "SCLS")),
+    "SLS on DS": like(StaticCase("DS", "SLS")),
+    "SCLS on DS": like(StaticCase("DS", "SCLS")),
+    "ILS": like(ContinuousCase("FastGen")),
+    "vLLM": like(ContinuousCase("vLLM")),
 }

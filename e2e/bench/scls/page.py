@@ -1,14 +1,17 @@
 """The page and the pictures of the study of SCLS."""
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.bench.report import markdown, plots
+from e2e.bench.report.intervals import Estimate
 from e2e.bench.report.markdown import Cell
 from e2e.bench.report.plots import Curve
 from e2e.bench.scls import cases, claims, figures, static_engines
+from e2e.bench.scls.averages import Found, mean
 from e2e.bench.scls.cases import MIDDLE, RATES
-from e2e.bench.scls.claims import Claim, Found
+from e2e.bench.scls.claims import Claim
 from e2e.bench.scls.figures import SYSTEMS
 
 
@@ -72,14 +75,14 @@ def responses(found: Found) -> str:
     for name, make in SYSTEMS.items():
         for rate in (RATES[0], MIDDLE, RATES[-1]):
             shown = ("throughput", "response_mean", "response_p95", "response_longest")
-            cells = [figures.mean(found, figure, make, rate).value for figure in shown]
+            cells = [mean(found, figure, make, rate).value for figure in shown]
             first = "first_token_mean"
             continuous = first in found[make(rate, cases.SEEDS[0])]
             rows.append(
                 (
                     f"{name}: {rate}",
                     *cells,
-                    figures.mean(found, first, make, rate).value if continuous else None,
+                    mean(found, first, make, rate).value if continuous else None,
                 )
             )
     header = ("requests/s", "throughput, 1/s", "mean response, s", "95 %, s", "longest, s", "mean TTFT, s")
@@ -92,7 +95,13 @@ def by_rate(found: Found, folder: Path) -> tuple[Path, str]:
         "Hugging Face Transformers": ("SLS on HF", "SCLS on HF"),
         "DeepSpeed-Inference": ("SLS on DS", "SCLS on DS", "ILS"),
     }
-    lines = {heading: {name: _curve(found, name) for name in names} for heading, names in panels.items()}
+    lines = {
+        heading: {
+            name: _curve(RATES, [mean(found, "throughput", SYSTEMS[name], rate) for rate in RATES])
+            for name in names
+        }
+        for heading, names in panels.items()
+    }
     title = "Slices serve several times what whole sequences do, and less than continuous batching"
     caption = "Simulated, eight Llama-2-13B on A100, ShareGPT's lengths; 95 % interval over seeds."
     path = plots.curves(
@@ -106,30 +115,21 @@ def by_rate(found: Found, folder: Path) -> tuple[Path, str]:
     return path, f"{title}. {caption}"
 
 
-def _curve(found: Found, name: str) -> Curve:
-    values = [figures.mean(found, "throughput", SYSTEMS[name], rate) for rate in RATES]
-    return Curve(
-        RATES, [each.value for each in values], [each.low for each in values], [each.high for each in values]
-    )
+def _curve(x: Sequence[float], y: Sequence[Estimate]) -> Curve:
+    return Curve(x, [each.value for each in y], [each.low for each in y], [each.high for each in y])
 
 
 def by_number_at_once(found: Found, folder: Path) -> tuple[Path, str]:
     """Draw ILS's throughput over how many requests an engine runs at once, with SCLS's as the level."""
-    values = [figures.mean(found, "throughput", figures.held_to(each), MIDDLE) for each in cases.AT_ONCE]
-    curve = Curve(
-        cases.AT_ONCE,
-        [each.value for each in values],
-        [each.low for each in values],
-        [each.high for each in values],
-    )
-    scls = figures.mean(found, "throughput", SYSTEMS["SCLS on DS"], MIDDLE).value
+    values = [mean(found, "throughput", figures.held_to(each)) for each in cases.AT_ONCE]
+    scls = mean(found, "throughput", SYSTEMS["SCLS on DS"]).value
     title = "Continuous batching falls behind slices only where few requests may run at once"
     caption = f"Simulated, {MIDDLE} requests/s, eight Llama-2-13B on A100; 95 % interval over seeds."
     path = plots.curves(
         folder / "scls_at_once.svg",
         title,
         caption,
-        {"DeepSpeed": {"ILS": curve}},
+        {"DeepSpeed": {"ILS": _curve(cases.AT_ONCE, values)}},
         x_label="requests that an engine runs at once",
         y_label="throughput, requests/s",
         level=(scls, "SCLS on DS"),
@@ -149,13 +149,11 @@ def _continuous(found: Found) -> str:
 
 
 def _behind(found: Found) -> str:
-    scls = figures.mean(found, "throughput", SYSTEMS["SCLS on DS"], MIDDLE).value
-    four, eight = (figures.mean(found, "throughput", figures.held_to(each), MIDDLE).value for each in (4, 8))
+    scls = mean(found, "throughput", SYSTEMS["SCLS on DS"]).value
+    four, eight = (mean(found, "throughput", figures.held_to(each)).value for each in (4, 8))
     return f"{scls / four:.2f} and {scls / eight:.2f}"
 
 
 def _room() -> float:
-    lengths = cases.lengths()
-    return static_engines.KV_TOKENS / (
-        sum(each.prompt_tokens + each.output_tokens / 2 for each in lengths) / len(lengths)
-    )
+    held = statistics.fmean(each.prompt_tokens + each.output_tokens / 2 for each in cases.lengths())
+    return static_engines.KV_TOKENS / held

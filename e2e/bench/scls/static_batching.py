@@ -16,7 +16,7 @@ from e2e.bench.scls import batching, offload
 from e2e.bench.scls.static_engines import StaticEngine
 from headrace_engine.sim.workloads.arrival import Arrival
 
-LONGEST_OUTPUT = 1024  # tokens: the limit of a batch that is not cut into slices
+LONGEST = 1024  # tokens of a prompt, and of an output: the limit of a batch that is not cut into slices
 SLICE = 128  # tokens
 
 
@@ -31,19 +31,19 @@ class Scheme:
 
     slice: int = SLICE
     batching: Literal["Arrival", "Padding", "Memory"] = "Memory"
-    max_min: bool = True  # to the least loaded worker; else to each in turn
-    adaptive_interval: bool = True
+    max_min: bool = False  # to the least loaded worker; else to each in turn
+    adaptive_interval: bool = False
 
 
 SCHEMES = {
-    "SLS": Scheme(LONGEST_OUTPUT, "Arrival", max_min=False, adaptive_interval=False),
-    "SO": Scheme(SLICE, "Arrival", max_min=False, adaptive_interval=False),
-    "PM": Scheme(SLICE, "Padding", max_min=False, adaptive_interval=False),
-    "AB": Scheme(SLICE, "Memory", max_min=False, adaptive_interval=False),
-    "LB": Scheme(SLICE, "Memory", adaptive_interval=False),
-    "SCLS": Scheme(),
+    "SLS": Scheme(LONGEST, "Arrival"),
+    "SO": Scheme(batching="Arrival"),
+    "PM": Scheme(batching="Padding"),
+    "AB": Scheme(),
+    "LB": Scheme(max_min=True),
+    "SCLS": Scheme(max_min=True, adaptive_interval=True),
 }
-"""By the paper's names: slices only, padding mitigated, adaptive batching, load balancing, and all of it."""
+"""By the paper's names: sequences, slices, padding mitigated, adaptive batching, load balancing, all."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from e2e.bench.runs.engine import ENGINES, cost_of
 from e2e.bench.scls import estimates
 from e2e.bench.scls.estimates import MostRequests, Seconds, ServingTime
-from headrace_engine.cost import catalog
-from headrace_engine.cost.model import Batch, CostModel, chunk_work
+from headrace_engine.cost.model import Batch, chunk_work
 
-MODEL, GPU = "llama-2-13b", "A100"
-KV_TOKENS = 58_880  # 45 GiB, what is left beside weights and activations
+ENGINE = "llama-2-13b-a100"  # of `ENGINES`: its step times, and the KV that fits beside its weights
+KV_TOKENS = ENGINES[ENGINE].settings.num_blocks * ENGINES[ENGINE].settings.block_size
 HF_SHARE = 0.9  # zeta of equation 9
 SIZES = (1, 2, 4, 8, 12, 16, 24, 32)  # of the batches that are profiled, as Figures 8 and 9
 LENGTHS = (16, 64, 128, 256, 512, 768, 1024)  # tokens
@@ -31,7 +31,6 @@ STRIDE = 128  # iterations over which a decode's time is taken as straight
 class StaticEngine:
     """An engine that pads a batch to its longest input, and serves it until all of it has ended."""
 
-    name: str
     prefill: Seconds  # of a batch, with its first tokens
     decode: Seconds  # of one iteration
     most: MostRequests
@@ -58,18 +57,18 @@ class StaticEngine:
 def prefill(requests: int, length: int) -> float:
     """Return the catalogue's seconds of a padded batch's prefill."""
     tokens = requests * length
-    return cost_model().step_seconds(Batch(tokens, requests * chunk_work(length, 0), prefills=requests))
+    return cost_of(ENGINE).step_seconds(Batch(tokens, requests * chunk_work(length, 0), prefills=requests))
 
 
 def decode(requests: int, context: int) -> float:
     """Return the catalogue's seconds of one decode of a batch, each request with so many cached tokens."""
-    return cost_model().step_seconds(Batch(decodes=requests, decode_context=requests * context))
+    return cost_of(ENGINE).step_seconds(Batch(decodes=requests, decode_context=requests * context))
 
 
 @functools.cache
 def deepspeed() -> StaticEngine:
     """Make DeepSpeed-Inference."""
-    return StaticEngine("DS", prefill, decode, estimates.deepspeed_rule, fixed=12, least_interval=3.0)
+    return StaticEngine(prefill, decode, estimates.deepspeed_rule, fixed=12, least_interval=3.0)
 
 
 @functools.cache
@@ -77,7 +76,6 @@ def hugging_face() -> StaticEngine:
     """Make Hugging Face Transformers."""
     constant, per_cached_token = hf_delays()
     return StaticEngine(
-        "HF",
         lambda requests, length: prefill(requests, length) + constant,
         lambda requests, context: (
             decode(requests, context) + constant + per_cached_token * requests * context
@@ -105,9 +103,3 @@ def hf_delays() -> tuple[float, float]:
     ]
     constant, per_cached_token = np.linalg.solve(terms, [TOGETHER - together, SEPARATE - short - long])
     return float(constant), float(per_cached_token)
-
-
-@functools.cache
-def cost_model() -> CostModel:
-    """Return the catalogue's times."""
-    return catalog.find_cost_model(MODEL, GPU)
