@@ -113,6 +113,19 @@ def load(count=80, per_second=20, seed=3):
     return requests
 
 
+def long_tailed(count=400, per_second=20, seed=3):
+    """Every twentieth output is forty times as long as the others."""
+    from headrace_engine.sim.clock import START
+    from headrace_engine.sim.vllm_objects import make_request
+
+    rng, at, requests = random.Random(seed), START, []
+    for number in range(count):
+        at += rng.expovariate(per_second)
+        output = rng.randrange(10, 50) * (40 if number % 20 == 0 else 1)
+        requests.append(make_request(str(number), rng.randrange(50, 200), output, at))
+    return requests
+
+
 def layered(monkeypatch, asynchronous, document, *kinds, blocks=200, caching=False):
     """An engine with a group of layers of each kind: full attention, a sliding window of 128, a state."""
     import torch

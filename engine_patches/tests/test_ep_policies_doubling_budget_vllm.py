@@ -1,10 +1,9 @@
 """DoublingBudget on the real vLLM scheduler, its KV cache too small for the load."""
 
-import random
 from statistics import fmean
 
 import pytest
-from ep_adapter_trial import BASES, MARKS, Trial, load
+from ep_adapter_trial import BASES, MARKS, Trial, load, long_tailed
 
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.records import ErrorCode
@@ -27,19 +26,6 @@ def test_every_form_serves_everyone(asynchronous, methods):
     board = trial.link.board
     assert (board.fallback_steps, board.error_code) == (0, ErrorCode.NONE)
     assert trial.engine.preemptions > 0
-
-
-def long_tailed(count=400, per_second=20, seed=3):
-    """Every twentieth output is forty times as long as the others."""
-    from headrace_engine.sim.clock import START
-    from headrace_engine.sim.vllm_objects import make_request
-
-    rng, at, requests = random.Random(seed), START, []
-    for number in range(count):
-        at += rng.expovariate(per_second)
-        output = rng.randrange(10, 50) * (40 if number % 20 == 0 else 1)
-        requests.append(make_request(str(number), rng.randrange(50, 200), output, at))
-    return requests
 
 
 @BASES

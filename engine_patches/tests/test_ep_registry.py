@@ -6,7 +6,15 @@ import jsonschema
 import pytest
 from ep_engine_view import LIMITS
 
-from headrace_engine.contracts import ContractError, PerRequest, PolicyDocument, Prediction, Slo, StepBudget
+from headrace_engine.contracts import (
+    ContractError,
+    PerRequest,
+    PolicyDocument,
+    Prediction,
+    Slice,
+    Slo,
+    StepBudget,
+)
 from headrace_engine.policies import registry
 
 
@@ -99,6 +107,8 @@ def test_each_parameter_says_when_to_touch_it(policy):
             PolicyDocument("FCFS", prediction=Prediction(quantile_percent=100)),
             "prediction.quantilePercent: 100 is above 99",
         ),
+        (PolicyDocument("FCFS", slice=Slice(0)), "slice.tokens: 0 is below 1"),
+        (PolicyDocument("FCFS", slice=Slice(64, 0)), "slice.patienceMs: 0 is below 1"),
     ],
 )
 def test_refusals_name_the_key(document, message):

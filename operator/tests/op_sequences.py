@@ -35,6 +35,7 @@ _BLOCKS = {
         {"policy": "LARRY"},
         {"policy": "FCFS", "larry": {"alpha": 3}},
         {"stepBudget": {"mode": "Fixed", "tokens": 512}},
+        {"slice": {"tokens": 512, "patience": "5s"}},
     ],
     "slo": [None, {"ttft": "2s", "tpot": "100ms"}, {"e2e": "1m"}],
     "routing": [

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_world import body
 
-from headrace_engine.contracts import PerRequest
+from headrace_engine.contracts import PerRequest, Slice
 from headrace_engine.policies import registry
 from headrace_operator.api import Key, parse_service, policy_document
 from headrace_operator.api.base import milliseconds
@@ -60,6 +60,16 @@ def test_what_is_no_duration(text):
             "econoServe.reservedPercent",
         ),
         ({"scheduling": {"stepBudget": {"mode": "Fixed"}}}, "spec.scheduling"),
+        ({"scheduling": {"slice": {"patience": "5s"}}}, "spec.scheduling.slice.tokens"),
+        ({"scheduling": {"slice": {"tokens": 64, "patience": "soon"}}}, "spec.scheduling.slice.patience"),
+        (
+            {"engine": {"image": "i", "blockSize": 128}, "scheduling": {"slice": {"tokens": 64}}},
+            "slice.tokens must not be below engine.blockSize",
+        ),
+        (
+            {"engine": {"image": "i", "maxModelLen": 4096}, "scheduling": {"slice": {"tokens": 4097}}},
+            "slice.tokens must not exceed engine.maxModelLen",
+        ),
         ({"slo": {"e2e": "30s", "e2eScalePercent": 200}}, "exclude each other"),
         ({"slo": {"e2eScalePercent": 99}}, "spec.slo.e2eScalePercent"),
         (
@@ -122,6 +132,14 @@ def test_tokens_apply_with_a_fixed_budget_only():
     assert policy_document(kept).step_budget.tokens is None
     used = parse_service(body(scheduling={"policy": "FCFS", "stepBudget": {"mode": "Fixed", "tokens": 9}}))
     assert policy_document(used).step_budget.tokens == 9
+
+
+@pytest.mark.parametrize("policy", registry.policy_names())
+def test_slices_go_with_any_policy_and_are_off_unless_asked_for(policy):
+    assert policy_document(parse_service(body(scheduling={"policy": policy}))).slice is None
+    engine = {"image": "i", "blockSize": 64, "maxModelLen": 64}
+    asked = parse_service(body(engine=engine, scheduling={"policy": policy, "slice": {"tokens": 64}}))
+    assert policy_document(asked).slice == Slice(64, 10_000)
 
 
 @pytest.mark.parametrize("policy", registry.policy_names())

@@ -30,6 +30,22 @@ BAD = {
         {"scheduling": {"stepBudget": {"mode": "Fixed"}}},
         ["spec.scheduling.stepBudget", "needs stepBudget.tokens"],
     ),
+    "slice without a length": (
+        {"scheduling": {"slice": {"patience": "5s"}}},
+        ["spec.scheduling.slice.tokens", "Required"],
+    ),
+    "slice below any block": (
+        {"scheduling": {"slice": {"tokens": 15}}},
+        ["spec.scheduling.slice.tokens", "16"],
+    ),
+    "slice below the engine's block": (
+        {"engine": {**ENGINE, "blockSize": 128}, "scheduling": {"slice": {"tokens": 127}}},
+        ["spec.scheduling.slice.tokens", "must not be below engine.blockSize"],
+    ),
+    "slice longer than any request": (
+        {"engine": {**ENGINE, "maxModelLen": 1024}, "scheduling": {"slice": {"tokens": 1025}}},
+        ["spec.scheduling.slice.tokens", "must not exceed engine.maxModelLen"],
+    ),
     "first token after the last": (
         {"slo": {"ttft": "2m", "e2e": "30s"}},
         ["spec.slo", "ttft must not exceed slo.e2e"],

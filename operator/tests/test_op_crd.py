@@ -219,6 +219,8 @@ PUBLISHED = [
     "scheduling.larry.alpha",
     "scheduling.larry.patience",
     "scheduling.policy",
+    "scheduling.slice.patience",
+    "scheduling.slice.tokens",
     "scheduling.stepBudget.mode",
     "scheduling.stepBudget.tokens",
     "slo.e2e",

@@ -17,7 +17,14 @@ from headrace_engine.contracts.codec import ContractError, decode, dumps, encode
 from headrace_engine.contracts.engine_status import AppliedPolicy, EngineInfo, EngineStatus, PredictionState
 from headrace_engine.contracts.gateway_config import GatewayConfig, SalParameters
 from headrace_engine.contracts.load_report import LoadReport
-from headrace_engine.contracts.policy_document import PerRequest, PolicyDocument, Prediction, Slo, StepBudget
+from headrace_engine.contracts.policy_document import (
+    PerRequest,
+    PolicyDocument,
+    Prediction,
+    Slice,
+    Slo,
+    StepBudget,
+)
 
 __all__ = [
     "AppliedPolicy",
@@ -31,6 +38,7 @@ __all__ = [
     "Prediction",
     "PredictionState",
     "SalParameters",
+    "Slice",
     "Slo",
     "StepBudget",
     "decode",

@@ -25,6 +25,19 @@ class StepBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """How long a request runs before it makes room for others that wait.
+
+    `tokens`: of output until it steps back, if the first in the queue has no room; at least a KV block. Each
+    further slice of a request is twice as long. `patience_ms`: how long who stepped back waits until it goes
+    ahead of all others, one request at a time.
+    """
+
+    tokens: int
+    patience_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
 class PerRequest:
     """The tightest targets that a client may ask for, in milliseconds; a tighter override counts as this.
 
@@ -72,6 +85,7 @@ class PolicyDocument:
     step_budget: StepBudget = field(default_factory=StepBudget)
     slo: Slo = field(default_factory=Slo)
     prediction: Prediction = field(default_factory=Prediction)
+    slice: Slice | None = None  # None: nobody steps back
     schema: int = 2
     hash: str = ""
 

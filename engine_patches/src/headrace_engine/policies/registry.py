@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Literal
 
-from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slo
+from headrace_engine.contracts import ContractError, PolicyDocument, Prediction, Slice, Slo
 from headrace_engine.policies import (
     accelgen,
     doubling_budget,
@@ -14,6 +14,7 @@ from headrace_engine.policies import (
     fcfs,
     larry,
     parameters,
+    slices,
     slo_budget,
     step_budget,
 )
@@ -64,11 +65,13 @@ def parse_parameters(name: str, values: Mapping[str, Any], where: str) -> Any:
 
 
 def validate_document(document: PolicyDocument) -> None:
-    """Raise ContractError, naming key and bounds, unless `build_policy` would accept the document."""
+    """Raise ContractError, naming key and bounds, unless `build_policy` would accept it for some engine."""
     parse_parameters(document.policy, document.parameters, "PolicyDocument.parameters")
     _budget(document)
     _check_slo(document.slo)
     _check_prediction(document.prediction)
+    if document.slice is not None:
+        _check_slice(document.slice)
 
 
 def default_budget(policy: str) -> Literal["Engine", "SLO"]:
@@ -79,19 +82,30 @@ def default_budget(policy: str) -> Literal["Engine", "SLO"]:
 
 def policy_gauges(policy: str) -> Mapping[str, str]:
     """Return names and meanings of the numbers that `policy` shows; none if there is no such policy."""
-    found: Mapping[str, str] = getattr(POLICIES.get(policy), "GAUGES", {})
-    return found
+    if policy not in POLICIES:
+        return {}
+    own: Mapping[str, str] = getattr(POLICIES[policy], "GAUGES", {})
+    return {**own, **slices.GAUGES}
 
 
 def build_policy(document: PolicyDocument, limits: EngineLimits, compose: Compose | None = None) -> Policy:
-    """Build a policy, with an empty queue, as the document asks; ContractError like `validate_document`.
+    """Build a policy, with an empty queue, as the document asks.
 
+    ContractError like `validate_document`, and where a slice is shorter than the engine's KV blocks.
     `compose` makes it in place of the policy's own, for simulations.
     """
     validate_document(document)
     params = parse_parameters(document.policy, document.parameters, "PolicyDocument.parameters")
     make: Compose = compose or _module(document.policy).compose
-    return make(params, limits, _budget(document))
+    policy = make(params, limits, _budget(document))
+    if document.slice is None:
+        return policy
+    tokens = document.slice.tokens
+    if tokens < limits.block_size:
+        raise ContractError(
+            f"PolicyDocument.slice.tokens: {tokens} is below the KV block of the engine, {limits.block_size}"
+        )
+    return slices.slice_policy(policy, tokens, document.slice.patience_ms / 1000)
 
 
 def _budget(document: PolicyDocument) -> step_budget.StepBudget:
@@ -122,6 +136,11 @@ def _check_slo(slo: Slo) -> None:
 
 def _check_prediction(prediction: Prediction) -> None:
     _check_bounds(prediction.quantile_percent, 1, 99, "PolicyDocument.prediction.quantilePercent")
+
+
+def _check_slice(its: Slice) -> None:
+    _check_bounds(its.tokens, 1, None, "PolicyDocument.slice.tokens")
+    _check_bounds(its.patience_ms, 1, None, "PolicyDocument.slice.patienceMs")
 
 
 def _check_bounds(value: int | None, low: int, high: int | None, where: str) -> None:

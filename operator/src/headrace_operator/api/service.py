@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from headrace_engine.contracts import ContractError, PerRequest, PolicyDocument
 from headrace_engine.contracts import Prediction as PredictionDocument
+from headrace_engine.contracts import Slice as SliceDocument
 from headrace_engine.contracts import Slo as SloDocument
 from headrace_engine.contracts import StepBudget as StepBudgetDocument
 from headrace_engine.policies import registry
@@ -61,6 +62,22 @@ def _device_rule(field: str) -> dict[str, str]:
     )
 
 
+_SLICE_BLOCK = (
+    "scheduling.slice.tokens must not be below engine.blockSize: raise it, or remove scheduling.slice"
+)
+_SLICE_LENGTH = "scheduling.slice.tokens must not exceed engine.maxModelLen: no request is longer; lower it"
+
+
+def _slice_rule(sign: str, field: str, message: str) -> dict[str, str]:
+    """Write in CEL how the length of a slice compares to a field of the engine, where both are set."""
+    return rule(
+        f"!has(self.scheduling.slice) || !has(self.engine.{field}) || "
+        f"self.scheduling.slice.tokens {sign} self.engine.{field}",
+        message,
+        ".scheduling.slice.tokens",
+    )
+
+
 class Spec(Block):
     """What the service shall be."""
 
@@ -81,7 +98,11 @@ class Spec(Block):
     disruption: Disruption = Field(Disruption(), description="How pods are replaced and drained.")
     pod_template: PodTemplate = rolls("A restricted patch over the pods.", PodTemplate())
 
-    model_config = ruled(*map(_device_rule, ("requests", "limits")))
+    model_config = ruled(
+        *map(_device_rule, ("requests", "limits")),
+        _slice_rule(">=", "blockSize", _SLICE_BLOCK),
+        _slice_rule("<=", "maxModelLen", _SLICE_LENGTH),
+    )
 
     @model_validator(mode="after")
     def _as_many_devices(self) -> Spec:
@@ -93,6 +114,16 @@ class Spec(Block):
                     != self.engine.tensor_parallel_size
                 ):
                     raise ValueError(_DEVICES)
+        return self
+
+    @model_validator(mode="after")
+    def _slice_that_fits(self) -> Spec:
+        its, engine = self.scheduling.slice, self.engine
+        if its is not None:
+            if engine.block_size is not None and its.tokens < engine.block_size:
+                raise ValueError(_SLICE_BLOCK)
+            if engine.max_model_len is not None and its.tokens > engine.max_model_len:
+                raise ValueError(_SLICE_LENGTH)
         return self
 
 
@@ -178,6 +209,7 @@ def policy_document(service: LLMService) -> PolicyDocument:
     """Make the document that the engines of the service shall schedule by, sealed with its hash."""
     spec = service.spec
     budget, prediction = spec.scheduling.step_budget, spec.prediction
+    its = spec.scheduling.slice
     mode = registry.default_budget(spec.scheduling.policy) if budget.mode == "Policy" else budget.mode
     return PolicyDocument(
         policy=spec.scheduling.policy,
@@ -185,6 +217,7 @@ def policy_document(service: LLMService) -> PolicyDocument:
         step_budget=StepBudgetDocument(mode, budget.tokens if mode == "Fixed" else None),
         slo=slo_document(spec.slo),
         prediction=PredictionDocument(prediction.predictor, prediction.quantile_percent),
+        slice=SliceDocument(its.tokens, milliseconds(its.patience)) if its is not None else None,
     ).sealed()
 
 

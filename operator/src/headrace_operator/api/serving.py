@@ -50,6 +50,24 @@ class StepBudget(Block):
     )
 
 
+class Slice(Block):
+    """How long a request runs before it makes room for others that wait."""
+
+    tokens: Integer = live(
+        "Output tokens after which a running request steps back if the first in the queue has no room: it "
+        "loses its KV cache, and goes on from where it was once it has room again. Each further slice of a "
+        "request is twice as long. At least the engine's KV block (16 with most GPUs), at most "
+        "engine.maxModelLen. Lower it where requests wait long for their first token; raise it where answers "
+        "pause too often.",
+        ge=16,
+        le=16_777_216,
+    )
+    patience: Duration = live(
+        "Who has waited for so long since it stepped back goes ahead of all others, one request at a time.",
+        "10s",
+    )
+
+
 class Scheduling(Block):
     """The policy inside each engine, with the stored settings of every policy.
 
@@ -65,6 +83,11 @@ class Scheduling(Block):
         json_schema_extra={"enum": list(registry.policy_names())},
     )
     step_budget: StepBudget = live("Tokens per engine step.", StepBudget())
+    slice: Slice | None = live(
+        "How long a request runs before it makes room for others that wait, with any policy; unset: until it "
+        "ends.",
+        None,
+    )
     settings: SkipJsonSchema[Mapping[str, Body]] = Field(default_factory=dict, exclude=True)
 
     @model_validator(mode="before")

@@ -1,0 +1,195 @@
+"""Slices: a request that has had its share steps back when another waits for room. Works with any policy.
+
+A request runs for a slice of so many output tokens at a time, as in slice-level scheduling [SCLS, section 4],
+but inside one engine: it ends a slice only where the first in the queue has no room, and goes on otherwise.
+Who stepped back loses its KV, of which the prefix cache keeps what nobody else takes, and waits behind all
+that have ended fewer slices; equals wait in the order in which they stepped back. So what the engine has
+too little of goes to those who had least, as where output lengths were known and short ones went first.
+
+What is ours:
+
+- Each further slice of a request is twice as long as its last. So a request of n slices' length steps back
+  about log2(n) times and not n, and what is computed anew stays a small part of what was computed.
+- Patience. Who has waited for so long since it stepped back goes ahead of all, one request at a time: with
+  more, an overloaded engine would serve in order of arrival, and compute everything anew on top.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, count
+
+from headrace_engine.policies.admission import prefill_fits, prompt_fits
+from headrace_engine.policies.composition import Limiter, Order, Policy
+from headrace_engine.policies.engine_view import EngineView, RequestView
+from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
+
+GAUGES = {"stepped_back": "running requests that made room after a slice, since the policy was set"}
+MOST = 8  # requests that step back in one step
+FORGOTTEN_LATE = 256  # requests that ended
+
+
+def slice_policy(policy: Policy, tokens: int, patience: float) -> Policy:
+    """Compose `policy` with slices of `tokens` output tokens at first, and `patience` in seconds.
+
+    A policy without an admission of its own admits whole prompts: what starts shall not soon lose its KV.
+    """
+    queue = SliceQueue(policy.order, tokens, patience)
+
+    def gauges() -> Sequence[float]:
+        own = () if policy.gauges is None else policy.gauges()
+        return *own, queue.stepped_back
+
+    return replace(
+        policy,
+        order=queue,
+        admission=policy.admission or prompt_fits,
+        limiter=SliceLimiter(policy.limiter, queue),
+        gauges=gauges,
+    )
+
+
+Entry = tuple[int, int, RequestView]
+"""(slices ended, number in order of stepping back, request)."""
+
+
+class SliceQueue:
+    """The waiting requests: a policy's own order, then those that stepped back; `inner` None: as they joined.
+
+    `tokens`: of the first slice. `patience`: seconds.
+    """
+
+    def __init__(self, inner: Order | None, tokens: int, patience: float) -> None:
+        self._inner = inner
+        self._tokens = tokens
+        self._patience = patience
+        self._numbers = count()
+        self._ended: dict[str, int] = {}  # slices, by request id
+        self._began: dict[str, int] = {}  # output tokens that a request had as it last left the queue
+        self._back: dict[RequestView, tuple[Entry, float]] = {}  # since when, in order of stepping back
+        self._sorted: list[Entry] = []
+        self._stepping: dict[str, float] = {}  # when, of those that do in the step under way
+        self._late: RequestView | None = None  # whom the step under way puts ahead of all
+        self._hurried: RequestView | None = None  # who started so; the next one waits for it
+        self.stepped_back = 0  # in sum
+
+    def add(self, request: RequestView) -> None:
+        """Take in that `request` joined the queue; one that was told to step back goes to its place."""
+        since = self._stepping.pop(request.request_id, None)
+        if since is not None:
+            ended = self._ended[request.request_id] = self._had(request)
+            entry = (ended, next(self._numbers), request)
+            self._back[request] = entry, since
+            insort(self._sorted, entry)
+            self.stepped_back += 1
+        if self._inner is not None:
+            self._inner.add(request)
+
+    def discard(self, request: RequestView) -> None:
+        """Take in that `request` left the queue: if it starts, a slice begins."""
+        self._began[request.request_id] = request.num_output_tokens
+        found = self._back.pop(request, None)
+        if found is not None:
+            del self._sorted[bisect_left(self._sorted, found[0])]
+            if request is self._late:
+                self._hurried = request
+        if self._inner is not None:
+            self._inner.discard(request)
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:
+        """Yield who is late, the others by the policy's order, then those that stepped back by slices."""
+        late = self._late = self._find_late(view)
+        if late is not None:
+            yield late
+        for request in tuple(view.waiting) if self._inner is None else self._inner.ranked(view):
+            if request not in self._back:
+                yield request
+        for _, _, request in self._sorted:
+            if request is not late:
+                yield request
+
+    def begin_step(self) -> None:
+        """Take in that the queue has heard of all that the last step did."""
+        self._stepping.clear()
+
+    def step_back(self, view: EngineView) -> list[RequestView]:
+        """Choose who steps back so that the first in the queue can start; nobody unless that is enough.
+
+        Only those do that have used up a slice, and had more slices than the first; who had most goes first.
+        """
+        self._forget_ended(view)
+        first = next(self.ranked(view), None)
+        if first is None:
+            return []
+        slots = view.limits.max_running - len(view.running)
+        if slots > 0 and prefill_fits(first, view):
+            return []
+        of_first = 0 if first is self._late or first not in self._back else self._ended[first.request_id]
+        found = [
+            (had, self._produced(request), place)
+            for place, request in enumerate(view.running)
+            if (had := self._had(request)) > max(self._ended.get(request.request_id, 0), of_first)
+        ]
+        room = view.free_blocks - view.promised_blocks
+        needed = view.limits.blocks(first.num_tokens) - view.shared_blocks(first)
+        victims: list[RequestView] = []
+        for _, _, place in sorted(found, reverse=True)[:MOST]:
+            request = view.running[place]
+            victims.append(request)
+            room += view.limits.blocks(request.num_tokens) - view.shared_blocks(request)
+            slots += 1
+            if needed <= room and slots > 0:
+                self._stepping = dict.fromkeys((each.request_id for each in victims), view.now)
+                return victims
+        return []
+
+    def _find_late(self, view: EngineView) -> RequestView | None:
+        """Return who has waited for longest since it stepped back, if too long and none is ahead already."""
+        request = next(iter(self._back), None)
+        if request is None or view.now - self._back[request][1] < self._patience:
+            return None
+        if self._hurried is not None:
+            runs = any(each is self._hurried for each in view.running)
+            if runs and self._had(self._hurried) == self._ended[self._hurried.request_id]:
+                return None
+            self._hurried = None
+        return request
+
+    def _had(self, request: RequestView) -> int:
+        """Count the slices that it has ended, and those that its output since it last started makes up."""
+        ended = self._ended.get(request.request_id, 0)
+        return ended + (self._produced(request) // (self._tokens << ended) + 1).bit_length() - 1
+
+    def _produced(self, request: RequestView) -> int:
+        """Count its output tokens since it last started; all that it has if it ran before the policy did."""
+        return request.num_output_tokens - self._began.get(request.request_id, 0)
+
+    def _forget_ended(self, view: EngineView) -> None:
+        """Drop those that ended, once they are most: nobody tells of them here."""
+        alive = len(view.running) + len(view.waiting) + len(view.holding)
+        if len(self._began) > 2 * alive + FORGOTTEN_LATE:
+            names = {each.request_id for each in chain(view.running, view.waiting, view.holding)}
+            self._began = {name: tokens for name, tokens in self._began.items() if name in names}
+            self._ended = {name: slices for name, slices in self._ended.items() if name in names}
+
+
+class SliceLimiter:
+    """A policy's own limiter, and who steps back besides, unless that one preempts in the same step."""
+
+    def __init__(self, inner: Limiter | None, queue: SliceQueue) -> None:
+        self._inner = inner
+        self._queue = queue
+
+    def __call__(self, view: EngineView) -> RunningLimits:
+        """Return what running requests give up in this step."""
+        self._queue.begin_step()
+        limits = NO_LIMITS if self._inner is None else self._inner(view)
+        if not (view.waiting and view.running) or limits.preempted:
+            return limits
+        victims = self._queue.step_back(view)
+        if not victims:
+            return limits
+        skipped = [request for request in limits.skipped if request not in victims]
+        return replace(limits, preempted=victims, skipped=skipped)

@@ -1,0 +1,299 @@
+"""Slices: who steps back for whom, in which order they come back, and that everybody is served."""
+
+from math import log2
+
+import pytest
+from ep_engine_view import LIMITS, FakeRequest, FakeView
+from ep_pure_engine import PureEngine, PureRequest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace_engine.contracts import ContractError, PolicyDocument, Slice
+from headrace_engine.cost.forms import Linear
+from headrace_engine.cost.model import Profile
+from headrace_engine.policies import registry
+from headrace_engine.policies.engine_view import EngineLimits
+from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
+from headrace_engine.policies.slices import FORGOTTEN_LATE, MOST, SliceLimiter, SliceQueue
+
+COST = Linear(Profile("m", "g", 1, "e", "made up"), 0.01, 4e-5, 1e-9, 5e-6, 3e-8)
+TOKENS, PATIENCE = 64, 10.0
+
+
+class Life:
+    """An engine of which all KV is taken, by requests of 10 blocks; `step` carries out who steps back."""
+
+    def __init__(self):
+        self.view = FakeView(free_blocks=0)
+        self.policy = registry.build_policy(
+            PolicyDocument("FCFS", slice=Slice(TOKENS, int(PATIENCE * 1000))), LIMITS
+        )
+
+    def join(self, name, tokens=160):
+        request = FakeRequest(name, self.view.now, tokens)
+        self.view.waiting.append(request)
+        self.policy.add(request)
+        return request
+
+    def start(self, request):
+        self.view.waiting.remove(request)
+        self.view.running.append(request)
+        self.policy.discard(request)
+        return request
+
+    def runs(self, name, produced=0, tokens=160):
+        """Start a request that has had so much output since."""
+        request = self.start(self.join(name, tokens - produced))
+        request.num_tokens += produced
+        request.num_output_tokens += produced
+        return request
+
+    def step(self, seconds=0.0):
+        """Plan a step so many seconds later; return who stepped back, who are in the queue now."""
+        self.view.now += seconds
+        victims = list(self.policy.plan(self.view).running_limits.preempted)
+        for request in victims:
+            self.preempt(request)
+        return [request.request_id for request in victims]
+
+    def preempt(self, request):
+        self.view.running.remove(request)
+        self.view.waiting.insert(0, request)
+        request.num_preemptions += 1
+        request.num_computed_tokens = 0
+        self.policy.add(request)
+
+    def order(self):
+        return [request.request_id for request in self.policy.order.ranked(self.view)]
+
+
+def test_who_has_used_up_a_slice_makes_room_for_who_has_none():
+    life = Life()
+    life.runs("done", produced=TOKENS)
+    life.runs("amid", produced=TOKENS - 1)
+    life.join("new")
+    assert life.step() == ["done"]
+    assert life.order() == ["new", "done"]
+    assert life.policy.gauges() == (1,)
+
+
+def test_nobody_steps_back_while_there_is_room_or_nobody_waits():
+    life = Life()
+    life.runs("done", produced=TOKENS)
+    assert life.step() == []
+    life.join("new")
+    life.view.free_blocks = 10
+    assert life.step() == []
+    life.view.promised_blocks = 1
+    assert life.step() == ["done"]
+
+
+def test_a_slot_is_room_too():
+    life = Life()
+    life.view.free_blocks = 500
+    life.view.limits = EngineLimits(16, 1, 1000, 2048, max_running=2)
+    life.runs("done", produced=TOKENS)
+    life.runs("amid")
+    life.join("new")
+    assert life.step() == ["done"]
+
+
+def test_as_many_step_back_as_it_takes_and_nobody_if_they_are_not_enough():
+    life = Life()
+    for number in range(3):
+        life.runs(str(number), produced=TOKENS + number)
+    large = life.join("large", tokens=31 * 16)
+    assert life.step() == []
+    large.num_tokens = 20 * 16
+    assert life.step() == ["2", "1"]  # who has had most goes first
+    assert MOST >= 3
+
+
+def test_a_second_slice_is_twice_as_long():
+    life = Life()
+    first = life.runs("first", produced=TOKENS)
+    new = life.join("new")
+    assert life.step() == ["first"]
+    life.start(new)
+    life.start(first)
+    first.num_tokens += TOKENS * 2 - 1
+    first.num_output_tokens += TOKENS * 2 - 1
+    life.join("third")
+    assert life.step() == []
+    first.num_output_tokens += 1
+    assert life.step() == ["first"]
+
+
+def test_equals_come_back_in_the_order_in_which_they_stepped_back():
+    life = Life()
+    requests = [life.runs(name, produced=TOKENS) for name in "ab"]
+    for request in reversed(requests):
+        new = life.join("for " + request.request_id)
+        assert len(life.step()) == 1
+        life.start(new)
+    assert life.order() == ["b", "a"]
+
+
+def test_who_stepped_back_takes_room_only_from_who_has_had_more():
+    life = Life()
+    done = life.runs("done", produced=TOKENS)
+    new = life.join("new")
+    assert life.step() == ["done"]
+    life.start(new)
+    assert life.step() == []
+    new.num_output_tokens = 3 * TOKENS - 1  # one slice and nearly one of twice the length
+    assert life.step() == []
+    new.num_output_tokens += 1
+    assert life.step() == ["new"]
+    assert life.order() == [done.request_id, "new"]
+
+
+def test_a_request_that_lost_its_kv_otherwise_stays_with_the_policy():
+    life = Life()
+    lost = life.runs("lost", produced=TOKENS)
+    life.join("new")
+    life.preempt(lost)
+    assert life.order() == ["lost", "new"]  # as vLLM has it
+    assert life.policy.gauges() == (0,)
+
+
+def test_who_was_told_to_step_back_but_could_not_has_ended_no_slice():
+    life = Life()
+    request = life.runs("writes", produced=TOKENS)
+    life.join("new")
+    assert list(life.policy.plan(life.view).running_limits.preempted) == [request]
+    life.view.free_blocks = 10
+    assert life.step() == []
+    life.preempt(request)  # for want of KV, later
+    assert life.order() == ["writes", "new"]
+
+
+def test_who_has_waited_too_long_goes_ahead_of_all_and_one_at_a_time():
+    life = Life()
+    for name in "ab":
+        request = life.runs(name, produced=TOKENS)
+        life.join("for " + name)
+        life.step()
+    fresh = [request for request in life.view.waiting if request.request_id.startswith("for")]
+    for request in fresh:
+        life.start(request)
+    life.join("new")
+    assert life.order() == ["new", "a", "b"]
+    life.view.now += PATIENCE
+    assert life.order() == ["a", "new", "b"]
+    fresh[0].num_output_tokens = TOKENS
+    fresh[0].num_tokens = 160
+    assert life.step() == ["for a"]
+    assert life.order() == ["a", "new", "b", "for a"]
+    hurried = life.start(next(each for each in life.view.waiting if each.request_id == "a"))
+    assert life.order()[0] == "new"  # `b` is late as well
+    hurried.num_output_tokens += 2 * TOKENS
+    assert life.order()[0] == "b"
+    life.view.running.remove(hurried)
+    assert life.order()[0] == "b"
+
+
+def test_requests_that_ran_before_the_policy_count_all_their_output():
+    life = Life()
+    request = FakeRequest("old", 0.0, 160, num_output_tokens=TOKENS)
+    life.view.running.append(request)
+    life.join("new")
+    assert life.step() == ["old"]
+
+
+def test_a_policys_own_preemption_goes_before():
+    life = Life()
+    done, other = life.runs("done", produced=TOKENS), life.runs("other")
+    life.join("new")
+    queue = SliceQueue(None, TOKENS, PATIENCE)
+    own = RunningLimits(preempted=[other], skipped=[done])
+    assert SliceLimiter(lambda _: own, queue)(life.view) is own
+    skipping = RunningLimits(skipped=[done, other], chunk_caps={other: 5})
+    queue = SliceQueue(None, TOKENS, PATIENCE)
+    assert SliceLimiter(lambda _: skipping, queue)(life.view) == RunningLimits(
+        preempted=[done], skipped=[other], chunk_caps={other: 5}
+    )
+    life.view.waiting.clear()
+    assert SliceLimiter(lambda _: skipping, queue)(life.view) is skipping
+    assert SliceLimiter(None, queue)(life.view) is NO_LIMITS
+
+
+def test_requests_that_ended_are_forgotten():
+    life = Life()
+    for number in range(1000):
+        request = life.runs(str(number), produced=TOKENS)
+        life.join("new" + str(number))
+        life.step()
+        life.view.waiting.clear()
+        life.policy.discard(request)
+    queue = life.policy.order
+    assert len(queue._began) <= FORGOTTEN_LATE + 4
+    assert len(queue._ended) <= FORGOTTEN_LATE + 4
+
+
+def test_a_slice_below_the_engines_block_is_refused():
+    document = PolicyDocument("FCFS", slice=Slice(32))
+    registry.validate_document(document)
+    limits = EngineLimits(block_size=64, kv_groups=1, total_blocks=9, max_step_tokens=64, max_running=2)
+    with pytest.raises(ContractError, match=r"slice\.tokens: 32 is below the KV block of the engine, 64"):
+        registry.build_policy(document, limits)
+
+
+requests = st.tuples(
+    st.integers(1, 600),  # prompt
+    st.one_of(st.integers(1, 10), st.integers(1, 400)),  # output
+    st.booleans(),  # aborted
+)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(requests, min_size=1, max_size=60),
+    st.sampled_from(registry.policy_names()),
+    st.tuples(st.sampled_from([16, 48, 200]), st.sampled_from([1, 500, 10_000])),
+    st.tuples(st.integers(0, 60), st.sampled_from([64, 512]), st.booleans()),
+)
+def test_everybody_is_served_whatever_policy_lengths_and_aborts(wanted, policy, slices, engine_is):
+    """KV may be as small as the largest request, steps smaller than a prompt, and a slice one block."""
+    spare_blocks, most, known = engine_is
+    largest = max(-(-(prompt + output) // 16) for prompt, output, _ in wanted)
+    limits = EngineLimits(16, 1, largest + spare_blocks, most, 8)
+    document = PolicyDocument(policy, slice=Slice(*slices))
+    engine = PureEngine(limits, lambda: registry.build_policy(document, limits), cost=COST if known else None)
+    served = []
+    for number, (prompt, output, aborted) in enumerate(wanted):
+        request = PureRequest(str(number), engine.now, prompt, max_tokens=output)
+        request.output = request.predicted = output
+        if engine.send(request, aborted=aborted):
+            served.append(request)
+    engine.step_until_idle(20_000)
+    assert set(served) <= set(engine.finished)
+    assert engine.free_blocks == limits.total_blocks
+    assert engine.guard.fallback_steps == 0
+    assert not engine.guard.disabled
+
+
+def endless_short_ones(outputs=400, slots=4):
+    """Serve one long request among short ones that never end; return it."""
+    limits = EngineLimits(16, 1, 100, 512, slots)
+    document = PolicyDocument("FCFS", slice=Slice(16, 1000))
+    engine = PureEngine(limits, lambda: registry.build_policy(document, limits), cost=COST)
+    long = PureRequest("long", 0.0, 800, max_tokens=outputs)
+    long.output = outputs
+    number = 0
+    while long.finished_at is None and engine.steps < 20_000:
+        while len(engine.queue) < 12:
+            number += 1
+            if number == 50:
+                engine.add(long)
+            short = PureRequest(str(number), engine.now, 200, max_tokens=20)
+            short.output = 20
+            engine.add(short)
+        engine.step()
+    return long
+
+
+def test_a_long_request_among_endless_short_ones_is_served_and_steps_back_a_few_times_only():
+    long = endless_short_ones()
+    assert long.finished_at is not None
+    assert 1 <= long.num_preemptions <= log2(long.output / 16) + 1
