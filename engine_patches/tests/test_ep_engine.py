@@ -12,7 +12,7 @@ import pytest
 import headrace_engine
 from e2e.bench.real_engine import outputs as engine_outputs
 from e2e.cluster import model
-from headrace_engine.contracts import PolicyDocument, codec
+from headrace_engine.contracts import PolicyDocument, Slice, codec
 from headrace_engine.control.boot import read_boot
 from headrace_engine.control.paths import stats_paths
 
@@ -54,7 +54,8 @@ def test_policies_change_no_token(tmp_path):
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
     policies = ("FCFS", "CHAOS", "LARRY", "EconoServe", "AccelGen", "DoublingBudget")
-    documents = [codec.dumps(PolicyDocument(policy)) for policy in policies]
+    sliced = [PolicyDocument(policy, slice=Slice(32)) for policy in ("FCFS", "LARRY")]
+    documents = [codec.dumps(each) for each in [*map(PolicyDocument, policies), *sliced]]
     done = subprocess.run(
         [sys.executable, engine_outputs.__file__, tmp_path / "tiny", *documents],
         cwd=tmp_path,
@@ -74,8 +75,9 @@ def test_policies_change_no_token(tmp_path):
     assert others[-1]["fallback_steps"] == 0
     assert chaos["step"] - fcfs["step"] > 1.5 * fcfs["step"]
     assert chaos["preemptions"] > fcfs["preemptions"]
+    assert others[-2]["preemptions"] - others[-3]["preemptions"] > fcfs["preemptions"]  # who stepped back
     for each in (chaos, *others):
         assert each["tokens"] == fcfs["tokens"]
-    assert report["seeded"] == report["seeded"][:1] * len(policies)
+    assert report["seeded"] == report["seeded"][:1] * len(documents)
     assert report["walk"]  # requests were served while policies changed
     assert all(tokens == fcfs["tokens"] for tokens in report["walk"])

@@ -14,7 +14,7 @@ from headrace_engine.cost.model import Profile
 from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
-from headrace_engine.policies.slices import FORGOTTEN_LATE, MOST, SliceLimiter, SliceQueue
+from headrace_engine.policies.slices import FORGOTTEN_LATE, MOST, ArrivalOrder, SliceLimiter, SliceQueue
 
 COST = Linear(Profile("m", "g", 1, "e", "made up"), 0.01, 4e-5, 1e-9, 5e-6, 3e-8)
 TOKENS, PATIENCE = 64, 10.0
@@ -205,11 +205,12 @@ def test_a_policys_own_preemption_goes_before():
     life = Life()
     done, other = life.runs("done", produced=TOKENS), life.runs("other")
     life.join("new")
-    queue = SliceQueue(None, TOKENS, PATIENCE)
+    queue = SliceQueue(ArrivalOrder(), TOKENS, PATIENCE)
+    for request in life.view.waiting:
+        queue.add(request)
     own = RunningLimits(preempted=[other], skipped=[done])
     assert SliceLimiter(lambda _: own, queue)(life.view) is own
     skipping = RunningLimits(skipped=[done, other], chunk_caps={other: 5})
-    queue = SliceQueue(None, TOKENS, PATIENCE)
     assert SliceLimiter(lambda _: skipping, queue)(life.view) == RunningLimits(
         preempted=[done], skipped=[other], chunk_caps={other: 5}
     )

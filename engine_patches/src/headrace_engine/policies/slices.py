@@ -36,7 +36,7 @@ def slice_policy(policy: Policy, tokens: int, patience: float) -> Policy:
 
     A policy without an admission of its own admits whole prompts: what starts shall not soon lose its KV.
     """
-    queue = SliceQueue(policy.order, tokens, patience)
+    queue = SliceQueue(policy.order or ArrivalOrder(), tokens, patience)
 
     def gauges() -> Sequence[float]:
         own = () if policy.gauges is None else policy.gauges()
@@ -51,17 +51,38 @@ def slice_policy(policy: Policy, tokens: int, patience: float) -> Policy:
     )
 
 
+class ArrivalOrder:
+    """The waiting requests as vLLM queues them: who lost its KV, the latest first, then in order of joining."""
+
+    def __init__(self) -> None:
+        self._lost: dict[RequestView, None] = {}
+        self._joined: dict[RequestView, None] = {}
+
+    def add(self, request: RequestView) -> None:
+        """Take in that `request` joined the queue."""
+        (self._lost if request.num_preemptions else self._joined)[request] = None
+
+    def discard(self, request: RequestView) -> None:
+        """Forget `request`, which left the queue."""
+        del (self._lost if request in self._lost else self._joined)[request]
+
+    def ranked(self, view: EngineView) -> Iterator[RequestView]:  # noqa: ARG002
+        """Yield the waiting requests, first come first."""
+        yield from reversed(self._lost)
+        yield from self._joined
+
+
 Entry = tuple[int, int, RequestView]
 """(slices ended, number in order of stepping back, request)."""
 
 
 class SliceQueue:
-    """The waiting requests: a policy's own order, then those that stepped back; `inner` None: as they joined.
+    """The waiting requests: by a policy's own order, then those that stepped back.
 
     `tokens`: of the first slice. `patience`: seconds.
     """
 
-    def __init__(self, inner: Order | None, tokens: int, patience: float) -> None:
+    def __init__(self, inner: Order, tokens: int, patience: float) -> None:
         self._inner = inner
         self._tokens = tokens
         self._patience = patience
@@ -84,8 +105,7 @@ class SliceQueue:
             self._back[request] = entry, since
             insort(self._sorted, entry)
             self.stepped_back += 1
-        if self._inner is not None:
-            self._inner.add(request)
+        self._inner.add(request)
 
     def discard(self, request: RequestView) -> None:
         """Take in that `request` left the queue: if it starts, a slice begins."""
@@ -95,15 +115,14 @@ class SliceQueue:
             del self._sorted[bisect_left(self._sorted, found[0])]
             if request is self._late:
                 self._hurried = request
-        if self._inner is not None:
-            self._inner.discard(request)
+        self._inner.discard(request)
 
     def ranked(self, view: EngineView) -> Iterator[RequestView]:
         """Yield who is late, the others by the policy's order, then those that stepped back by slices."""
         late = self._late = self._find_late(view)
         if late is not None:
             yield late
-        for request in tuple(view.waiting) if self._inner is None else self._inner.ranked(view):
+        for request in self._inner.ranked(view):
             if request not in self._back:
                 yield request
         for _, _, request in self._sorted:
