@@ -33,6 +33,7 @@ STUDIES = (
     "accelgen",
     "doubling_budget",
     "scls",
+    "slices",
     "step_budget",
     "policy_soak",
     "live_fit",
@@ -56,8 +57,18 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "step_budget", "policy_soak"),
-    *("prediction", "operator_scale", "attacks", "mutations", "clients", "continuation", "turns", "follow"),
+    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "step_budget"),
+    *(
+        "policy_soak",
+        "prediction",
+        "operator_scale",
+        "attacks",
+        "mutations",
+        "clients",
+        "continuation",
+        "turns",
+        "follow",
+    ),
     *("upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
@@ -70,6 +81,7 @@ POOLED = {
     "accelgen": "accelgen.study",
     "doubling_budget": "doubling_budget.study",
     "scls": "scls.study",
+    "slices": "slices",
     "step_budget": "step_budget",
 }
 """Studies whose module has `run(options)` and that share one pool; the others have a process each."""

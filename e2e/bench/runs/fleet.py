@@ -14,7 +14,7 @@ from e2e.bench.runs import workloads
 from e2e.bench.runs.engine import ENGINES, SOURCES, cost_of, host_of, settings_of
 from e2e.bench.runs.pool import Figures, run_all
 from e2e.cluster.places import REPOSITORY
-from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParameters
+from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParameters, Slice
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim import metrics
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
@@ -60,6 +60,7 @@ class FleetCase:
     requests: int = 300
     engine: str = "llama-3-8b-h100"
     policy: str = "FCFS"
+    slice_tokens: int = 0  # 0: nobody steps back
     slow: int = 0  # how many engines run at half speed
     bookkeeping: bool = True
     release: str = "Net"
@@ -161,7 +162,7 @@ def run_fleet(job: TimedFleet) -> Figures:
     case, profile = job.case, ENGINES[job.case.engine]
     settings = profile.settings
     cost, host = cost_of(case.engine, case.mixed, case.overhead_ms), host_of(case.engine, case.host)
-    document = PolicyDocument(case.policy)
+    document = PolicyDocument(case.policy, slice=Slice(case.slice_tokens) if case.slice_tokens else None)
     engines = [
         SimulatedEngine(settings, cost, document, number=number, listening=True, host=host)
         for number in range(case.engines)

@@ -52,7 +52,7 @@ def slice_policy(policy: Policy, tokens: int, patience: float) -> Policy:
 
 
 class ArrivalOrder:
-    """The waiting requests as vLLM queues them: who lost its KV, the latest first, then in order of joining."""
+    """The waiting requests as vLLM has them: who lost its KV, the latest first, then in order of joining."""
 
     def __init__(self) -> None:
         self._lost: dict[RequestView, None] = {}
@@ -183,7 +183,7 @@ class SliceQueue:
 
     def _produced(self, request: RequestView) -> int:
         """Count its output tokens since it last started; all that it has if it ran before the policy did."""
-        return request.num_output_tokens - self._began.get(request.request_id, 0)
+        return max(request.num_output_tokens - self._began.get(request.request_id, 0), 0)
 
     def _forget_ended(self, view: EngineView) -> None:
         """Drop those that ended, once they are most: nobody tells of them here."""
