@@ -232,3 +232,20 @@ class PureEngine:
                     self.running.remove(request)
                     self._release(request)
                     self.finished.append(request)
+
+
+def serve_among_short_ones(engine, tokens, output, *, short_output):
+    """Serve a request of that many tokens and outputs among short ones that never end; return it."""
+    long = PureRequest("long", 0.0, tokens, max_tokens=output)
+    long.output = output
+    number = 0
+    while long.finished_at is None and engine.steps < 20_000:
+        while len(engine.queue) < 12:
+            number += 1
+            if number == 50:
+                engine.add(long)
+            short = PureRequest(str(number), engine.now, 200, max_tokens=short_output)
+            short.output = short_output
+            engine.add(short)
+        engine.step()
+    return long

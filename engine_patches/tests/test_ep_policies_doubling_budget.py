@@ -2,7 +2,7 @@
 
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
-from ep_pure_engine import PureEngine, PureRequest
+from ep_pure_engine import PureEngine, PureRequest, serve_among_short_ones
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -334,16 +334,5 @@ def test_a_long_request_among_endless_short_ones_is_served():
     limits = EngineLimits(16, 1, 100, 512, 4)
     params = doubling_budget.Params()
     engine = PureEngine(limits, lambda: doubling_budget.compose(params, limits, engine_budget), cost=COST)
-    long = PureRequest("long", 0.0, 800, max_tokens=400)
-    long.output = 400
-    number = 0
-    while long.finished_at is None and engine.steps < 20_000:
-        while len(engine.queue) < 12:
-            number += 1
-            if number == 50:
-                engine.add(long)
-            short = PureRequest(str(number), engine.now, 200, max_tokens=5)
-            short.output = 5
-            engine.add(short)
-        engine.step()
+    long = serve_among_short_ones(engine, 800, 400, short_output=5)
     assert long.finished_at is not None

@@ -4,7 +4,7 @@ from math import log2
 
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
-from ep_pure_engine import PureEngine, PureRequest
+from ep_pure_engine import PureEngine, PureRequest, serve_among_short_ones
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -274,27 +274,10 @@ def test_everybody_is_served_whatever_policy_lengths_and_aborts(wanted, policy, 
     assert not engine.guard.disabled
 
 
-def endless_short_ones(outputs=400, slots=4):
-    """Serve one long request among short ones that never end; return it."""
-    limits = EngineLimits(16, 1, 100, 512, slots)
+def test_a_long_request_among_endless_short_ones_is_served_and_steps_back_a_few_times_only():
+    limits = EngineLimits(16, 1, 100, 512, 4)
     document = PolicyDocument("FCFS", slice=Slice(16, 1000))
     engine = PureEngine(limits, lambda: registry.build_policy(document, limits), cost=COST)
-    long = PureRequest("long", 0.0, 800, max_tokens=outputs)
-    long.output = outputs
-    number = 0
-    while long.finished_at is None and engine.steps < 20_000:
-        while len(engine.queue) < 12:
-            number += 1
-            if number == 50:
-                engine.add(long)
-            short = PureRequest(str(number), engine.now, 200, max_tokens=20)
-            short.output = 20
-            engine.add(short)
-        engine.step()
-    return long
-
-
-def test_a_long_request_among_endless_short_ones_is_served_and_steps_back_a_few_times_only():
-    long = endless_short_ones()
+    long = serve_among_short_ones(engine, 800, 400, short_output=20)
     assert long.finished_at is not None
     assert 1 <= long.num_preemptions <= log2(long.output / 16) + 1
