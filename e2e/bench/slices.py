@@ -92,7 +92,7 @@ def seeds(setting: Setting, tokens: int) -> list[FleetCase]:
 def figures(found: Found, settings: Sequence[Setting]) -> dict[str, float]:
     """Return what `slices.json` holds: each metric with slices over the same without."""
     made = {
-        f"{_word(metric)}_ratio_{each.key}": ratio(found, each, metric)
+        f"{metric.replace('e2e', 'jct')}_ratio_{each.key}": ratio(found, each, metric)
         for each in settings
         for metric in METRICS
     }
@@ -110,12 +110,12 @@ def ratio(found: Found, setting: Setting, metric: str) -> float:
 
 
 def mean(found: Found, setting: Setting, metric: str, tokens: int) -> float:
-    """Return the mean over seeds."""
+    """Return the mean of a metric over seeds, with slices of so many tokens."""
     return fmean(float(found[case][metric]) for case in seeds(setting, tokens))
 
 
 def page(found: Found, settings: Sequence[Setting]) -> str:
-    """Write the page: every metric of every setting, by the length of a slice."""
+    """Write the page: every metric of every setting, with slices and without."""
     rows: list[Sequence[Cell]] = [
         (
             each.name,
@@ -134,10 +134,6 @@ def page(found: Found, settings: Sequence[Setting]) -> str:
     )
     header = ("setting", "slice", *(metric.replace("_", " ") for metric in METRICS), "preemptions")
     return f"{note}\n\n{markdown.table(header, rows)}"
-
-
-def _word(metric: str) -> str:
-    return metric.replace("e2e", "jct")
 
 
 if __name__ == "__main__":

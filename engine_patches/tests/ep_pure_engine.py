@@ -234,10 +234,19 @@ class PureEngine:
                     self.finished.append(request)
 
 
-def serve_among_short_ones(engine, tokens, output, *, short_output):
-    """Serve a request of that many tokens and outputs among short ones that never end; return it."""
-    long = PureRequest("long", 0.0, tokens, max_tokens=output)
-    long.output = output
+def serve_to_the_end(engine, requests, most=20_000):
+    """Serve whoever is left, in so many steps at most; `requests` are among those that finished."""
+    engine.step_until_idle(most)
+    assert set(requests) <= set(engine.finished)
+    assert engine.free_blocks == engine.limits.total_blocks
+    assert engine.guard.fallback_steps == 0
+    assert not engine.guard.disabled
+
+
+def serve_among_short_ones(engine, short_output):
+    """Serve a long request among short ones that never end; return it."""
+    long = PureRequest("long", 0.0, 800, max_tokens=400)
+    long.output = 400
     number = 0
     while long.finished_at is None and engine.steps < 20_000:
         while len(engine.queue) < 12:

@@ -2,7 +2,7 @@
 
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
-from ep_pure_engine import PureEngine, PureRequest
+from ep_pure_engine import PureEngine, PureRequest, serve_to_the_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -256,11 +256,7 @@ def test_everybody_is_served_whatever_targets_predictions_and_aborts(wanted, cho
         engine.targets_of[name] = wants
         if engine.send(request, aborted=aborted):
             served.append(request)
-    engine.step_until_idle(6000)
-    assert set(served) <= set(engine.finished)
-    assert engine.free_blocks == limits.total_blocks
-    assert engine.guard.fallback_steps == 0
-    assert not engine.guard.disabled
+    serve_to_the_end(engine, served, 6000)
 
 
 def test_a_long_prompt_among_endless_short_ones_is_served():

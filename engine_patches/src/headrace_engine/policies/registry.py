@@ -31,7 +31,7 @@ POLICIES: Mapping[str, ModuleType] = {
 """Each module has a docstring for people, a dataclass `Params` and `compose(params, limits, step_budget)`.
 
 A module that is made for another step budget than the engine's own says so with `STEP_BUDGET = "SLO"`. One
-that shows its inner state names its numbers in `GAUGES`, a dict from name to meaning, at most MOST_GAUGES.
+that shows its inner state names its numbers in `GAUGES`, a dict from name to meaning, fewer than MOST_GAUGES.
 What only simulations choose, but other releases of the operator know as parameters, is named in `IGNORED`:
 a document may have it, and it does nothing.
 """
@@ -138,9 +138,9 @@ def _check_prediction(prediction: Prediction) -> None:
     _check_bounds(prediction.quantile_percent, 1, 99, "PolicyDocument.prediction.quantilePercent")
 
 
-def _check_slice(its: Slice) -> None:
-    _check_bounds(its.tokens, 1, None, "PolicyDocument.slice.tokens")
-    _check_bounds(its.patience_ms, 1, None, "PolicyDocument.slice.patienceMs")
+def _check_slice(asked: Slice) -> None:
+    _check_bounds(asked.tokens, 1, None, "PolicyDocument.slice.tokens")
+    _check_bounds(asked.patience_ms, 1, None, "PolicyDocument.slice.patienceMs")
 
 
 def _check_bounds(value: int | None, low: int, high: int | None, where: str) -> None:

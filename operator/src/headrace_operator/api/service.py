@@ -20,7 +20,7 @@ from headrace_operator.api.bodies import Body
 from headrace_operator.api.engine import EXTENDED_RESOURCE, Accelerator, Engine, Model
 from headrace_operator.api.pod_template import PodTemplate
 from headrace_operator.api.quantity import parse_quantity
-from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slo, block_name
+from headrace_operator.api.serving import Disruption, Prediction, Routing, Scheduling, Slice, Slo, block_name
 from headrace_operator.errors import SpecInvalidError
 
 GROUP = "headrace.dev"
@@ -118,11 +118,11 @@ class Spec(Block):
 
     @model_validator(mode="after")
     def _slice_that_fits(self) -> Spec:
-        its, engine = self.scheduling.slice, self.engine
-        if its is not None:
-            if engine.block_size is not None and its.tokens < engine.block_size:
+        asked, engine = self.scheduling.slice, self.engine
+        if asked is not None:
+            if engine.block_size is not None and asked.tokens < engine.block_size:
                 raise ValueError(_SLICE_BLOCK)
-            if engine.max_model_len is not None and its.tokens > engine.max_model_len:
+            if engine.max_model_len is not None and asked.tokens > engine.max_model_len:
                 raise ValueError(_SLICE_LENGTH)
         return self
 
@@ -209,7 +209,6 @@ def policy_document(service: LLMService) -> PolicyDocument:
     """Make the document that the engines of the service shall schedule by, sealed with its hash."""
     spec = service.spec
     budget, prediction = spec.scheduling.step_budget, spec.prediction
-    its = spec.scheduling.slice
     mode = registry.default_budget(spec.scheduling.policy) if budget.mode == "Policy" else budget.mode
     return PolicyDocument(
         policy=spec.scheduling.policy,
@@ -217,7 +216,7 @@ def policy_document(service: LLMService) -> PolicyDocument:
         step_budget=StepBudgetDocument(mode, budget.tokens if mode == "Fixed" else None),
         slo=slo_document(spec.slo),
         prediction=PredictionDocument(prediction.predictor, prediction.quantile_percent),
-        slice=SliceDocument(its.tokens, milliseconds(its.patience)) if its is not None else None,
+        slice=_slice_document(spec.scheduling.slice),
     ).sealed()
 
 
@@ -235,6 +234,10 @@ def slo_document(slo: Slo) -> SloDocument:
         if own.enabled
         else None,
     )
+
+
+def _slice_document(asked: Slice | None) -> SliceDocument | None:
+    return None if asked is None else SliceDocument(asked.tokens, milliseconds(asked.patience))
 
 
 def _milliseconds(target: str | None) -> int | None:
