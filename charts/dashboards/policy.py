@@ -179,6 +179,25 @@ EFFECTS = Row(
         ),
     ),
 )
+SHARING = Row(
+    "GPUs that engines share",
+    (
+        lines(
+            "How engines share",
+            COUNT,
+            (f"sum by (state) ({of('headrace_turn_state')})", "{{state}}"),
+            about="Alone: the engine can't reach its group's turn server, and computes whenever it wants.",
+            stacked=True,
+        ),
+        lines("Turns", PER_SECOND, (rate("headrace_turns_total"), "{{pod}}")),
+        lines(
+            "Time waited for turns",
+            SHARE,
+            (rate("headrace_turn_wait_seconds_total"), "{{pod}}"),
+            about="Share of the time in which an engine has requests to compute, and waits for its turn.",
+        ),
+    ),
+)
 ENGINES = Row(
     "Engines",
     (
@@ -207,7 +226,7 @@ BOARD = Board(
     "policy",
     "Headrace / Engine policy",
     "What the scheduling policy does inside the engines of a service.",
-    (IN_FORCE, HEALTH, STEPS, STATE, EFFECTS, ENGINES),
+    (IN_FORCE, HEALTH, STEPS, STATE, EFFECTS, SHARING, ENGINES),
     (
         Variable("namespace", "headrace_engine_info", "namespace"),
         Variable("service", "headrace_engine_info", "service"),

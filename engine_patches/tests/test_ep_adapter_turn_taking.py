@@ -5,6 +5,7 @@ from ep_adapter_trial import BASES, MARKS, Trial, load
 from ep_turns import serving, settled
 
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.control.records import TurnCode
 from headrace_engine.policies import registry
 
 pytestmark = MARKS
@@ -62,8 +63,10 @@ def test_two_never_compute_at_once_and_nothing_is_lost(asynchronous, policies):
         for trial, requests in zip(trials, loads, strict=True):
             trial.nothing_is_lost(requests)
             assert trial.scheduler._guard.fallback_steps == 0
+            assert trial.scheduler._turn_counts.code is TurnCode.IN_TURNS
+            assert trial.scheduler._turn_counts.wait_seconds > 0
             trial.scheduler.shutdown()
-        assert turns.granted > 4
+        assert sum(trial.scheduler._turn_counts.turns for trial in trials) == turns.granted > 4
 
 
 @BASES
@@ -84,6 +87,8 @@ def test_without_a_server_an_engine_serves_as_without_a_group(asynchronous):
         pass
     [member, _] = sharing(asynchronous, group)
     assert member.run(load()).course == alone.course
+    assert member.scheduler._turn_counts.code is TurnCode.ALONE
+    assert member.scheduler._turn_counts.turns == 0
 
 
 @BASES
@@ -100,6 +105,8 @@ def test_a_group_is_joined_left_and_changed_while_the_engine_serves(asynchronous
         assert first.granted
         assert second.granted
         assert trial.scheduler._turns is None
+        assert trial.scheduler._turn_counts.code is TurnCode.NONE
+        assert trial.scheduler._turn_counts.turns == first.granted + second.granted
         assert settled(first)
         assert settled(second)
 

@@ -44,12 +44,15 @@ records = st.builds(
     step_tokens=u32,
     skipped=u32,
     **{f"gauge_{place}": st.floats(0, 1e12) for place in range(1, 7)},
+    turn_code=u32,
+    turns=u64,
+    turn_wait_seconds=st.floats(0, 1e12),
 )
 
 
 def uniform(n):
     """A record in which every number is `n`, so that a mixture of two shows."""
-    return BoardRecord(float(n), *([n] * 16), bool(n % 2), *([n] * 7), *([float(n)] * 6))
+    return BoardRecord(float(n), *([n] * 16), bool(n % 2), *([n] * 7), *([float(n)] * 6), n, n, float(n))
 
 
 def is_uniform(record):

@@ -11,7 +11,7 @@ from sc_fake_engine import FakeEngine, finished
 from headrace_engine.contracts import PolicyDocument
 from headrace_engine.control.paths import policy_path, stats_paths
 from headrace_engine.control.policy_file import write_policy
-from headrace_engine.control.records import ErrorCode, PredictorCode
+from headrace_engine.control.records import ErrorCode, PredictorCode, TurnCode
 from headrace_engine.policies import registry as policies
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
@@ -125,6 +125,15 @@ def test_predictions_are_told_by_how_far_off_they_were(rig, engine):
     assert rig.value("prediction_failures_total") == 20
     assert rig.value("predictions_learned_total") == 7
     assert rig.value("ignored_overrides_total") == 3
+
+
+def test_turns_are_told_with_whether_the_engine_is_in_turns_at_all(rig, engine):
+    engine.report(turn_code=TurnCode.ALONE, turns=12, turn_wait_seconds=0.75)
+    rig.observe()
+    states = {state: rig.value("turn_state", state=state) for state in ("None", "InTurns", "Alone")}
+    assert states == {"None": 0, "InTurns": 0, "Alone": 1}
+    assert rig.value("turns_total") == 12
+    assert rig.value("turn_wait_seconds_total") == 0.75
 
 
 def test_a_policys_inner_state_is_told_by_its_names(rig, engine, monkeypatch):

@@ -26,7 +26,7 @@ from headrace_engine.adapter.scheduler_view import SchedulerView, read_limits
 from headrace_engine.adapter.step_planner import StepPlanner
 from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.telemetry import Telemetry
-from headrace_engine.adapter.turn_taking import TurnTaking
+from headrace_engine.adapter.turn_taking import TurnCounts, TurnTaking
 from headrace_engine.adapter.vllm_types import (
     EngineCoreOutputs,
     ModelRunnerOutput,
@@ -68,10 +68,11 @@ class PolicyScheduler:
         self._in_force: Staged | None = None
         self._planned: tuple[SchedulerOutput, float] | None = None  # and when, if it is still to be recorded
         self._turns: TurnTaking | None = None
+        self._turn_counts = TurnCounts()
         self._telemetry: Telemetry | None = None
         if self.link.listens:
             self._telemetry = Telemetry(
-                vllm, view, queue, self._guard, self._tracker, self._step_timer, self.link
+                vllm, view, queue, self._guard, self._tracker, self._step_timer, self._turn_counts, self.link
             )
         self.waiting = queue
         self.link.start(limits)
@@ -174,7 +175,7 @@ class PolicyScheduler:
             self._turns.close()
             self._turns = None
         if self._turns is None and group is not None:
-            self._turns = TurnTaking(cast("VllmScheduler", self), group, self.link.clock)
+            self._turns = TurnTaking(cast("VllmScheduler", self), group, self.link.clock, self._turn_counts)
 
     def _schedule_nothing(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Schedule a step without tokens, as vLLM does while it is paused: workers hear of who has ended."""

@@ -32,6 +32,7 @@ from headrace_engine.adapter.scheduler_view import SchedulerView
 from headrace_engine.adapter.step_timer import StepTimer
 from headrace_engine.adapter.targets import flag_targets
 from headrace_engine.adapter.token_gaps import TokenGaps, TokenTimes
+from headrace_engine.adapter.turn_taking import TurnCounts
 from headrace_engine.adapter.vllm_types import (
     EngineCoreOutput,
     EngineCoreOutputs,
@@ -79,6 +80,7 @@ class Telemetry:
         guard: PolicyGuard,
         tracker: RequestTracker,
         step_timer: StepTimer,
+        turn_counts: TurnCounts,
         link: ControlLink,
     ) -> None:
         self._scheduler = scheduler
@@ -87,6 +89,7 @@ class Telemetry:
         self._guard = guard
         self._tracker = tracker
         self._step_timer = step_timer
+        self._turn_counts = turn_counts
         self._link = link
         self._applied_hash = 0
         self._progress: dict[str, Progress] = {}
@@ -225,6 +228,7 @@ class Telemetry:
 
     def _board(self) -> BoardRecord:
         scheduler, limits, guard, tracker = self._scheduler, self._view.limits, self._guard, self._tracker
+        turns = self._turn_counts
         running, waiting = scheduler.get_request_counts()
         unfinished = scheduler._inflight_prefills
         gauge_1, gauge_2, gauge_3, gauge_4, gauge_5, gauge_6 = guard.gauges()
@@ -262,6 +266,9 @@ class Telemetry:
             gauge_4=gauge_4,
             gauge_5=gauge_5,
             gauge_6=gauge_6,
+            turn_code=turns.code,
+            turns=turns.turns,
+            turn_wait_seconds=turns.wait_seconds,
         )
 
     def _tokens_per_block(self) -> int:

@@ -8,22 +8,37 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace_engine.adapter.vllm_types import SchedulerOutput, VllmScheduler
 from headrace_engine.contracts.turn_group import TurnGroup
+from headrace_engine.control.records import TurnCode
 from headrace_engine.turns.member import Member
 from headrace_engine.turns.priority import ServicePriority
 
 WAIT_SECONDS = 0.005  # for a turn at a time: requests that come and aborts are read in between
 
 
-class TurnTaking:
-    """One engine's part in `group`. `clock`: seconds, that of the scheduler's steps."""
+@dataclass(slots=True)
+class TurnCounts:
+    """What an engine tells of its turns: since its boot, in whatever groups it was."""
 
-    def __init__(self, scheduler: VllmScheduler, group: TurnGroup, clock: Callable[[], float]) -> None:
+    code: TurnCode = TurnCode.NONE
+    turns: int = 0
+    wait_seconds: float = 0.0  # with requests to compute
+
+
+class TurnTaking:
+    """One engine's part in `group`. `clock`: seconds, that of the scheduler's steps. It adds to `counts`."""
+
+    def __init__(
+        self, scheduler: VllmScheduler, group: TurnGroup, clock: Callable[[], float], counts: TurnCounts
+    ) -> None:
         self.group = group
         self._scheduler = scheduler
         self._clock = clock
+        self._counts = counts
+        self._waits_since: float | None = None  # for the turn
         self._priority = ServicePriority()
         self._member = Member(group, self._ask_with)
         self._in_flight: deque[float] = deque()  # when each step was scheduled
@@ -31,13 +46,24 @@ class TurnTaking:
 
     def may_schedule(self) -> bool:
         """Tell whether a step may be scheduled now; waits a little for the turn if not."""
-        member = self._member
-        if member.holds and member.may_step():
+        if self._member.holds and self._member.may_step():
             return True
         if not self._has_work():
+            self._waits_since = None
             return True  # a step without tokens
         if self._in_flight:
-            return member.alone and member.may_step()
+            return self._member.alone and self._member.may_step()
+        began = self._clock() if self._waits_since is None else self._waits_since
+        may = self._wait_for_turn()
+        self._waits_since = None if may else began
+        self._counts.code = TurnCode.ALONE if self._member.alone else TurnCode.IN_TURNS
+        if may:
+            self._counts.wait_seconds += max(self._clock() - began, 0.0)
+            self._counts.turns += self._member.holds
+        return may
+
+    def _wait_for_turn(self) -> bool:
+        member = self._member
         if not member.holds and member.may_step(WAIT_SECONDS):
             return True
         if member.holds:
@@ -80,6 +106,7 @@ class TurnTaking:
     def close(self) -> None:
         """Leave the group."""
         self._member.close()
+        self._counts.code = TurnCode.NONE
 
     def _has_work(self) -> bool:
         return sum(self._scheduler.get_request_counts()) > 0

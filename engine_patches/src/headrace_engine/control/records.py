@@ -33,6 +33,14 @@ class PredictorCode(enum.IntEnum):
     GIVEN_UP = 3  # the predictor asked for failed too often; the mean of recent outputs stands in
 
 
+class TurnCode(enum.IntEnum):
+    """Whether an engine takes turns on its GPU, as of its last step."""
+
+    NONE = 0  # it is in no group
+    IN_TURNS = 1
+    ALONE = 2  # it computes whenever it wants, since it can't reach its group's turn server
+
+
 class Target(enum.IntFlag):
     """Targets of a request, as bit sets in `FinishedRequest`."""
 
@@ -79,6 +87,9 @@ class BoardRecord(NamedTuple):
     gauge_4: Float64 = 0.0
     gauge_5: Float64 = 0.0
     gauge_6: Float64 = 0.0
+    turn_code: UInt32 = 0  # a TurnCode
+    turns: UInt64 = 0  # since boot
+    turn_wait_seconds: Float64 = 0.0  # since boot: with requests to compute, for the turn
 
     @property
     def gauges(self) -> tuple[float, ...]:
@@ -116,6 +127,6 @@ class FinishedRequest(NamedTuple):
     predicted_tokens: Float64 = 0.0  # output that was expected when it arrived; 0 if nothing was
 
 
-BOARD: Layout[BoardRecord] = make_layout(b"HRBOARD\0", 2, BoardRecord)
+BOARD: Layout[BoardRecord] = make_layout(b"HRBOARD\0", 3, BoardRecord)
 STEPS: Layout[StepSample] = make_layout(b"HRSTEPS\0", 1, StepSample)
 FINISHED: Layout[FinishedRequest] = make_layout(b"HRFINISH", 2, FinishedRequest)

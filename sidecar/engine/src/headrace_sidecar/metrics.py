@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from headrace_engine.control.records import FinishedRequest, Target
+from headrace_engine.control.records import FinishedRequest, Target, TurnCode
 from headrace_engine.policies import registry
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.monitor import Monitor
@@ -26,6 +26,7 @@ LATENCY_BUCKETS = (
 )
 RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 4, 10)
 SETTERS = ("Service", "Client")
+TURN_STATES = {TurnCode.NONE: "None", TurnCode.IN_TURNS: "InTurns", TurnCode.ALONE: "Alone"}
 TOKEN_BUCKETS = tuple(4**power for power in range(1, 10))
 
 
@@ -162,6 +163,14 @@ class EngineMetrics:
             "Targets and hints of clients that were no numbers, out of range or not allowed",
             totals.total("ignored_overrides"),
         )
+        yield CounterMetricFamily(
+            "headrace_turns", "Turns that the engine took on a GPU that it shares", totals.total("turns")
+        )
+        yield CounterMetricFamily(
+            "headrace_turn_wait_seconds",
+            "Seconds that it waited for its turn, with requests to compute",
+            totals.total("turn_wait_seconds"),
+        )
         yield _labelled(
             CounterMetricFamily(
                 "headrace_lost_records", "Records overwritten before this sidecar read them", labels=("ring",)
@@ -244,6 +253,15 @@ class EngineMetrics:
                 "headrace_engine_state", "1 for the state that the engine is in", labels=("state",)
             ),
             {state: int(state == engine.state) for state in STATES},
+        )
+        code = self._monitor.record.turn_code
+        yield _labelled(
+            GaugeMetricFamily(
+                "headrace_turn_state",
+                "1 for how the engine shares its GPU; Alone: it can't reach the turn server",
+                labels=("state",),
+            ),
+            {name: int(code == each) for each, name in TURN_STATES.items()},
         )
         yield CounterMetricFamily("headrace_engine_boots", "Engine starts seen", self._monitor.totals.boots)
         info = GaugeMetricFamily(

@@ -17,11 +17,11 @@ from typing import NoReturn
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from headrace_engine.control.paths import policy_path, resume_key_path, stats_paths
+from headrace_engine.control.paths import policy_path, resume_key_path, stats_paths, turn_group_path
 from headrace_engine.control.records import FinishedRequest
 from headrace_engine.policies import registry as policies
+from headrace_sidecar.file_handover import FileHandover
 from headrace_sidecar.handover import Handover
-from headrace_sidecar.key_handover import KeyHandover
 from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
 from headrace_sidecar.monitor import Monitor
 from headrace_sidecar.probe import keep_probing
@@ -41,10 +41,12 @@ CLOSING = 0.5  # seconds that open connections get at the end
 class ObservationLoop:
     """Observes the engine again and again; `observed_at` is when it last succeeded."""
 
-    def __init__(self, monitor: Monitor, handover: Handover, keys: KeyHandover, broadcast: Broadcast) -> None:
+    def __init__(
+        self, monitor: Monitor, handover: Handover, files: Sequence[FileHandover], broadcast: Broadcast
+    ) -> None:
         self._monitor = monitor
         self._handover = handover
-        self._keys = keys
+        self._files = files
         self._broadcast = broadcast
         self._failing = False
         self.observed_at = float("-inf")
@@ -58,7 +60,8 @@ class ObservationLoop:
         now = time.monotonic()
         try:
             self._handover.hand_over_new(now)
-            self._keys.hand_over_new()
+            for each in self._files:
+                each.hand_over_new()
             self._monitor.observe(now)
             self._broadcast.offer(self._monitor.load, now)
         except Exception:
@@ -103,12 +106,14 @@ async def run_sidecar(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoR
     handover = Handover(
         settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate_document
     )
-    key = resume_key_path(settings.root)
-    keys = KeyHandover(settings.policy_dir / key.name, key)
+    files = [
+        FileHandover(settings.policy_dir / path.name, path)
+        for path in (resume_key_path(settings.root), turn_group_path(settings.root))
+    ]
     monitor = Monitor(stats_paths(settings.root), finished)
     registry.register(EngineMetrics(monitor, handover))
     broadcast = Broadcast()
-    observations = ObservationLoop(monitor, handover, keys, broadcast)
+    observations = ObservationLoop(monitor, handover, files, broadcast)
     observations.observe_once()
 
     app = make_application(

@@ -14,6 +14,7 @@ from headrace_engine.control.records import BoardRecord
 COUNTED = (
     *("step", "arrivals", "arrived_tokens", "finishes", "preemptions", "fallback_steps"),
     *("prediction_failures", "predictions_learned", "ignored_overrides"),
+    *("turns", "turn_wait_seconds"),
 )
 _counts = attrgetter(*COUNTED)
 
@@ -24,8 +25,8 @@ class Totals:
     def __init__(self) -> None:
         self.boots = 0
         self._boot = ""
-        self._ended = dict.fromkeys(COUNTED, 0)
-        self._present = dict.fromkeys(COUNTED, 0)
+        self._ended: dict[str, float] = dict.fromkeys(COUNTED, 0)
+        self._present: dict[str, float] = dict.fromkeys(COUNTED, 0)
 
     def add(self, boot: str, record: BoardRecord, *, earlier: bool = False) -> None:
         """Take the board's numbers of this moment into account; `earlier`: they do not count themselves."""
@@ -36,6 +37,6 @@ class Totals:
             self._ended = {name: -present[name] if earlier else self.total(name) for name in COUNTED}
         self._present = present
 
-    def total(self, name: str) -> int:
+    def total(self, name: str) -> float:
         """Return the total of the board's field `name`."""
         return self._ended[name] + self._present[name]

@@ -1,8 +1,8 @@
-"""The engine's copy of the key for resuming is what the service's ConfigMap has."""
+"""The engine's copies of documents are what the service's ConfigMap has."""
 
 import pytest
 
-from headrace_sidecar.key_handover import KeyHandover
+from headrace_sidecar.file_handover import FileHandover
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def handover(source, target):
     target.parent.mkdir()
     (source.parent / "..first").mkdir(parents=True)
     (source.parent / "..second").mkdir()
-    return KeyHandover(source, target)
+    return FileHandover(source, target)
 
 
 def mount(source, version, text):
@@ -30,7 +30,7 @@ def mount(source, version, text):
     source.symlink_to(source.parent / version / source.name)
 
 
-def test_a_key_is_handed_over_replaced_and_taken_back(handover, source, target):
+def test_a_document_is_handed_over_replaced_and_taken_back(handover, source, target):
     handover.hand_over_new()
     assert not target.exists()
     for version, text in (("..first", "one"), ("..second", "another")):
@@ -50,7 +50,7 @@ def test_what_did_not_change_is_not_touched(handover, source, target):
     assert target.stat() == before
 
 
-def test_a_key_that_went_while_no_sidecar_looked_is_taken_back(handover, target):
+def test_a_document_that_went_while_no_sidecar_looked_is_taken_back(handover, target):
     target.write_text("of an earlier life")
     handover.hand_over_new()
     assert not target.exists()

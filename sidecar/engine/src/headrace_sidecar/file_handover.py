@@ -1,4 +1,4 @@
-"""From the service's ConfigMap to the engine: the gateway's public key, which the engine checks by itself."""
+"""From the service's ConfigMap to the engine: documents that the engine checks by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_engine.control.files import file_identity, read_start, write_whole
 log = logging.getLogger(__name__)
 
 
-class KeyHandover:
+class FileHandover:
     """Keeps `target`, the engine's copy, like `source`, be that there or not."""
 
     def __init__(self, source: Path, target: Path) -> None:
@@ -21,7 +21,7 @@ class KeyHandover:
         self._failing: int | None = None
 
     def hand_over_new(self) -> None:
-        """Hand the key over, or take it back, if it has changed; what fails is tried again next time."""
+        """Hand the document over, or take it back, if it has changed; what fails is tried again next time."""
         found = file_identity(self._source)
         if found == self._given:
             return
