@@ -15,7 +15,7 @@ from headrace_operator.desired import desired_objects
 from headrace_operator.errors import ApiError, RefusedError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.event_recorder import EventRecorder
-from headrace_operator.kube.kinds import SERVICE, WATCHED
+from headrace_operator.kube.kinds import OWNERS, SERVICE, WATCHED
 from headrace_operator.kube.resync import resync
 from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.reconcile import Reconciler
@@ -110,7 +110,7 @@ class Desk:
         """All that the operator would list."""
         for target in WATCHED:
             async for body in self.api.list_objects(
-                target, self.key.namespace, "" if target is SERVICE else names.SELECTOR
+                target, self.key.namespace, "" if target in OWNERS else names.SELECTOR
             ):
                 yield body
 
@@ -119,7 +119,14 @@ class Desk:
         cache = Cache()
         key = GatewayKey(settings.system_namespace, settings.gateway_key)
         self.operator = Reconciler(
-            settings, cache, self.wire, Reports(), EventRecorder(self.wire), lambda: self.now, key
+            settings,
+            cache,
+            self.wire,
+            Reports(),
+            EventRecorder(self.wire),
+            lambda: self.now,
+            key,
+            lambda _: None,
         )
         await self.catch_up()
         return self.operator

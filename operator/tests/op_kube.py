@@ -13,6 +13,7 @@ ROUTE_CRD = CRDS / "llmroutes.headrace.dev.yaml"
 ROOTS = {
     "llmservices": "/apis/headrace.dev/v1alpha1",
     "llmroutes": "/apis/headrace.dev/v1alpha1",
+    "gpupools": "/apis/headrace.dev/v1alpha1",
     "deployments": "/apis/apps/v1",
     "replicasets": "/apis/apps/v1",
     "networkpolicies": "/apis/networking.k8s.io/v1",
@@ -70,9 +71,9 @@ class Kube:
     def delete(self, plural, name):
         return self.http.delete(self.path(plural, name), params={"propagationPolicy": "Background"})
 
-    def condition(self, name, kind):
-        """(status, reason, message) of a service's condition; Nones before there is one."""
-        body = self.get("llmservices", name) or {}
+    def condition(self, name, kind, plural="llmservices"):
+        """(status, reason, message) of a condition, of a service's by default; Nones before there is one."""
+        body = self.get(plural, name) or {}
         for condition in body.get("status", {}).get("conditions", []):
             if condition["type"] == kind:
                 return condition["status"], condition["reason"], condition["message"]
@@ -110,7 +111,7 @@ def install_crd(apiserver):
     kube = Kube(apiserver, "default")
     for file in CRDS.glob("*.yaml"):
         apply_crd(kube, file.read_text())
-    for plural in ("llmservices", "llmroutes"):
+    for plural in ("llmservices", "llmroutes", "gpupools"):
         eventually(lambda plural=plural: kube.http.get(kube.path(plural)).is_success)
     kube.close()
 
@@ -121,6 +122,17 @@ def new_namespace(apiserver, name):
     ok(kube.http.post("/api/v1/namespaces", json={"metadata": {"name": name}}))
     eventually(lambda: kube.get("serviceaccounts", "default"))
     return kube
+
+
+def gpupool(name="shared", **groups):
+    """A GPUPool with these groups; each is a list of its members."""
+    listed = [{"name": group, "members": list(members)} for group, members in groups.items()]
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": name},
+        "spec": {"groups": listed},
+    }
 
 
 def llmservice(name="chat", **spec):

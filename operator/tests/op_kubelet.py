@@ -44,7 +44,7 @@ class FakeNode:
 
     def _run(self):
         while not self._stop.wait(0.05):
-            for pod in self.kube.list("pods", labelSelector="headrace.dev/service"):
+            for pod in self.kube.list("pods", labelSelector="app.kubernetes.io/managed-by=headrace"):
                 self._tend(pod)
             for route in self.kube.list("llmroutes") if self.picker else ():
                 self._report(route)

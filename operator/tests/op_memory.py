@@ -164,7 +164,7 @@ def operator(memory, settings=SETTINGS, clock=lambda: 0.0):
     for item in memory.objects.values():
         cache.put(copy.deepcopy(item))
     key = GatewayKey(settings.system_namespace, settings.gateway_key)
-    return Reconciler(settings, cache, memory, Reports(), EventRecorder(memory), clock, key)
+    return Reconciler(settings, cache, memory, Reports(), EventRecorder(memory), clock, key, lambda _: None)
 
 
 def with_service(**spec):

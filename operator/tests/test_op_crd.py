@@ -30,7 +30,10 @@ def walk(schema, path=""):
 
 
 NODES = dict(walk(SCHEMA))
-ROUTE_NODES = dict(walk(crd.route_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+ROUTE_NODES, POOL_NODES = (
+    dict(walk(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+    for definition in (crd.route_definition(), crd.pool_definition())
+)
 SPEC = {path: node for path, node in NODES.items() if path.startswith(".spec.")}
 
 
@@ -40,7 +43,7 @@ def test_the_committed_files_are_what_the_types_say():
     )
 
 
-@pytest.mark.parametrize("nodes", [NODES, ROUTE_NODES], ids=["LLMService", "LLMRoute"])
+@pytest.mark.parametrize("nodes", [NODES, ROUTE_NODES, POOL_NODES], ids=["LLMService", "LLMRoute", "GPUPool"])
 def test_every_array_string_and_map_is_bounded(nodes):
     unbounded = [
         path
@@ -267,6 +270,6 @@ def test_status_fits_its_own_schema():
 def test_main_writes_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["crd", str(tmp_path / "crds")])
     crd.main()
-    for plural in ("llmservices", "llmroutes"):
+    for plural in ("llmservices", "llmroutes", "gpupools"):
         written = yaml.safe_load((tmp_path / "crds" / f"{plural}.headrace.dev.yaml").read_text())
         assert written["metadata"]["name"] == f"{plural}.headrace.dev"

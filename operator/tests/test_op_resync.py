@@ -85,7 +85,7 @@ async def test_a_restored_etcd_is_believed(kind):
     assert await world.resync() == {"chat"}
     known = world.cache.service(KEY) if kind == "LLMService" else world.cache.pods(KEY)[0]
     assert known["metadata"]["resourceVersion"] == old[kind, name]["metadata"]["resourceVersion"]
-    assert names.service_key_of(known) == KEY
+    assert names.owner_key_of(known) == KEY
     assert await world.resync() == set()
 
 

@@ -54,7 +54,7 @@ async def operate(settings: Settings) -> None:
         stack.push_async_callback(sidecars.stop)
         key = GatewayKey(settings.system_namespace, settings.gateway_key)
         reconciler = Reconciler(
-            settings, cache, cluster, sidecars, EventRecorder(cluster), time.monotonic, key
+            settings, cache, cluster, sidecars, EventRecorder(cluster), time.monotonic, key, queue.add
         )
 
         async def look_for_missed(every: bool) -> None:

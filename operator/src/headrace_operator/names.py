@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_operator.api import GROUP, KIND, Key, key_of
+from headrace_operator.api import GROUP, KIND, POOL_KIND, Key, key_of
 from headrace_operator.api.bodies import Body
 
 FIELD_MANAGER = "headrace-operator"
@@ -10,6 +10,8 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "headrace"
 SELECTOR = f"{MANAGED_BY}={MANAGER}"  # of what the operator owns, and its pods
 SERVICE_LABEL = f"{GROUP}/service"
+POOL_LABEL = f"{GROUP}/gpu-pool"
+POOL_GROUP_LABEL = f"{GROUP}/gpu-pool-group"
 
 # On pods: any change makes the kubelet refresh the policy volume at once instead of within a minute.
 POLICY_REFRESH = f"{GROUP}/policy-refresh"
@@ -24,27 +26,32 @@ RUNTIME = f"{GROUP}/runtime"
 # On the Deployment: the template that was ready last, and which inputs were given up for it.
 LAST_READY = f"{GROUP}/last-ready"
 ROLLED_BACK = f"{GROUP}/rolled-back"
+# On pods of turn servers: hash of the token that they were started with.
+TOKEN_HASH = f"{GROUP}/token-hash"
 
 # A readiness gate of pods: whether every Envoy has their address.
 ROUTED_GATE = f"{GROUP}/routed"
 
 HTTP_PORT = 8000  # vLLM
 SIDECAR_PORT = 9400
+TURNS_PORT = 9500
 ENGINE = "engine"
 SIDECAR = "headrace-sidecar"
 INSTALL = "headrace-install"
 POLICY_FILE = "policy.json"
 RESUME_KEY_FILE = "resume-key.json"
+TURN_GROUP_FILE = "turn-group.json"
+TOKEN_FILE = "token"  # noqa: S105  (of a group's turn server)
 PRIVATE_KEY_FILE = "private-key.pem"  # of the gateway's Secret
 
 
 def labels(key: Key) -> dict[str, str]:
-    """Return the labels of everything that belongs to a service."""
+    """Return the labels of everything that belongs to a service or a pool."""
     return {
         MANAGED_BY: MANAGER,
-        "app.kubernetes.io/name": "llmservice",
+        "app.kubernetes.io/name": key.kind.lower(),
         "app.kubernetes.io/instance": key.name,
-        SERVICE_LABEL: key.name,
+        POOL_LABEL if key.kind == POOL_KIND else SERVICE_LABEL: key.name,
     }
 
 
@@ -53,13 +60,16 @@ def pod_labels(key: Key) -> dict[str, str]:
     return {MANAGED_BY: MANAGER, SERVICE_LABEL: key.name}
 
 
-def service_key_of(body: Body) -> Key | None:
-    """Return the key of the service that an object is, or that its label names; None if there is none."""
-    if body["kind"] == KIND:
+def owner_key_of(body: Body) -> Key | None:
+    """Return the key of the service or pool that an object is, or that its label names; None if of none."""
+    if body["kind"] in {KIND, POOL_KIND}:
         return key_of(body)
     metadata = body["metadata"]
-    service = (metadata.get("labels") or {}).get(SERVICE_LABEL)
-    return Key(metadata["namespace"], service) if service else None
+    labels = metadata.get("labels") or {}
+    if service := labels.get(SERVICE_LABEL):
+        return Key(metadata["namespace"], service)
+    pool = labels.get(POOL_LABEL)
+    return Key(metadata["namespace"], pool, POOL_KIND) if pool else None
 
 
 def policy_config_map(key: Key) -> str:
@@ -70,6 +80,16 @@ def policy_config_map(key: Key) -> str:
 def claim_template(key: Key) -> str:
     """Name the ResourceClaimTemplate with the service's devices."""
     return f"{key.name}-gpu"
+
+
+def turn_server(pool: Key, group: str) -> str:
+    """Name the objects of a group's turn server."""
+    return f"{pool.name}-{group}-turns"
+
+
+def turn_server_labels(pool: Key, group: str) -> dict[str, str]:
+    """Return the labels that select the pod of a group's turn server."""
+    return {MANAGED_BY: MANAGER, POOL_LABEL: pool.name, POOL_GROUP_LABEL: group}
 
 
 def qualified(key: Key) -> str:

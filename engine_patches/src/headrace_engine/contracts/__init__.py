@@ -4,7 +4,7 @@
 |-----------------|----------------------|-----------------------------------------------------|
 | PolicyDocument  | operator → engine    | ConfigMap `<service>-policy`, then the shared folder |
 | ResumeKey       | operator → engine    | the same                                             |
-| TurnGroup       | user → engine        | the shared folder                                    |
+| TurnGroup       | operator → engine    | ConfigMap, then by the sidecar the shared folder     |
 | GatewayConfig   | operator → picker    | `spec` of LLMRoute `<service>`                       |
 | LoadReport      | sidecar → picker     | `GET /load`, `GET /load/stream`                      |
 | EngineStatus    | sidecar → operator   | `GET /status`                                        |

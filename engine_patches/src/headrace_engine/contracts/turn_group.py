@@ -9,7 +9,7 @@ LEAST_TOKEN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class TurnGroup:
-    """User → engine: where the group's turn server is, and what proves to it that the engine is a member.
+    """Operator → engine: where the group's turn server is, and what proves to it that the engine is a member.
 
     `host` is an IP address, so that no engine waits for a name server; `token` is in hexadecimal digits.
     Raises ValueError for a port or a token that can't be one.

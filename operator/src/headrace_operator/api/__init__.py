@@ -1,12 +1,15 @@
-"""The LLMService API v1alpha1 as types: spec, status, conditions, and the rules that a spec must follow."""
+"""The API v1alpha1 as types, LLMService and GPUPool: specs, statuses, conditions, and the rules of specs."""
 
 from headrace_operator.api.conditions import Condition, PodReason, Reason, Severity
+from headrace_operator.api.gpu_pool import GPUPool, PoolSpec, PoolStatus, parse_pool, parse_pools
 from headrace_operator.api.route import ROUTE_KIND, ROUTE_PLURAL, RouteSpec, RouteStatus
 from headrace_operator.api.service import (
     API_VERSION,
     GROUP,
     KIND,
     PLURAL,
+    POOL_KIND,
+    POOL_PLURAL,
     VERSION,
     Key,
     LLMService,
@@ -27,15 +30,20 @@ __all__ = [
     "GROUP",
     "KIND",
     "PLURAL",
+    "POOL_KIND",
+    "POOL_PLURAL",
     "RESERVED_VOLUMES",
     "ROUTE_KIND",
     "ROUTE_PLURAL",
     "VERSION",
     "Condition",
+    "GPUPool",
     "Key",
     "LLMService",
     "PodReason",
     "PolicyStatus",
+    "PoolSpec",
+    "PoolStatus",
     "Reason",
     "RouteSpec",
     "RouteStatus",
@@ -45,6 +53,8 @@ __all__ = [
     "StatusCondition",
     "is_paused",
     "key_of",
+    "parse_pool",
+    "parse_pools",
     "parse_service",
     "policy_document",
     "replicas_of",

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     API_KEYS_REQUIRED = "ApiKeysRequired"
     MODEL_NAME_CONFLICT = "ModelNameConflict"
     OBJECT_NAME_TAKEN = "ObjectNameTaken"
+    MEMBER_TAKEN = "MemberTaken"  # of a GPUPool
     ADMISSION_DENIED = "AdmissionDenied"  # by a policy, a webhook or a quota of the cluster
 
     # Ready, beside the reasons of pods
@@ -34,6 +35,11 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_ACCEPTED = "NotAccepted"
     PODS_NOT_CREATED = "PodsNotCreated"  # quota, admission
+
+    # Ready, of a GPUPool
+    ALL_GROUPS_READY = "AllGroupsReady"
+    MEMBER_NOT_FOUND = "MemberNotFound"
+    TURN_SERVER_NOT_READY = "TurnServerNotReady"
 
     # Progressing
     SETTLED = "Settled"

@@ -1,4 +1,4 @@
-"""Render the CustomResourceDefinitions of LLMService and LLMRoute from the typed API.
+"""Render the CustomResourceDefinitions of LLMService, LLMRoute and GPUPool from the typed API.
 
 `python -m headrace_operator.api.crd [FOLDER]` writes FOLDER/PLURAL.headrace.dev.yaml of each (default:
 crds/ of the working directory). Each policy's settings become a block of `spec.scheduling`, from the
@@ -18,9 +18,13 @@ from headrace_operator.api import (
     GROUP,
     KIND,
     PLURAL,
+    POOL_KIND,
+    POOL_PLURAL,
     ROUTE_KIND,
     ROUTE_PLURAL,
     VERSION,
+    PoolSpec,
+    PoolStatus,
     RouteSpec,
     RouteStatus,
     ServiceStatus,
@@ -31,11 +35,17 @@ from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.api.serving import block_name
 from headrace_operator.api.structural_schema import make_structural_schema
 
-_NAME_RULE = rule(
-    "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,48}[a-z0-9])?$')",
-    "metadata.name must be a DNS label of at most 50 characters that starts with a letter: Services "
-    "are named after it",
-)
+
+def _name_rule(longest: int) -> dict[str, str]:
+    return rule(
+        f"self.metadata.name.matches('^[a-z]([-a-z0-9]{{0,{longest - 2}}}[a-z0-9])?$')",
+        f"metadata.name must be a DNS label of at most {longest} characters that starts with a letter: "
+        "Services are named after it",
+    )
+
+
+_LONGEST_NAME = 50
+_LONGEST_POOL_NAME = 35  # its Services have the group's name in theirs
 # (name, type, priority, path)
 _COLUMNS = (
     ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
@@ -59,6 +69,13 @@ _ROUTE_COLUMNS = (
     ("Models", "string", 1, ".spec.models"),
     ("Age", "date", 0, ".metadata.creationTimestamp"),
 )
+_POOL_COLUMNS = (
+    ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
+    ("Ready", "string", 0, '.status.conditions[?(@.type=="Ready")].status'),
+    ("Reason", "string", 0, '.status.conditions[?(@.type=="Ready")].reason'),
+    ("Groups", "string", 1, ".spec.groups[*].name"),
+    ("Age", "date", 0, ".metadata.creationTimestamp"),
+)
 _SCALE = {
     "specReplicasPath": ".spec.replicas",
     "statusReplicasPath": ".status.replicas",
@@ -80,6 +97,17 @@ def route_definition() -> JsonObject:
         make_structural_schema(RouteStatus),
     )
     return _definition(ROUTE_KIND, ROUTE_PLURAL, schema, _ROUTE_COLUMNS)
+
+
+def pool_definition() -> JsonObject:
+    """Make the CustomResourceDefinition of GPUPool."""
+    schema = _object_schema(
+        "Services whose engines share GPUs, and take turns on them.",
+        make_structural_schema(PoolSpec),
+        make_structural_schema(PoolStatus),
+        longest_name=_LONGEST_POOL_NAME,
+    )
+    return _definition(POOL_KIND, POOL_PLURAL, schema, _POOL_COLUMNS)
 
 
 def _definition(
@@ -132,12 +160,14 @@ def _schema() -> JsonObject:
     return _object_schema(text, spec, make_structural_schema(ServiceStatus))
 
 
-def _object_schema(text: str, spec: JsonObject, status: JsonObject) -> JsonObject:
+def _object_schema(
+    text: str, spec: JsonObject, status: JsonObject, *, longest_name: int = _LONGEST_NAME
+) -> JsonObject:
     return {
         "type": "object",
         "description": text,
         "required": ["spec"],
-        "x-kubernetes-validations": [_NAME_RULE],
+        "x-kubernetes-validations": [_name_rule(longest_name)],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
@@ -177,9 +207,8 @@ def render_yaml(definition: Body) -> str:
 
 def definition_files() -> dict[str, str]:
     """Return all definitions as YAML, by the names of their files."""
-    return {
-        f"{each['metadata']['name']}.yaml": render_yaml(each) for each in (definition(), route_definition())
-    }
+    definitions = (definition(), route_definition(), pool_definition())
+    return {f"{each['metadata']['name']}.yaml": render_yaml(each) for each in definitions}
 
 
 def main() -> None:

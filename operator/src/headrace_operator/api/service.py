@@ -28,18 +28,22 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "LLMService"
 PLURAL = "llmservices"
+POOL_KIND = "GPUPool"
+POOL_PLURAL = "gpupools"
 PAUSED = f"{GROUP}/paused"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Which LLMService."""
+    """Which LLMService, or which GPUPool."""
 
     namespace: str
     name: str
+    kind: str = KIND
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        name = f"{self.namespace}/{self.name}"
+        return name if self.kind == KIND else f"{self.kind} {name}"
 
 
 _DEVICES = (
@@ -160,8 +164,10 @@ class LLMService:
 
 
 def key_of(body: Body) -> Key:
-    """Return the key of a raw LLMService."""
-    return Key(body["metadata"]["namespace"], body["metadata"]["name"])
+    """Return the key of a raw LLMService or GPUPool; of other objects, of the LLMService of their name."""
+    metadata = body["metadata"]
+    kind = POOL_KIND if body.get("kind") == POOL_KIND else KIND
+    return Key(metadata["namespace"], metadata["name"], kind)
 
 
 def served_name_of(body: Body) -> str:
@@ -187,7 +193,7 @@ def parse_service(body: Body) -> LLMService:
     try:
         spec = Spec.model_validate(body.get("spec") or {})
     except ValidationError as error:
-        raise SpecInvalidError(_explain(error)) from error
+        raise SpecInvalidError(explain(error)) from error
     service = LLMService(
         key=key_of(body),
         uid=metadata["uid"],
@@ -244,7 +250,8 @@ def _milliseconds(target: str | None) -> int | None:
     return milliseconds(target) if target else None
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
+    """Name the field of a spec that is wrong first, and say what is wrong with it."""
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in ("spec", *problem["loc"]))
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"

@@ -76,11 +76,21 @@ def _plan_deletions(wanted: Iterable[Manifest], observed: Observation) -> Iterab
     """
     owners = {owner(manifest) for manifest in wanted}
     wanted_names = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
-    own = {names.claim_template(key) for manifest in wanted if (key := names.service_key_of(manifest))}
+    own = {names.claim_template(key) for manifest in wanted if (key := names.owner_key_of(manifest))}
     for (kind, name), live in observed.objects.items():
         ours = kind in _IMMUTABLE and name in own and owner(live) in owners
         if ours and (kind, name) not in wanted_names:
             yield Delete(kind, name, live["metadata"]["uid"])
+
+
+def plan_pool_deletions(wanted: Iterable[Manifest], observed: Observation, uid: str) -> tuple[Delete, ...]:
+    """Delete what the GPUPool with this uid owns and no longer wants: turn servers of its former groups."""
+    wanted_names = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
+    return tuple(
+        Delete(kind, name, live["metadata"]["uid"])
+        for (kind, name), live in observed.objects.items()
+        if (kind, name) not in wanted_names and owner(live) == uid
+    )
 
 
 def contains_fields(live: Any, ours: Any, parent: str = "", *, quantity: bool = False) -> bool:

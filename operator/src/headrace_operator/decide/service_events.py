@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace_operator.api import Condition, PodReason, Reason, ServiceStatus, Severity
+from headrace_operator.api import Condition, PodReason, PoolStatus, Reason, ServiceStatus, Severity
 from headrace_operator.api.bodies import Body
 
 # Progressing and RoutingReady follow from what these already tell.
@@ -29,7 +29,7 @@ class ServiceEvent:
     action: str
 
 
-def service_events(previous: Body, current: ServiceStatus) -> Iterator[ServiceEvent]:
+def service_events(previous: Body, current: ServiceStatus | PoolStatus) -> Iterator[ServiceEvent]:
     """Make an event of each condition whose status or reason changed."""
     before = {c["type"]: (c["status"], c["reason"]) for c in previous.get("conditions") or []}
     for condition in current.conditions:

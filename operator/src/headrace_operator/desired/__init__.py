@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_operator.api import LLMService
 from headrace_operator.api.bodies import Body
 from headrace_operator.desired.cluster_service import cluster_service
@@ -37,15 +38,16 @@ def desired_objects(
     *,
     reserved: Iterable[str] = (),
     modulus: str = "",
+    turn_group: TurnGroup | None = None,
 ) -> tuple[Manifest, ...]:
     """Make all objects of the service, in the order to apply them: what a pod needs before the Deployment.
 
     `models` are the names that the service owns at the gateway, `live` the Deployment that runs now,
-    `rollout` how far it got, `reserved` names of its own that its engines do not answer to yet, and
-    `modulus` that of the gateway's public key.
+    `rollout` how far it got, `reserved` names of its own that its engines do not answer to yet,
+    `modulus` that of the gateway's public key, and `turn_group` with whom they take turns on their GPU.
     """
     objects = [
-        policy_config_map(service, modulus),
+        policy_config_map(service, modulus, turn_group),
         network_policy(service, settings),
         cluster_service(service),
         route(service, models, reserved),

@@ -8,46 +8,46 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from headrace_operator import names
-from headrace_operator.api import API_VERSION, KIND, Key
+from headrace_operator.api import API_VERSION, Key
 from headrace_operator.api.bodies import Body, JsonObject
 
 Manifest = JsonObject
 
 
 class Owner(Protocol):
-    """An LLMService, as far as what it owns must name it."""
+    """An LLMService or a GPUPool, as far as what it owns must name it."""
 
     @property
     def key(self) -> Key:
-        """The service's namespace and name."""
+        """Its kind, namespace and name."""
 
     @property
     def uid(self) -> str:
-        """The uid of the service's object."""
+        """The uid of its object."""
 
 
 def manifest(
-    service: Owner,
+    owner: Owner,
     api_version: str,
     kind: str,
     name: str,
     labels: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Manifest:
-    """Make an object of the service; garbage collection removes it with the service, no finalizer needed."""
+    """Make an object of `owner`; garbage collection removes it with that, no finalizer needed."""
     return {
         "apiVersion": api_version,
         "kind": kind,
         "metadata": {
             "name": name,
-            "namespace": service.key.namespace,
-            "labels": {**names.labels(service.key), **(labels or {})},
+            "namespace": owner.key.namespace,
+            "labels": {**names.labels(owner.key), **(labels or {})},
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
-                    "kind": KIND,
-                    "name": service.key.name,
-                    "uid": service.uid,
+                    "kind": owner.key.kind,
+                    "name": owner.key.name,
+                    "uid": owner.uid,
                     "controller": True,
                     "blockOwnerDeletion": True,
                 }

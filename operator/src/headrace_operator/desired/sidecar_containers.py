@@ -9,7 +9,7 @@ from headrace_operator.settings import Settings
 POLICY_FOLDER = "/etc/headrace/policy"
 SHARED_FOLDER = "/headrace"
 _USER = 65532
-_RESTRICTED = {
+RESTRICTED = {
     "runAsUser": _USER,
     "runAsGroup": _USER,
     "runAsNonRoot": True,
@@ -58,7 +58,7 @@ def _container(name: str, image: str, settings: Settings) -> JsonObject:
         "image": image,
         "imagePullPolicy": settings.sidecar_image_pull_policy,
         "command": ["python3", "-m", "headrace_sidecar.engine"],
-        "securityContext": _RESTRICTED,
+        "securityContext": RESTRICTED,
         "resources": _RESOURCES,
         "volumeMounts": [{"name": "headrace", "mountPath": SHARED_FOLDER}],
     }

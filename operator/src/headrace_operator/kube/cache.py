@@ -12,22 +12,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from headrace_operator.api import KIND, Key, key_of
+from headrace_operator.api import KIND, POOL_KIND, Key, key_of
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.model_names import model_names_in
-from headrace_operator.names import service_key_of
+from headrace_operator.names import owner_key_of
 
 Name = tuple[str, str]  # kind, name
 
 _SHARED_LENGTH = 100  # characters of names, types and paths; longer texts differ
+_OWNER_KINDS = {KIND, POOL_KIND}
 _DELETIONS = 4096  # remembered; a late event is late by seconds
 
 
 class Cache:
-    """Services, and per service its owned objects and pods. For one event loop; nothing here awaits."""
+    """Services and pools, and what each owns with its pods. For one event loop; nothing here awaits."""
 
     def __init__(self) -> None:
-        self._services: dict[Key, JsonObject] = {}
+        self._owners: dict[Key, JsonObject] = {}
+        self._pools: dict[Key, None] = {}  # those of them that are pools: few, and often asked for
         self._named: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in requests
         self._routed: defaultdict[str, dict[Key, None]] = defaultdict(dict)  # by name in a route
         self._belongings: defaultdict[Key, dict[Name, JsonObject]] = defaultdict(dict)
@@ -35,19 +37,23 @@ class Cache:
         self._deleted: dict[str, int] = {}  # uid → version, the latest last
 
     def put(self, body: JsonObject) -> list[Key]:
-        """Remember an object; the keys of the services that it concerns: whose it is, and whose it was."""
-        key, keys = service_key_of(body), self._leave(body)
+        """Remember an object; the keys that it concerns: whose it is, whose it was, pools it is new to."""
+        key, keys = owner_key_of(body), self._leave(body)
         if key is None:
             return keys
         if version(body) > self._deleted.get(body["metadata"]["uid"], -1):
+            if key not in self._owners:
+                keys += self._pools_naming(body)
             self._remember(key, body)
         return [key, *keys]
 
     def _remember(self, key: Key, body: JsonObject) -> None:
-        if body["kind"] == KIND:
-            if _is_newer(body, self._services.get(key)):
+        if body["kind"] in _OWNER_KINDS:
+            if _is_newer(body, self._owners.get(key)):
                 self._forget_name(key)
-                self._services[key] = _compact(body)
+                self._owners[key] = _compact(body)
+                if key.kind == POOL_KIND:
+                    self._pools[key] = None
                 _enter(self._named, model_names_in(body), key)
         elif _is_newer(body, self._belongings[key].get(_name(body))):
             self._forget(key, _name(body))
@@ -59,7 +65,7 @@ class Cache:
         """Take an object out where its label was before somebody changed it; returns whose it was."""
         uid = body["metadata"]["uid"]
         former = self._holders.get(uid)
-        if former is None or former == service_key_of(body):
+        if former is None or former == owner_key_of(body):
             return []
         if not _is_newer(body, self._belongings[former][_name(body)]):
             return []
@@ -80,45 +86,47 @@ class Cache:
 
         That is somebody's change of the spec, say, which this pass has not seen: its event must not be known.
         """
-        known = self._services.get(key_of(body))
+        known = self._owners.get(key_of(body))
         if known is not None and _but_status(known) == _but_status(body):
             self.put(body)
 
     def has_seen(self, service: JsonObject) -> bool:
         """Tell whether a service is remembered as it is here, or as it was later."""
-        known = self._services.get(key_of(service))
+        known = self._owners.get(key_of(service))
         if known is None or known["metadata"]["uid"] != service["metadata"]["uid"]:
             return False
         return 0 < version(service) <= version(known)
 
     def drop(self, body: JsonObject) -> list[Key]:
         """Forget an object that was deleted, unless a newer one has taken its name; whom that concerns."""
-        key = service_key_of(body)
+        key = owner_key_of(body)
         if key is None:
             return []
         uid = body["metadata"]["uid"]
-        if body["kind"] != KIND:
+        if body["kind"] not in _OWNER_KINDS:
             if self._holders.get(uid) == key:
                 self._forget(key, _name(body))
-        elif key in self._services and self._services[key]["metadata"]["uid"] == uid:
+        elif key in self._owners and self._owners[key]["metadata"]["uid"] == uid:
             self._forget_name(key)
-            del self._services[key]
+            del self._owners[key]
+            self._pools.pop(key, None)
         self._remember_end(uid, version(body))
-        return [key]
+        return [key, *self._pools_naming(body)]
 
     def replace_by_older(self, known: JsonObject, live: JsonObject) -> None:
         """Take the API server's version, which is older than `known`: its etcd was restored from a backup."""
-        key = service_key_of(known)
+        key = owner_key_of(known)
         if key is None:
             return
-        place: Mapping[Any, JsonObject] = self._services if known["kind"] == KIND else self._belongings[key]
-        if place.get(key if known["kind"] == KIND else _name(known)) is known:
+        is_owner = known["kind"] in _OWNER_KINDS
+        place: Mapping[Any, JsonObject] = self._owners if is_owner else self._belongings[key]
+        if place.get(key if is_owner else _name(known)) is known:
             self.drop(known)
             del self._deleted[known["metadata"]["uid"]]
             self.put(live)
 
     def _forget_name(self, key: Key) -> None:
-        known = self._services.get(key)
+        known = self._owners.get(key)
         if known is not None:
             _remove(self._named, model_names_in(known), key)
 
@@ -133,19 +141,31 @@ class Cache:
         self._forget(key, (kind, name))
 
     def service(self, key: Key) -> JsonObject | None:
-        """Return the raw LLMService; None if there is none."""
-        return self._services.get(key)
+        """Return the raw LLMService or GPUPool; None if there is none."""
+        return self._owners.get(key)
 
-    def services(self) -> Iterable[JsonObject]:
-        """Yield all LLMServices."""
-        return self._services.values()
+    def services(self, namespace: str = "") -> Iterator[JsonObject]:
+        """Yield all LLMServices, or those of a namespace."""
+        keys = (key for key in self._owners if key.kind == KIND and namespace in {"", key.namespace})
+        return (self._owners[key] for key in keys)
+
+    def pools(self, namespace: str = "") -> Iterator[JsonObject]:
+        """Yield all GPUPools, or those of a namespace."""
+        return (self._owners[key] for key in self._pools if namespace in {"", key.namespace})
+
+    def _pools_naming(self, body: JsonObject) -> list[Key]:
+        """Return the pools of which a raw LLMService is a member; none of anything else."""
+        if body["kind"] != KIND:
+            return []
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        return [key_of(pool) for pool in self.pools(namespace) if name in members_in(pool)]
 
     def services_asking_for(self, name: str) -> Iterator[JsonObject]:
         """Yield LLMServices that may have a model name: they ask for it, had it, or are called so."""
         keys = dict(self._named.get(name, {}))
         namespace, _, service = name.partition("/")
         keys[Key(namespace, service)] = None
-        return (self._services[key] for key in keys if key in self._services)
+        return (self._owners[key] for key in keys if key in self._owners)
 
     def services_routing(self, name: str) -> list[Key]:
         """Return the services in whose routes a model name is."""
@@ -165,11 +185,17 @@ class Cache:
 
     def objects_of_kind(self, kind: str) -> list[JsonObject]:
         """Return all that is remembered of a kind, for comparison with what exists."""
-        if kind == KIND:
-            return list(self._services.values())
+        if kind in _OWNER_KINDS:
+            return list(self.services() if kind == KIND else self.pools())
         return [
             body for group in self._belongings.values() for (each, _), body in group.items() if each == kind
         ]
+
+
+def members_in(pool: JsonObject) -> set[str]:
+    """Return the names of services that a raw GPUPool, which may not be valid, has in its groups."""
+    groups = (pool.get("spec") or {}).get("groups") or ()
+    return {member for group in groups for member in group.get("members") or ()}
 
 
 def _enter(index: dict[str, dict[Key, None]], names_: Iterable[str], key: Key) -> None:

@@ -8,7 +8,7 @@ import os
 from datetime import UTC, datetime
 
 from headrace_operator import names
-from headrace_operator.api import API_VERSION, KIND
+from headrace_operator.api import API_VERSION
 from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.decide.service_events import ServiceEvent
 from headrace_operator.errors import ApiError
@@ -29,7 +29,7 @@ class EventRecorder:
         self._counts: dict[str, int] = {}
 
     async def record(self, service: Body, happened: ServiceEvent) -> None:
-        """Write an Event about a raw LLMService, or count up the one that says the same."""
+        """Write an Event about a raw LLMService or GPUPool, or count up the one that says the same."""
         event = _event(service, happened)
         name, namespace = event["metadata"]["name"], event["metadata"]["namespace"]
         try:
@@ -68,7 +68,7 @@ def _event(service: Body, happened: ServiceEvent) -> JsonObject:
         "reportingInstance": os.environ.get("HOSTNAME") or names.FIELD_MANAGER,
         "regarding": {
             "apiVersion": API_VERSION,
-            "kind": KIND,
+            "kind": service["kind"],
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],

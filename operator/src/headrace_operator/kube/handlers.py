@@ -20,7 +20,7 @@ from headrace_operator.api import Key
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.model_names import find_rivals
 from headrace_operator.kube.cache import Cache
-from headrace_operator.kube.kinds import OWNED, POD, SERVICE, WATCHED, Resource
+from headrace_operator.kube.kinds import OWNED, OWNERS, POD, SERVICE, WATCHED, Resource
 from headrace_operator.metrics import LAST_EVENT
 
 _FIRST_PAUSE = 1.0  # seconds
@@ -109,7 +109,7 @@ def _watch(
         LAST_EVENT.labels(resource.kind).set(time.time())
         item = _typed(resource, body)
         deleted = event["type"] == "DELETED"
-        if resource is SERVICE and not deleted and cache.has_seen(item):
+        if resource in OWNERS and not deleted and cache.has_seen(item):
             return  # mostly our own status: it must not cut short the wait after a failure
         for key in cache.drop(item) if deleted else cache.put(item):
             enqueue(key)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from headrace_operator.api import GROUP, KIND, PLURAL, ROUTE_KIND, ROUTE_PLURAL, VERSION
+from headrace_operator.api import (
+    GROUP,
+    KIND,
+    PLURAL,
+    POOL_KIND,
+    POOL_PLURAL,
+    ROUTE_KIND,
+    ROUTE_PLURAL,
+    VERSION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,8 @@ class Resource:
 
 
 SERVICE = Resource(KIND, GROUP, VERSION, PLURAL)
+POOL = Resource(POOL_KIND, GROUP, VERSION, POOL_PLURAL)
+OWNERS = (SERVICE, POOL)
 ROUTE = Resource(ROUTE_KIND, GROUP, VERSION, ROUTE_PLURAL)
 POD = Resource("Pod", "", "v1", "pods")
 CLAIM = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
@@ -51,8 +62,8 @@ OWNED = (
     Resource("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
     Resource("Deployment", "apps", "v1", "deployments"),
 )
-WATCHED = (SERVICE, *OWNED, POD)
-_OTHERS = (SERVICE, POD, CLAIM, REPLICA_SET, EVENT, SECRET, LEASE)
+WATCHED = (*OWNERS, *OWNED, POD)
+_OTHERS = (*OWNERS, POD, CLAIM, REPLICA_SET, EVENT, SECRET, LEASE)
 _BY_KIND = {resource.kind: resource for resource in (*_OTHERS, *OWNED)}
 
 

@@ -17,8 +17,8 @@ from headrace_operator.decide.model_names import find_rivals
 from headrace_operator.errors import ApiError
 from headrace_operator.kube.cache import Cache, version
 from headrace_operator.kube.client import ApiCluster
-from headrace_operator.kube.kinds import SERVICE, WATCHED, Resource
-from headrace_operator.names import service_key_of
+from headrace_operator.kube.kinds import OWNERS, SERVICE, WATCHED, Resource
+from headrace_operator.names import owner_key_of
 from headrace_operator.settings import Settings
 
 _COMPARED = ("uid", "namespace", "name", "resourceVersion", "labels")
@@ -54,7 +54,7 @@ async def resync(
                 await _reload(body, cache, cluster, enqueue)
         for body in listed.values():
             await _reload(body, cache, cluster, enqueue)
-    for body in list(cache.services()) if all_services else ():
+    for body in [*cache.services(), *cache.pools()] if all_services else ():
         enqueue(key_of(body))
 
 
@@ -65,17 +65,13 @@ async def _reload(
     metadata = body["metadata"]
     live = await cluster.read(body["kind"], metadata["namespace"], metadata["name"])
     changed = [live, cache.service(key_of(body))] if body["kind"] == KIND else []
-    if (
-        live is None
-        or live["metadata"]["uid"] != metadata["uid"]
-        or service_key_of(live) != service_key_of(body)
-    ):
+    if live is None or live["metadata"]["uid"] != metadata["uid"] or owner_key_of(live) != owner_key_of(body):
         cache.drop(body)
     elif version(live) < version(body):
         cache.replace_by_older(body, live)
     if live is not None:
         cache.put(live)
-    keys = {key for item in (body, live) if item and (key := service_key_of(item))}
+    keys = {key for item in (body, live) if item and (key := owner_key_of(item))}
     for service in changed:
         keys.update(find_rivals(service, cache.services_asking_for) if service else ())
     for key in keys:
@@ -85,12 +81,12 @@ async def _reload(
 async def _each(
     target: Resource, cluster: ApiCluster, settings: Settings, *, metadata_only: bool = False
 ) -> AsyncIterator[JsonObject]:
-    """Yield every object of a kind that concerns a service."""
-    selector = "" if target is SERVICE else names.SELECTOR
+    """Yield every object of a kind that concerns a service or a pool."""
+    selector = "" if target in OWNERS else names.SELECTOR
     for namespace in settings.watch_namespaces or (None,):
         try:
             async for body in cluster.list_objects(target, namespace, selector, metadata_only=metadata_only):
-                if service_key_of(body) is not None:
+                if owner_key_of(body) is not None:
                     yield body
         except ApiError as error:
             if error.code != 404 or target is SERVICE:

@@ -29,6 +29,7 @@ from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import refresh_pods
+from headrace_operator.run.turn_groups import find_turn_group
 from headrace_operator.run.write_throttle import WriteThrottle
 from headrace_operator.settings import Settings
 
@@ -134,6 +135,7 @@ class SpecApplier:
             progress,
             reserved=granted.reserved,
             modulus=self.gateway_key.modulus,
+            turn_group=find_turn_group(self.cache, service.key),
         )
         planned = plan_actions(wanted, observed)
         due, throttled = self.throttle.split_due_actions(service.key, planned, now)

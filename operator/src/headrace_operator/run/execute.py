@@ -1,6 +1,6 @@
 """Writes the objects that a plan names, each after a check; what was refused lately is not tried again.
 
-check every object ─► read the service again ─► write in order ─► scale a Deployment that was refused
+check every object ─► read the owner again ─► write in order ─► scale a Deployment that was refused
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from headrace_operator.api import LLMService
 from headrace_operator.decide.admission import describe_denial, is_denial
 from headrace_operator.decide.plan import Action, Apply, Delete, target_of
 from headrace_operator.decide.refusals import Refusals, Write
@@ -19,7 +18,7 @@ from headrace_operator.errors import ApiError, RefusedError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.metrics import ACTIONS
-from headrace_operator.run.preflight import check_apply, check_unchanged
+from headrace_operator.run.preflight import SeenOwner, check_apply, check_unchanged
 from headrace_operator.run.write_throttle import WriteThrottle
 
 Target = tuple[str, str]  # kind and name of an object
@@ -30,9 +29,9 @@ _SCALE = "Scale"  # how a Deployment's replicas are called apart from it
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one service's objects are written with; `now` in seconds, by the reconciler's clock."""
+    """What one owner's objects are written with; `now` in seconds, by the reconciler's clock."""
 
-    service: LLMService
+    owner: SeenOwner
     cluster: Cluster
     cache: Cache
     throttle: WriteThrottle
@@ -71,7 +70,7 @@ async def execute_actions(
             await attempt(action, partial(_check, context, action))
     due = [action for action in actions if target_of(action) not in objections]
     if any(isinstance(action, Delete) or action.creates for action in due):
-        await check_unchanged(context.service, context.cluster)
+        await check_unchanged(context.owner, context.cluster)
     for action in due:
         if target_of(action) not in objections:
             await attempt(action, partial(_write, context, action))
@@ -87,7 +86,7 @@ async def _attempt_write(
     context: Context, write: Write, step: Callable[[], Awaitable[None]]
 ) -> RefusedError | ApiError | None:
     """Do the step; what stands against it, or None. What was refused lately is not tried."""
-    key = context.service.key
+    key = context.owner.key
     standing = context.refusals.current_refusal(key, write, context.now)
     if standing:
         return standing
@@ -112,12 +111,12 @@ def _write_of(action: Action) -> Write:
 
 
 async def _check(context: Context, action: Apply) -> None:
-    was_refused = context.refusals.count_refusals(context.service.key, _write_of(action)) > 0
-    await check_apply(context.service, action, context.cluster, was_refused=was_refused)
+    was_refused = context.refusals.count_refusals(context.owner.key, _write_of(action)) > 0
+    await check_apply(context.owner, action, context.cluster, was_refused=was_refused)
 
 
 async def _write(context: Context, action: Action) -> None:
-    key = context.service.key
+    key = context.owner.key
     if isinstance(action, Delete):
         await context.cluster.delete(action.kind, key.namespace, action.name, action.uid)
         context.cache.discard_owned(key, action.kind, action.name)
@@ -141,7 +140,7 @@ async def _scale_refused_deployment(
 
 async def _scale(context: Context, action: Apply) -> Objections:
     name, replicas = action.manifest["metadata"]["name"], action.manifest["spec"]["replicas"]
-    key, target = context.service.key, (_SCALE, name)
+    key, target = context.owner.key, (_SCALE, name)
     live = context.cache.owned_object(key, "Deployment", name)
     if action.creates or live is None or live["spec"].get("replicas") == replicas:
         return {}

@@ -7,13 +7,16 @@ service that has no Deployment yet may follow it: nothing is lost by waiting.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from headrace_operator import names
-from headrace_operator.api import KIND, LLMService, Reason, is_paused
+from headrace_operator.api import Reason, is_paused
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.admission import is_denial
 from headrace_operator.decide.plan import Apply, target_of
 from headrace_operator.decide.pod_problems import missing_pvc, pvcs_of
 from headrace_operator.desired import Manifest, owner
+from headrace_operator.desired.manifest import Owner
 from headrace_operator.errors import ApiError, RefusedError, TransientError
 from headrace_operator.kube.client import Cluster
 
@@ -26,7 +29,15 @@ _COLLECT_RETRY_SECONDS = 2.0  # until the garbage collector may have removed wha
 _STALE_RETRY_SECONDS = 1.0  # the watch is late, and its event will come earlier or not at all
 
 
-async def check_apply(service: LLMService, action: Apply, cluster: Cluster, *, was_refused: bool) -> None:
+class SeenOwner(Owner, Protocol):
+    """The LLMService or GPUPool whose objects are written, as it was seen."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of its spec."""
+
+
+async def check_apply(seen: SeenOwner, action: Apply, cluster: Cluster, *, was_refused: bool) -> None:
     """Raise RefusedError, ApiError or TransientError where something stands against a write.
 
     What was refused before is tried as a dry run, or the objects before it would be written for nothing.
@@ -34,9 +45,9 @@ async def check_apply(service: LLMService, action: Apply, cluster: Cluster, *, w
     kind, name = target_of(action)
     found = None
     if action.creates or kind == "Deployment":
-        found = await cluster.read(kind, service.key.namespace, name)
+        found = await cluster.read(kind, seen.key.namespace, name)
     if action.creates:
-        _check_free(service, kind, name, found)
+        _check_free(seen, kind, name, found)
     if kind == "Deployment":
         await _check_deployment(action.manifest, found, cluster)
     elif kind == "ResourceClaimTemplate":
@@ -45,35 +56,37 @@ async def check_apply(service: LLMService, action: Apply, cluster: Cluster, *, w
         await cluster.apply(action.manifest, dry_run=True)
 
 
-async def check_unchanged(service: LLMService, cluster: Cluster) -> None:
-    """Raise TransientError unless the service is still as it was seen, before what cannot be taken back.
+async def check_unchanged(seen: SeenOwner, cluster: Cluster) -> None:
+    """Raise TransientError unless the owner is still as it was seen, before what cannot be taken back.
 
-    That is a deletion, and what is made for a service that is being deleted: it goes, too, as soon as it is
+    That is a deletion, and what is made for an owner that is being deleted: it goes, too, as soon as it is
     owned, also if it was there before (`--cascade=orphan`).
     """
-    live = await cluster.read(KIND, service.key.namespace, service.key.name)
+    live = await cluster.read(seen.key.kind, seen.key.namespace, seen.key.name)
     metadata = live["metadata"] if live else {}
-    seen = (service.uid, service.generation)
-    if is_paused(metadata) or (metadata.get("uid"), metadata.get("generation")) != seen:
-        raise TransientError("the service has changed meanwhile", _STALE_RETRY_SECONDS)
+    found = metadata.get("uid"), metadata.get("generation")
+    if is_paused(metadata) or found != (seen.uid, seen.generation):
+        raise TransientError(f"the {seen.key.kind} has changed meanwhile", _STALE_RETRY_SECONDS)
 
 
-def _check_free(service: LLMService, kind: str, name: str, found: Body | None) -> None:
+def _check_free(seen: SeenOwner, kind: str, name: str, found: Body | None) -> None:
     """Refuse to take an object of someone else's, as an apply would.
 
     What we made and what nobody owns is ours to go on with: somebody's manifest may have replaced its labels
     and its owner, or its service was deleted with `--cascade=orphan`.
     """
-    if found is None or owner(found) == service.uid:
+    if found is None or owner(found) == seen.uid:
         return
     metadata = found["metadata"]
     if not metadata.get("ownerReferences") and _is_made_by_us(metadata):
         return
-    if (metadata.get("labels") or {}).get(names.SERVICE_LABEL) == service.key.name:
-        raise TransientError(f"{kind} {name} of a deleted service is still there", _COLLECT_RETRY_SECONDS)
+    if names.owner_key_of(found) == seen.key:
+        raise TransientError(
+            f"{kind} {name} of a deleted {seen.key.kind} is still there", _COLLECT_RETRY_SECONDS
+        )
     raise RefusedError(
         Reason.OBJECT_NAME_TAKEN,
-        f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or rename the service",
+        f"metadata.name: {kind} {name} exists and is not Headrace's: delete it or rename the {seen.key.kind}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Brings one LLMService from what is to what should be; safe to run at any time, any number of times.
+"""Brings one LLMService or GPUPool from what is to what should be; safe to run at any time, again and again.
 
     read own pods ─► open readiness gates ─► parse ─► apply spec ─► follow sidecars ─► status, events
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from headrace_operator import metrics
-from headrace_operator.api import ROUTE_KIND, Key, parse_service
+from headrace_operator.api import POOL_KIND, ROUTE_KIND, Key, parse_service
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.model_names import ModelNames
 from headrace_operator.decide.policy_status import policy_in_force
@@ -27,6 +27,7 @@ from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import open_readiness_gates
+from headrace_operator.run.reconcile_pool import PoolReconciler
 from headrace_operator.run.sidecar_status import SidecarStatuses
 from headrace_operator.run.status_writer import StatusWriter
 from headrace_operator.run.upgrade import migrate_config_map
@@ -45,11 +46,13 @@ class Reconciler:
     recorder: EventRecorder
     clock: Callable[[], float]  # seconds
     gateway_key: GatewayKey
+    enqueue: Callable[[Key], None]  # has a service looked at
     _throttle: WriteThrottle = field(default_factory=WriteThrottle)
     _model_names: ModelNames = field(init=False)
     _observer: Observer = field(init=False)
     _specs: SpecApplier = field(init=False)
     _statuses: StatusWriter = field(init=False)
+    _pools: PoolReconciler = field(init=False)
 
     def __post_init__(self) -> None:
         self._model_names = ModelNames(self.cache)
@@ -73,8 +76,20 @@ class Reconciler:
             clock=self.clock,
         )
 
+        self._pools = PoolReconciler(
+            settings=self.settings,
+            cache=self.cache,
+            cluster=self.cluster,
+            recorder=self.recorder,
+            throttle=self._throttle,
+            clock=self.clock,
+            enqueue=self.enqueue,
+        )
+
     async def reconcile(self, key: Key) -> float | None:
         """Do one pass; seconds until the next, None: when something changes. Raises what failed."""
+        if key.kind == POOL_KIND:
+            return await self._pools.reconcile(key, _now())
         service = self.cache.service(key)
         if service is None or "deletionTimestamp" in service["metadata"]:
             self._forget(key)

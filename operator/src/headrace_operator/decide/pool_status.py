@@ -1,0 +1,95 @@
+"""The status of a GPUPool: whether its groups take turns, and what a user can do where one does not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from headrace_operator import names
+from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason, StatusCondition
+from headrace_operator.api.bodies import Body
+from headrace_operator.decide.observation import Observation
+from headrace_operator.decide.policy_status import ConditionState
+from headrace_operator.errors import RefusedError
+
+
+def build_pool_status(
+    body: Body,
+    pool: GPUPool | None,
+    observed: Observation,
+    services: Collection[str],
+    *,
+    problem: Exception | None,
+    now: str,
+) -> PoolStatus:
+    """Build the status of a raw GPUPool at `now` (RFC 3339, UTC).
+
+    `pool`: as it was parsed, None if it is not valid. `services`: names of those that its namespace has.
+    `problem`: what stood against this pass.
+    """
+    states = {
+        Condition.ACCEPTED: _accepted(problem),
+        Condition.READY: _ready(pool, observed, services, problem),
+    }
+    generation, previous = body["metadata"].get("generation", 1), body.get("status") or {}
+    return PoolStatus(
+        observed_generation=generation,
+        conditions=tuple(
+            _condition(kind, state, generation, previous, now) for kind, state in states.items()
+        ),
+    )
+
+
+def _accepted(problem: Exception | None) -> ConditionState:
+    if isinstance(problem, RefusedError):
+        return ConditionState(False, problem.reason, f"{problem}. Groups stay as they are")
+    return ConditionState(True, Reason.VALID, "the spec is valid")
+
+
+def _ready(
+    pool: GPUPool | None, observed: Observation, services: Collection[str], problem: Exception | None
+) -> ConditionState:
+    if problem is not None and not isinstance(problem, RefusedError):
+        return ConditionState(False, Reason.RECONCILE_ERROR, str(problem) or type(problem).__name__)
+    if pool is None:
+        return ConditionState(False, Reason.NOT_ACCEPTED, "the spec is not accepted")
+    if missing := "; ".join(_missing(pool, services)):
+        return ConditionState(False, Reason.MEMBER_NOT_FOUND, missing)
+    waiting = [group.name for group in pool.groups if not _serves(pool, group.name, observed)]
+    if waiting:
+        return ConditionState(
+            False,
+            Reason.TURN_SERVER_NOT_READY,
+            f"no turn server is ready for {', '.join(waiting)}: their engines compute whenever they want. "
+            f"`kubectl get pods -l {names.POOL_LABEL}={pool.key.name}` shows it",
+        )
+    return ConditionState(True, Reason.ALL_GROUPS_READY, "every group takes turns")
+
+
+def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:
+    for group in pool.groups:
+        missing = [member for member in group.members if member not in services]
+        if missing:
+            yield (
+                f"group {group.name}: no LLMService {', '.join(missing)} in namespace {pool.key.namespace}; "
+                "the others take turns without"
+            )
+
+
+def _serves(pool: GPUPool, group: str, observed: Observation) -> bool:
+    live = observed.deployment(names.turn_server(pool.key, group))
+    return bool(((live or {}).get("status") or {}).get("availableReplicas"))
+
+
+def _condition(
+    kind: Condition, state: ConditionState, generation: int, previous: Body, now: str
+) -> StatusCondition:
+    status = "True" if state.holds else "False"
+    before: Body = next((c for c in previous.get("conditions") or () if c["type"] == kind), {})
+    return StatusCondition(
+        type=kind,
+        status=status,  # type: ignore[arg-type]  # one of the two
+        reason=state.reason,
+        message=state.message[:4096],
+        observed_generation=generation,
+        last_transition_time=before["lastTransitionTime"] if before.get("status") == status else now,
+    )

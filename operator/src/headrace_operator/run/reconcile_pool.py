@@ -1,0 +1,134 @@
+"""Brings one GPUPool from what is to what should be; safe to run at any time, any number of times.
+
+    parse ─► turn servers of its groups ─► status, events ─► its members' passes
+
+The members' own passes tell their engines: each service keeps one writer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace_operator import names
+from headrace_operator.api import POOL_KIND, GPUPool, Key, key_of, parse_pool, parse_pools
+from headrace_operator.api.bodies import JsonObject
+from headrace_operator.decide.observation import Observation, observe
+from headrace_operator.decide.plan import plan_actions, plan_pool_deletions
+from headrace_operator.decide.pool_status import build_pool_status
+from headrace_operator.decide.refusals import Refusals
+from headrace_operator.decide.service_events import service_events
+from headrace_operator.decide.turn_groups import check_members_free, known_token
+from headrace_operator.desired import Manifest, content_hash
+from headrace_operator.desired.turn_server import turn_server_objects
+from headrace_operator.errors import RefusedError, TransientError
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.client import Cluster
+from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.run.execute import Context, execute_actions
+from headrace_operator.run.outcome import soonest
+from headrace_operator.run.turn_groups import services_to_tell
+from headrace_operator.run.write_throttle import WriteThrottle
+from headrace_operator.settings import Settings
+
+_TOKEN_BYTES = 32
+
+
+@dataclass(slots=True)
+class PoolReconciler:
+    """Reconciles GPUPools. `enqueue` has a service looked at."""
+
+    settings: Settings
+    cache: Cache
+    cluster: Cluster
+    recorder: EventRecorder
+    throttle: WriteThrottle
+    clock: Callable[[], float]  # seconds
+    enqueue: Callable[[Key], None]
+    _refusals: Refusals = field(default_factory=Refusals)
+    _tokens: dict[tuple[Key, str], str] = field(default_factory=dict)  # made for new groups
+
+    async def reconcile(self, key: Key, now: str) -> float | None:
+        """Do one pass at `now` (RFC 3339); seconds until the next, None: when something changes.
+
+        Raises what failed.
+        """
+        body = self.cache.service(key)
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            self._forget(key)
+            self._tell_services(key.namespace)
+            return None  # owner references clean up
+        pool: GPUPool | None = None
+        problem: Exception | None = None
+        due: float | None = None
+        try:
+            pool = parse_pool(body)
+            check_members_free(pool, parse_pools(self.cache.pools(key.namespace)))
+            due = await self._apply(pool)
+        except TransientError as error:
+            due = error.delay
+        except RefusedError as error:
+            problem, due = error, error.retry_after
+        except Exception as error:
+            problem = error
+        status_due = await self._write_status(body, pool, problem, now)
+        self._tell_services(key.namespace)
+        if problem is not None and not isinstance(problem, RefusedError):
+            raise problem
+        return soonest(due, status_due)
+
+    async def _apply(self, pool: GPUPool) -> float | None:
+        """Write what differs; seconds until a write that is to wait is due."""
+        observed, now = self._observe(pool.key), self.clock()
+        wanted = self._wanted(pool)
+        planned = [*plan_actions(wanted, observed), *plan_pool_deletions(wanted, observed, pool.uid)]
+        due, throttled = self.throttle.split_due_actions(pool.key, planned, now)
+        await execute_actions(
+            Context(pool, self.cluster, self.cache, self.throttle, self._refusals, now), due
+        )
+        return throttled
+
+    def _wanted(self, pool: GPUPool) -> tuple[Manifest, ...]:
+        return tuple(
+            manifest
+            for group in pool.groups
+            for manifest in turn_server_objects(pool, group, self._token(pool.key, group.name), self.settings)
+        )
+
+    def _token(self, key: Key, group: str) -> str:
+        live = self.cache.owned_object(key, "ConfigMap", names.turn_server(key, group))
+        return known_token(live) or self._tokens.setdefault((key, group), secrets.token_hex(_TOKEN_BYTES))
+
+    def _observe(self, key: Key) -> Observation:
+        return observe(self.cache.owned(key), (), {})
+
+    async def _write_status(
+        self, body: JsonObject, pool: GPUPool | None, problem: Exception | None, now: str
+    ) -> float | None:
+        """Write the status if it changed; seconds until it may be written. Raises ApiError."""
+        key = key_of(body)
+        services = {each["metadata"]["name"] for each in self.cache.services(key.namespace)}
+        body = self.cache.service(key) or body
+        current = build_pool_status(body, pool, self._observe(key), services, problem=problem, now=now)
+        previous, content = body.get("status") or {}, current.as_body()
+        if content == previous:
+            return None
+        digest, moment = content_hash(content), self.clock()
+        wait = self.throttle.seconds_until_allowed(key, POOL_KIND, digest, moment)
+        if wait > 0.0:
+            return wait
+        self.cache.put_status(await self.cluster.apply_status(POOL_KIND, key.namespace, key.name, content))
+        self.throttle.record_write(key, POOL_KIND, digest, moment)
+        for event in service_events(previous, current):
+            await self.recorder.record(body, event)
+        return None
+
+    def _tell_services(self, namespace: str) -> None:
+        for key in services_to_tell(self.cache, namespace):
+            self.enqueue(key)
+
+    def _forget(self, key: Key) -> None:
+        self._tokens = {place: token for place, token in self._tokens.items() if place[0] != key}
+        self._refusals.forget(key)
+        self.throttle.forget(key)

@@ -1,0 +1,74 @@
+"""A pool's conditions say whether its groups take turns, and what to do where one does not."""
+
+from op_pools import pool, pool_body
+
+from headrace_operator.decide.observation import observe
+from headrace_operator.decide.pool_status import build_pool_status
+from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError
+
+NOW = "2026-11-01T00:00:00Z"
+BODY = pool_body(a=["chat", "code"], b=["summary"])
+POOL = pool(a=["chat", "code"], b=["summary"])
+ALL = {"chat", "code", "summary"}
+
+
+def server(group, available=1):
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": f"shared-{group}-turns"},
+        "status": {"availableReplicas": available},
+    }
+
+
+def told(*servers, services=ALL, problem=None, body=BODY, of=POOL):
+    status = build_pool_status(body, of, observe(servers, (), {}), services, problem=problem, now=NOW)
+    return {each.type: (each.status, each.reason, each.message) for each in status.conditions}
+
+
+def test_a_pool_is_ready_when_each_group_has_its_server():
+    conditions = told(server("a"), server("b"))
+    assert conditions["Accepted"][:2] == ("True", "Valid")
+    assert conditions["Ready"] == ("True", "AllGroupsReady", "every group takes turns")
+
+
+def test_a_server_that_is_not_there_is_named():
+    status, reason, message = told(server("a"), server("b", available=0))["Ready"]
+    assert (status, reason) == ("False", "TurnServerNotReady")
+    assert "no turn server is ready for b" in message
+
+
+def test_members_that_do_not_exist_are_named_while_the_others_take_turns():
+    status, reason, message = told(server("a"), server("b"), services={"chat"})["Ready"]
+    assert (status, reason) == ("False", "MemberNotFound")
+    assert "group a: no LLMService code" in message
+    assert "group b: no LLMService summary" in message
+
+
+def test_a_refused_pool_says_why_and_a_running_one_stays_ready():
+    refused = RefusedError("MemberTaken", "spec.groups: chat is taken")
+    conditions = told(server("a"), server("b"), problem=refused)
+    assert conditions["Accepted"] == (
+        "False",
+        "MemberTaken",
+        "spec.groups: chat is taken. Groups stay as they are",
+    )
+    assert conditions["Ready"][0] == "True"
+    wrong = told(problem=SpecInvalidError("spec: wrong"), of=None)
+    assert wrong["Accepted"][:2] == ("False", "InvalidSpec")
+    assert wrong["Ready"][:2] == ("False", "NotAccepted")
+
+
+def test_trouble_with_the_api_server_is_told():
+    conditions = told(server("a"), server("b"), problem=ApiError(500, "etcd is full"))
+    assert conditions["Ready"] == ("False", "ReconcileError", "etcd is full")
+    assert conditions["Accepted"][0] == "True"
+
+
+def test_the_transition_time_moves_only_with_the_status():
+    first = build_pool_status(BODY, POOL, observe([], (), {}), ALL, problem=None, now="2026-01-01T00:00:00Z")
+    body = {**BODY, "status": first.as_body()}
+    later = build_pool_status(
+        body, POOL, observe([server("a"), server("b")], (), {}), ALL, problem=None, now=NOW
+    )
+    times = {each.type: each.last_transition_time for each in later.conditions}
+    assert times == {"Accepted": "2026-01-01T00:00:00Z", "Ready": NOW}

@@ -1,0 +1,179 @@
+"""Turn servers of a pool's groups, and what members are told of them; whatever call fails, the end is the same."""
+
+import copy
+
+import pytest
+from op_golden import SETTINGS
+from op_memory import Memory, Reports
+from op_pools import KEY, pool_body
+from op_world import body
+
+from headrace_engine.contracts import loads
+from headrace_engine.contracts.turn_group import TurnGroup
+from headrace_operator.api import Key
+from headrace_operator.errors import ApiError
+from headrace_operator.kube.cache import Cache
+from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.run.gateway_key import GatewayKey
+from headrace_operator.run.reconcile import Reconciler
+
+CHAT, CODE = Key("llm", "chat"), Key("llm", "code")
+
+
+class Cluster(Memory):
+    """Gives Services their addresses, as the API server does."""
+
+    def store(self, item):
+        if item["kind"] == "Service":
+            item["spec"].setdefault("clusterIP", "10.0.0.7")
+        return super().store(item)
+
+    def turn_group(self, service):
+        data = self.objects["ConfigMap", f"{service}-policy"]["data"]
+        return loads(TurnGroup, data["turn-group.json"]) if "turn-group.json" in data else None
+
+    def ready(self):
+        """(status, reason) of the pool's condition Ready."""
+        conditions = self.objects["GPUPool", "shared"]["status"]["conditions"]
+        return next((each["status"], each["reason"]) for each in conditions if each["type"] == "Ready")
+
+
+class Operator:
+    """An operator with its queue, whose cache is what exists."""
+
+    def __init__(self, memory):
+        self.queue = [CHAT, CODE, KEY]
+        self.cache = Cache()
+        for item in memory.objects.values():
+            self.cache.put(copy.deepcopy(item))
+        key = GatewayKey(SETTINGS.system_namespace, SETTINGS.gateway_key)
+        self.reconciler = Reconciler(
+            SETTINGS,
+            self.cache,
+            memory,
+            Reports(),
+            EventRecorder(memory),
+            lambda: 0.0,
+            key,
+            self.queue.append,
+        )
+
+    async def work(self):
+        while self.queue:
+            await self.reconciler.reconcile(self.queue.pop(0))
+
+
+def with_pool(**groups):
+    memory = Cluster()
+    for raw in (body("chat"), body("code"), pool_body(**groups)):
+        memory.store(raw)
+    return memory
+
+
+async def settle(memory):
+    for _ in range(12):
+        before = len(memory.writes)
+        try:
+            await Operator(memory).work()
+        except ApiError:
+            continue
+        if len(memory.writes) == before:
+            return
+    raise AssertionError("it does not settle")
+
+
+async def test_members_are_told_of_their_groups_server_and_others_of_none():
+    memory = with_pool(fast=["chat"])
+    await settle(memory)
+    told = memory.turn_group("chat")
+    assert (told.host, told.port) == ("10.0.0.7", 9500)
+    assert told.token == memory.objects["ConfigMap", "shared-fast-turns"]["data"]["token"]
+    assert memory.turn_group("code") is None
+    assert memory.ready() == ("False", "TurnServerNotReady")
+
+
+async def test_a_running_operator_has_members_told_without_being_asked_to_look_at_them():
+    memory = with_pool(fast=["chat", "code"])
+    operator = Operator(memory)
+    await operator.work()
+    assert memory.turn_group("chat") == memory.turn_group("code") is not None
+
+
+async def test_groups_have_tokens_of_their_own_and_keep_them():
+    memory = with_pool(fast=["chat"], slow=["code"])
+    await settle(memory)
+    before = memory.turn_group("chat").token, memory.turn_group("code").token
+    assert before[0] != before[1]
+    await settle(memory)
+    assert (memory.turn_group("chat").token, memory.turn_group("code").token) == before
+
+
+async def test_what_a_pool_has_no_more_is_deleted_and_nothing_else():
+    memory = with_pool(fast=["chat"], slow=["code"])
+    await settle(memory)
+    changed = pool_body(fast=["chat"])
+    changed["metadata"]["generation"] = 2
+    memory.store({**changed, "status": memory.objects["GPUPool", "shared"]["status"]})
+    memory.writes.clear()
+    await settle(memory)
+    kinds = ("ConfigMap", "Deployment", "NetworkPolicy", "Service")
+    deleted = {each[1:] for each in memory.writes if each[0] == "delete"}
+    assert deleted == {(kind, "shared-slow-turns") for kind in kinds}
+    assert memory.turn_group("code") is None
+    assert memory.turn_group("chat") is not None
+
+
+async def test_members_of_a_deleted_pool_compute_whenever_they_want():
+    memory = with_pool(fast=["chat"])
+    await settle(memory)
+    operator = Operator(memory)
+    operator.cache.drop(memory.objects.pop(("GPUPool", "shared")))
+    operator.queue[:] = [KEY]
+    await operator.work()
+    assert memory.turn_group("chat") is None
+
+
+async def test_a_service_that_comes_later_has_its_pool_looked_at():
+    memory = with_pool(fast=["chat", "new"])
+    await settle(memory)
+    assert memory.ready() == ("False", "MemberNotFound")
+    operator = Operator(memory)
+    assert KEY in operator.cache.put(copy.deepcopy(memory.store(body("new"))))
+    assert KEY in operator.cache.drop(memory.objects["LLMService", "new"])
+    assert KEY not in operator.cache.put(copy.deepcopy(memory.store(body("other"))))
+
+
+async def test_somebody_elses_object_of_that_name_is_not_taken():
+    memory = with_pool(fast=["chat"])
+    theirs = {
+        "kind": "Service",
+        "metadata": {"name": "shared-fast-turns", "namespace": "llm", "uid": "theirs"},
+    }
+    memory.store({**theirs, "spec": {}})
+    await settle(memory)
+    accepted = memory.objects["GPUPool", "shared"]["status"]["conditions"][0]
+    assert (accepted["status"], accepted["reason"]) == ("False", "ObjectNameTaken")
+    assert "rename the GPUPool" in accepted["message"]
+    assert memory.turn_group("chat") is None
+
+
+async def test_whatever_call_fails_the_end_is_the_same():
+    whole = with_pool(fast=["chat", "code"])
+    await settle(whole)
+    calls = whole.calls
+    for number in range(1, calls + 1):
+        memory = with_pool(fast=["chat", "code"])
+        memory.fail(number, "before" if number % 2 else "after")
+        await settle(memory)
+        assert set(memory.objects) == set(whole.objects)
+        assert memory.turn_group("chat") == memory.turn_group("code") is not None
+
+
+async def test_trouble_is_raised_once_the_status_tells_of_it():
+    memory = with_pool(fast=["chat"])
+    memory.refusal, memory.refused = ApiError(500, "no etcd"), "NetworkPolicy"
+    operator = Operator(memory)
+    operator.queue[:] = [KEY]
+    with pytest.raises(ApiError, match="no etcd"):
+        await operator.work()
+    assert memory.ready() == ("False", "ReconcileError")

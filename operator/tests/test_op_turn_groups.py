@@ -1,0 +1,70 @@
+"""A service takes turns in one group, that of the oldest pool which names it."""
+
+import pytest
+from op_golden import SETTINGS
+from op_pools import TOKEN, pool, pool_body
+
+from headrace_engine.contracts.turn_group import TurnGroup
+from headrace_operator.api import Key, parse_pool, parse_pools
+from headrace_operator.decide.turn_groups import check_members_free, known_token, membership, turn_group
+from headrace_operator.desired.turn_server import turn_server_objects
+from headrace_operator.errors import RefusedError, SpecInvalidError
+
+CHAT = Key("llm", "chat")
+OLD, YOUNG = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def live_objects(of, address="10.0.0.7"):
+    """What the API server has of a pool's objects."""
+    (group,) = of.groups
+    found = {each["kind"]: each for each in turn_server_objects(of, group, TOKEN, SETTINGS)}
+    found["Service"]["spec"]["clusterIP"] = address
+    return found
+
+
+def test_the_oldest_pool_that_names_a_service_has_it():
+    raw = [
+        pool_body("a", YOUNG, left=["chat"]),
+        pool_body("b", OLD, right=["chat", "code"]),
+        pool_body("c", OLD, other=["summary"]),
+    ]
+    pools = parse_pools(raw)
+    assert membership(CHAT, pools) == (parse_pool(raw[1]), "right")
+    assert membership(Key("llm", "nobody"), pools) is None
+    with pytest.raises(RefusedError, match="chat is in group right of GPUPool b") as refused:
+        check_members_free(pools[-1], pools)
+    assert refused.value.reason == "MemberTaken"
+    check_members_free(pools[0], pools)
+
+
+def test_pools_that_are_being_deleted_or_are_not_valid_have_nobody():
+    leaving = pool_body(a=["chat"])
+    leaving["metadata"]["deletionTimestamp"] = YOUNG
+    assert parse_pools([leaving, pool_body("wrong", a=["chat"], b=["chat"])]) == []
+
+
+def test_a_member_of_two_groups_is_refused_with_field_and_fix():
+    with pytest.raises(SpecInvalidError, match="spec: groups: a service is in one group only"):
+        parse_pool(pool_body(a=["chat"], b=["chat"]))
+
+
+def test_engines_are_told_of_their_turn_server_once_it_has_an_address_and_is_their_pools():
+    of = pool(a=["chat"])
+    place = membership(CHAT, [of])
+    objects = live_objects(of)
+    told = turn_group(place, lambda _key, kind, _name: objects.get(kind))
+    assert told == TurnGroup("10.0.0.7", 9500, TOKEN)
+    for missing in ("Service", "ConfigMap"):
+        others = {kind: body for kind, body in objects.items() if kind != missing}
+        assert turn_group(place, lambda _key, kind, _name, others=others: others.get(kind)) is None
+    strange = live_objects(
+        parse_pool({**pool_body(a=["chat"]), "metadata": {**pool_body()["metadata"], "uid": "x"}})
+    )
+    assert turn_group(place, lambda _key, kind, _name: strange.get(kind)) is None
+    unready = live_objects(of, address="")
+    assert turn_group(place, lambda _key, kind, _name: unready.get(kind)) is None
+
+
+@pytest.mark.parametrize("token", [None, "", "5e", "no digits at all, but long enough to be one"])
+def test_what_cannot_be_a_token_is_none(token):
+    assert known_token({"data": {"token": token}}) == known_token(None) == ""
