@@ -16,6 +16,7 @@ from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, d
 _ADDRESSES = iter(range(2, 65_000))
 # Tests that run side by side each have a network of their own, since the port is fixed.
 _NETWORK = f"127.{9 + int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))}"
+SERVING = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
 
 
 class FakeNode:
@@ -44,8 +45,10 @@ class FakeNode:
 
     def _run(self):
         while not self._stop.wait(0.05):
-            for pod in self.kube.list("pods", labelSelector="app.kubernetes.io/managed-by=headrace"):
+            for pod in self.kube.list("pods", labelSelector="headrace.dev/service"):
                 self._tend(pod)
+            for pod in self.kube.list("pods", labelSelector="headrace.dev/gpu-pool"):
+                self._say(pod, {"conditions": SERVING})
             for route in self.kube.list("llmroutes") if self.picker else ():
                 self._report(route)
 
@@ -55,15 +58,13 @@ class FakeNode:
             self.kube.patch("llmroutes", route["metadata"]["name"], {"status": told}, sub="status")
 
     def _tend(self, pod):
-        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        uid = pod["metadata"]["uid"]
         if uid not in self.engines:
             self.engines[uid] = _Engine(self)
         engine = self.engines[uid]
         image = next(c["image"] for c in pod["spec"]["containers"] if c["name"] == "engine")
         status = self.problem or self.problems.get(image) or gated(pod, engine.pod_status())
-        if not contains(pod.get("status", {}), status):
-            answer = self.kube.patch("pods", name, {"status": status}, sub="status")
-            assert answer.status_code in {200, 404, 409}, answer.text  # gone, or in someone else's hands
+        self._say(pod, status)
         refresh = pod["metadata"].get("annotations", {}).get("headrace.dev/policy-refresh", "")
         if engine.seen_refresh != refresh or not engine.hash:
             service = pod["metadata"]["labels"]["headrace.dev/service"]
@@ -71,6 +72,11 @@ class FakeNode:
             if config_map is not None:  # else the service is being deleted
                 engine.seen_refresh = refresh
                 engine.take(json.loads(config_map["data"]["policy.json"]))
+
+    def _say(self, pod, status):
+        if not contains(pod.get("status", {}), status):
+            answer = self.kube.patch("pods", pod["metadata"]["name"], {"status": status}, sub="status")
+            assert answer.status_code in {200, 404, 409}, answer.text  # gone, or in someone else's hands
 
 
 class _Engine:
@@ -113,7 +119,7 @@ class _Engine:
             "phase": "Running",
             "podIP": self.ip,
             "podIPs": [{"ip": self.ip}],
-            "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+            "conditions": SERVING,
             "containerStatuses": [
                 {"name": "engine", "state": running, "ready": True, "started": True, "restartCount": 0}
                 | {"image": "example/vllm:1", "imageID": "1"}

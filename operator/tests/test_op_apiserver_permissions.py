@@ -3,7 +3,7 @@
 import op_release
 import pytest
 from op_admission import images_denied
-from op_kube import eventually, ok
+from op_kube import eventually, gpupool, ok
 from op_kubelet import FakeNode
 from op_process import Operator
 
@@ -13,7 +13,10 @@ from e2e.faults import Drop, Proxy, Rule
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(400)]
 
 # Asked for by an admission plugin that not every cluster has; no request shows it.
-UNSEEN = {("headrace.dev/llmservices/finalizers", "update")}
+UNSEEN = {
+    ("headrace.dev/llmservices/finalizers", "update"),
+    ("headrace.dev/gpupools/finalizers", "update"),
+}
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
 
 
@@ -60,6 +63,7 @@ def test_the_permissions_suffice_and_none_is_unused(crd, kube, tmp_path):
         operator = Operator(crd, tmp_path / "log", hurry=20.0, **chart).wait()
         try:
             everything(kube, proxy)
+            shared(kube)
             refused = [call for call, status in proxy.answers if status in {403, 422}]
             scaled_apart(kube)
         finally:
@@ -93,6 +97,16 @@ def left_by_an_earlier_release(kube):
     metadata = {"name": "chat-gateway", "labels": labels, "ownerReferences": owner}
     ok(kube.create("configmaps", {"metadata": metadata, "data": {"gateway.json": "{}"}}))
     eventually(lambda: kube.get("configmaps", "chat-gateway") is None)
+
+
+def shared(kube):
+    """A pool of which a group goes."""
+    ok(kube.apply("gpupools", gpupool(fast=["chat"], slow=["chat-2"])))
+    eventually(lambda: kube.condition("shared", "Ready", "gpupools")[1] == "MemberNotFound")
+    eventually(lambda: "turn-group.json" in kube.get("configmaps", "chat-policy")["data"])
+    ok(kube.apply("gpupools", gpupool(fast=["chat"])))
+    eventually(lambda: kube.get("deployments", "shared-slow-turns") is None)
+    eventually(lambda: kube.get("networkpolicies", "shared-slow-turns") is None)
 
 
 def everything(kube, proxy):

@@ -1,0 +1,108 @@
+"""GPUPools on a real API server: groups come, change and go while their services run."""
+
+import json
+
+import pytest
+from op_kube import eventually, gpupool, ok
+from op_kubelet import FakeNode
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("operator"), pytest.mark.timeout(300)]
+
+OF_A_POOL = ("deployments", "services", "configmaps", "networkpolicies")
+BAD = {
+    "no groups": ({}, ["spec.groups", "at least 1"]),
+    "a group without members": ({"a": []}, ["spec.groups[0].members", "at least 1"]),
+    "a service in two groups": ({"a": ["chat"], "b": ["code", "chat"]}, ["a service is in one group only"]),
+    "a service twice in a group": ({"a": ["chat", "chat"]}, ["spec.groups[0].members[1]", "Duplicate"]),
+    "a name that no object could have": ({"A_1": ["chat"]}, ["spec.groups[0].name", "should match"]),
+    "a name that is too long": ({"a" * 21: ["chat"]}, ["spec.groups[0].name", "20"]),
+}
+
+
+def turn_group(kube, service):
+    """What the service's engines are told; None: nothing."""
+    found = (kube.get("configmaps", f"{service}-policy") or {}).get("data", {}).get("turn-group.json")
+    return json.loads(found) if found else None
+
+
+def of_pool(kube):
+    """Names of what the operator made for pools."""
+    mine = {"labelSelector": "headrace.dev/gpu-pool"}
+    return {item["metadata"]["name"] for plural in OF_A_POOL for item in kube.list(plural, **mine)}
+
+
+def pods(kube):
+    return {pod["metadata"]["uid"] for pod in kube.list("pods", labelSelector="headrace.dev/service")}
+
+
+def condition(kube, kind, pool="shared"):
+    return kube.condition(pool, kind, "gpupools")[:2]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_pool_is_refused_with_field_and_fix(kube, case):
+    groups, words = BAD[case]
+    answer = kube.create("gpupools", gpupool(**groups))
+    assert answer.status_code == 422, answer.text
+    message = answer.json()["message"]
+    assert all(word in message for word in words), message
+
+
+def test_the_longest_names_can_be_made(kube):
+    pool, group = "p" * 35, "g" * 20
+    ok(kube.create("gpupools", gpupool(pool, **{group: ["chat"]})))
+    eventually(lambda: of_pool(kube) == {f"{pool}-{group}-turns"})
+    assert kube.create("gpupools", gpupool("p" * 36, a=["chat"])).status_code == 422
+
+
+def test_groups_come_change_and_go_while_their_services_run(kube):
+    ok(kube.apply("gpupools", gpupool(fast=["chat", "code"])))
+    eventually(lambda: condition(kube, "Ready") == ("False", "MemberNotFound"))
+    kube.start("chat")
+    kube.start("code")
+    with FakeNode(kube):
+        eventually(lambda: turn_group(kube, "chat"))
+        eventually(lambda: turn_group(kube, "code") == turn_group(kube, "chat"))
+        told = turn_group(kube, "chat")
+        assert told["host"] == kube.get("services", "shared-fast-turns")["spec"]["clusterIP"]
+        eventually(lambda: condition(kube, "Ready") == ("True", "AllGroupsReady"))
+        before = pods(kube)
+
+        ok(kube.apply("gpupools", gpupool(fast=["chat"], slow=["code"])))
+        eventually(lambda: turn_group(kube, "code") not in (None, told))
+        assert turn_group(kube, "chat") == told
+
+        ok(kube.apply("gpupools", gpupool(fast=["chat"])))
+        eventually(lambda: of_pool(kube) == {"shared-fast-turns"})
+        eventually(lambda: turn_group(kube, "code") is None)
+
+        ok(kube.delete("gpupools", "shared"))
+        eventually(lambda: turn_group(kube, "chat") is None)
+        eventually(lambda: not of_pool(kube), 180)  # the collector looks for new kinds twice a minute
+        assert pods(kube) == before, "nothing restarts"
+
+
+def test_a_service_stays_in_the_older_pool_and_the_younger_says_so(kube):
+    kube.start("chat")
+    ok(kube.create("gpupools", gpupool("first", a=["chat"])))
+    eventually(lambda: turn_group(kube, "chat"))
+    told = turn_group(kube, "chat")
+    ok(kube.create("gpupools", gpupool("second", b=["chat"])))
+    eventually(lambda: condition(kube, "Accepted", "second") == ("False", "MemberTaken"))
+    assert turn_group(kube, "chat") == told
+    assert condition(kube, "Accepted", "first") == ("True", "Valid")
+    ok(kube.delete("gpupools", "first"))
+    eventually(lambda: condition(kube, "Accepted", "second") == ("True", "Valid"))
+    eventually(lambda: turn_group(kube, "chat") not in (None, told))
+
+
+def test_what_somebody_deletes_or_edits_comes_back(kube):
+    kube.start("chat")
+    ok(kube.apply("gpupools", gpupool(fast=["chat"])))
+    eventually(lambda: turn_group(kube, "chat"))
+    told = turn_group(kube, "chat")
+    ok(kube.delete("configmaps", "shared-fast-turns"))
+    ok(kube.patch("deployments", "shared-fast-turns", {"spec": {"replicas": 0}}))
+    eventually(lambda: kube.get("configmaps", "shared-fast-turns"))
+    eventually(lambda: kube.get("deployments", "shared-fast-turns")["spec"]["replicas"] == 1)
+    eventually(lambda: turn_group(kube, "chat") == told)
