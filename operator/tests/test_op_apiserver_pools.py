@@ -66,6 +66,7 @@ def test_groups_come_change_and_go_while_their_services_run(kube):
         told = turn_group(kube, "chat")
         assert told["host"] == kube.get("services", "shared-fast-turns")["spec"]["clusterIP"]
         eventually(lambda: condition(kube, "Ready") == ("True", "AllGroupsReady"))
+        eventually(lambda: len(pods(kube)) == 4)
         before = pods(kube)
 
         ok(kube.apply("gpupools", gpupool(fast=["chat"], slow=["code"])))
