@@ -34,6 +34,7 @@ from headrace_sidecar.monitor import Monitor
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     *("README.md", "docs/api.md", "docs/architecture.md", "docs/policies.md", "docs/metrics.md"),
+    "docs/sharing.md",
     *("docs/benchmarks.md", "docs/policies/econoserve.md", "docs/policies/accelgen.md"),
     "docs/policies/doubling-budget.md",
 )
@@ -66,12 +67,18 @@ Schema = dict[str, Any]
 
 def spec_reference() -> str:
     """List every field of LLMService's spec, one table per block."""
-    return "\n".join(tables("spec", llmservice()["spec"]))
+    return "\n".join(tables("spec", properties_of("llmservices")["spec"]))
 
 
 def status_reference() -> str:
     """List every field of LLMService's status."""
-    return "\n".join(tables("status", llmservice()["status"]))
+    return "\n".join(tables("status", properties_of("llmservices")["status"]))
+
+
+def pool_reference() -> str:
+    """List every field of GPUPool."""
+    found = properties_of("gpupools")
+    return "\n".join(part for name in ("spec", "status") for part in tables(name, found[name]))
 
 
 def policy_parameters(policy: str) -> str:
@@ -122,9 +129,9 @@ def metric_table(families: Iterable[tuple[Metric, Iterable[str]]]) -> str:
     return "".join(lines)
 
 
-def llmservice() -> Schema:
-    """Return the properties of the stored version of LLMService."""
-    definition = yaml.safe_load((ROOT / "crds/llmservices.headrace.dev.yaml").read_text())
+def properties_of(plural: str) -> Schema:
+    """Return the properties of the stored version of a kind."""
+    definition = yaml.safe_load((ROOT / f"crds/{plural}.headrace.dev.yaml").read_text())
     [version] = (version for version in definition["spec"]["versions"] if version["storage"])
     return version["schema"]["openAPIV3Schema"]["properties"]  # type: ignore[no-any-return]
 
@@ -292,6 +299,7 @@ def shown_type(schema: Schema) -> str:
 GENERATORS: dict[str, Callable[[], str]] = {
     "spec": spec_reference,
     "status": status_reference,
+    "pool": pool_reference,
     "metrics of the engine sidecar": sidecar_metrics,
     "metrics of the picker": lambda: module_metrics(gateway_metrics),
     "metrics of the relay": lambda: module_metrics(relay_metrics),

@@ -65,8 +65,44 @@ def test_of_config_maps_only_those_of_earlier_releases_are_deleted(kube, thief):
         kube.delete("configmaps", name)
 
 
+def owned_by(kind, name):
+    """Metadata of an object that the operator could have made for it."""
+    label = "headrace.dev/gpu-pool" if kind == "GPUPool" else "headrace.dev/service"
+    owner = {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": kind,
+        "name": name,
+        "uid": name,
+        "controller": True,
+    }
+    return {
+        "labels": {"app.kubernetes.io/managed-by": "headrace", label: name},
+        "ownerReferences": [owner],
+    }
+
+
+@pytest.mark.parametrize("plural", ["deployments", "services", "networkpolicies"])
+def test_of_what_runs_only_turn_servers_are_deleted(kube, thief, plural):
+    contents = {
+        "deployments": probe("x")["spec"],
+        "services": {"ports": [{"port": 9500}]},
+        "networkpolicies": {"podSelector": {}},
+    }
+    for kind, name in (("LLMService", "chat"), ("GPUPool", "shared")):
+        ok(
+            kube.create(
+                plural, {"metadata": {"name": name, **owned_by(kind, name)}, "spec": contents[plural]}
+            )
+        )
+        answer = thief.http.delete(
+            thief.path(plural, name), params=DRY
+        )  # else the garbage collector is faster
+        assert forbidden(answer) is (kind == "LLMService")
+        assert answer.status_code == (403 if kind == "LLMService" else 200)
+
+
 def test_nothing_else_is_deleted(thief):
-    for plural in ("llmroutes", "llmservices", "deployments", "services", "pods", "secrets"):
+    for plural in ("llmroutes", "llmservices", "gpupools", "pods", "secrets"):
         answer = thief.delete(plural, "chat")
         assert answer.status_code == 403
         assert f'cannot delete resource "{plural}"' in answer.json()["message"]

@@ -1,4 +1,4 @@
-"""Turn servers of a pool's groups, and what members are told of them; whatever call fails, the end is the same."""
+"""Turn servers of a pool's groups, and what members are told; whatever call fails, the end is the same."""
 
 import copy
 

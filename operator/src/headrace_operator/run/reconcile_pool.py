@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace_operator import names
-from headrace_operator.api import POOL_KIND, GPUPool, Key, key_of, parse_pool, parse_pools
+from headrace_operator.api import POOL_KIND, GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.observation import Observation, observe
 from headrace_operator.decide.plan import plan_actions, plan_pool_deletions
@@ -65,7 +65,8 @@ class PoolReconciler:
         try:
             pool = parse_pool(body)
             check_members_free(pool, parse_pools(self.cache.pools(key.namespace)))
-            due = await self._apply(pool)
+            if not is_paused(body["metadata"]):
+                due = await self._apply(pool)
         except TransientError as error:
             due = error.delay
         except RefusedError as error:
