@@ -11,16 +11,23 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]  # in the tier wh
 
 WRITE = {"get", "list", "watch", "create", "patch"}
 OPERATOR = {
-    "headrace.dev/llmservices": {"get", "list", "watch"},
-    "headrace.dev/llmservices/status": {"patch"},
-    "headrace.dev/llmservices/finalizers": {"update"},
-    "apps/deployments": WRITE,
+    **{
+        f"headrace.dev/{plural}{part}": verbs
+        for plural in ("llmservices", "gpupools")
+        for part, verbs in (
+            ("", {"get", "list", "watch"}),
+            ("/status", {"patch"}),
+            ("/finalizers", {"update"}),
+        )
+    },
+    # Deletes: of groups that a GPUPool has no more; an admission policy says so.
+    "apps/deployments": WRITE | {"delete"},
     "apps/deployments/scale": {"patch"},
     "apps/replicasets": {"get"},
-    "/services": WRITE,
+    "/services": WRITE | {"delete"},
     "headrace.dev/llmroutes": WRITE,
     "/configmaps": WRITE | {"delete"},
-    "networking.k8s.io/networkpolicies": WRITE,
+    "networking.k8s.io/networkpolicies": WRITE | {"delete"},
     "policy/poddisruptionbudgets": WRITE,
     "resource.k8s.io/resourceclaimtemplates": WRITE | {"delete"},
     "/pods": {"get", "list", "watch", "patch"},
@@ -43,10 +50,13 @@ VIEW = {
         "llmservices/scale",
         "llmroutes",
         "llmroutes/status",
+        "gpupools",
+        "gpupools/status",
     )
 }
 EDIT = {
     "headrace.dev/llmservices": {"create", "update", "patch", "delete", "deletecollection"},
+    "headrace.dev/gpupools": {"create", "update", "patch", "delete", "deletecollection"},
     "headrace.dev/llmservices/scale": {"update", "patch"},
 }
 USERS = {(None, "headrace-view"): VIEW, (None, "headrace-edit"): EDIT}
@@ -105,7 +115,7 @@ def test_users_get_as_much_as_they_have_of_other_kinds():
         "headrace-picker": set(),
     }
     written = {resource for resource, verbs in (VIEW | EDIT).items() if verbs - READ}
-    assert written == {"headrace.dev/llmservices", "headrace.dev/llmservices/scale"}
+    assert written == EDIT.keys()
 
 
 def policies(*flags, **values):
@@ -141,7 +151,7 @@ def test_the_policy_for_the_operator_follows_what_users_may_ask_for(allowed):
         resource.partition("/")[2].removesuffix("/status")
         for resource, verbs in OPERATOR.items()
         if verbs & {"create", "patch", "update", "delete"}
-    } - {"llmservices", "llmservices/finalizers"}
+    } - {"llmservices", "llmservices/finalizers", "gpupools", "gpupools/finalizers"}
     [rule] = policy["spec"]["matchConstraints"]["resourceRules"]
     assert written | {"leases", "secrets"} == {each.removesuffix("/status") for each in rule["resources"]}
 

@@ -25,11 +25,11 @@ from headrace_operator.errors import ApiError, RefusedError, TransientError, com
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, Objections, execute_actions, is_policy_written
+from headrace_operator.run.find_turn_group import find_turn_group
 from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import refresh_pods
-from headrace_operator.run.turn_groups import find_turn_group
 from headrace_operator.run.write_throttle import WriteThrottle
 from headrace_operator.settings import Settings
 

@@ -27,8 +27,8 @@ from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.kube.event_recorder import EventRecorder
 from headrace_operator.run.execute import Context, execute_actions
+from headrace_operator.run.find_turn_group import services_to_tell
 from headrace_operator.run.outcome import soonest
-from headrace_operator.run.turn_groups import services_to_tell
 from headrace_operator.run.write_throttle import WriteThrottle
 from headrace_operator.settings import Settings
 
