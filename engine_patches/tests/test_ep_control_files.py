@@ -16,7 +16,12 @@ from headrace_engine.control.records import BOARD, FINISHED, STEPS, BoardRecord,
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "stats_records.json").read_text())
 RECORDS = {
-    "board": (BOARD, BoardRecord(1.5, *range(1, 17), True, 8192, *range(17, 23), *(n / 4 for n in range(6)))),
+    "board": (
+        BOARD,
+        BoardRecord(
+            *(1.5, *range(1, 17), True, 8192, *range(17, 23), *(n / 4 for n in range(6)), 1, 40, 0.375)
+        ),
+    ),
     "steps": (STEPS, StepSample(512, 262_144, 7, 3_500, 0.0125)),
     "finished": (
         FINISHED,
