@@ -7,6 +7,7 @@ import pytest
 from ep_turns import TOKEN, serving
 
 from headrace_engine.contracts.turn_group import TurnGroup
+from headrace_engine.turns import __main__ as main_module
 from headrace_engine.turns import member as member_module
 from headrace_engine.turns.member import AGAIN_SECONDS, SILENCE_SECONDS, Member
 from headrace_engine.turns.messages import NONCE_BYTES, Kind, Message, pack, sign
@@ -165,3 +166,13 @@ def test_messages_that_come_in_pieces_are_put_together():
             connection.sendall(bytes([byte]))
         [grant] = member_module.unpack(connection.recv(24, socket.MSG_WAITALL), to_server=False)
         assert (grant.kind, grant.want) == (Kind.GRANT, 3)
+
+
+def test_a_check_tells_a_server_from_one_that_hangs_and_from_none(monkeypatch):
+    monkeypatch.setattr(main_module, "CHECK_SECONDS", 0.1)
+    with serving() as (turns, group):
+        assert main_module.answers(group.port)
+        assert turns.concerned == set()
+    assert not main_module.answers(group.port)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not main_module.answers(silent.getsockname()[1])

@@ -157,6 +157,14 @@ async def test_somebody_elses_object_of_that_name_is_not_taken():
     assert memory.turn_group("chat") is None
 
 
+async def test_a_paused_pool_is_left_as_it_is():
+    memory = with_pool(fast=["chat"])
+    memory.objects["GPUPool", "shared"]["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
+    await settle(memory)
+    assert not [name for _, name in memory.objects if name.endswith("-turns")]
+    assert memory.ready() == ("False", "TurnServerNotReady")
+
+
 async def test_whatever_call_fails_the_end_is_the_same():
     whole = with_pool(fast=["chat", "code"])
     await settle(whole)

@@ -59,7 +59,7 @@ async def operate(settings: Settings) -> None:
 
         async def look_for_missed(every: bool) -> None:
             another_key = await key.refresh(cluster)
-            await resync(cache, cluster, queue.add, settings, all_services=every or another_key)
+            await resync(cache, cluster, queue.add, settings, all_keys=every or another_key)
 
         workers = Workers(queue, reconciler.reconcile, look_for_missed)
         runner = await health.serve_probes(settings.metrics_port, lambda: workers.alive, ready.is_set)

@@ -12,8 +12,8 @@ RECONCILE_SECONDS = Histogram(
     ["result"],  # ok, conflict, api_error, timeout, error
     buckets=(0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
-QUEUE_DEPTH = Gauge("headrace_operator_queue_depth", "Services that wait for a worker.")
-QUEUE_AGE = Gauge("headrace_operator_queue_age_seconds", "How long the service due longest has waited.")
+QUEUE_DEPTH = Gauge("headrace_operator_queue_depth", "Services and pools that wait for a worker.")
+QUEUE_AGE = Gauge("headrace_operator_queue_age_seconds", "How long the one due longest has waited.")
 API_REQUESTS = Counter(
     "headrace_operator_api_requests", "Requests to the API server; code 0: no answer.", ["verb", "code"]
 )

@@ -40,9 +40,9 @@ async def resync(
     enqueue: Callable[[Key], None],
     settings: Settings,
     *,
-    all_services: bool = False,
+    all_keys: bool = False,
 ) -> None:
-    """Correct what is remembered; have the services looked at that it concerns, or all. Raises ApiError."""
+    """Correct what is remembered; have those looked at that it concerns, or all. Raises ApiError."""
     for target in WATCHED:  # one by one: what is listed takes memory
         before = {body["metadata"]["uid"]: version(body) for body in cache.objects_of_kind(target.kind)}
         each = _each(target, cluster, settings, metadata_only=True)
@@ -54,7 +54,7 @@ async def resync(
                 await _reload(body, cache, cluster, enqueue)
         for body in listed.values():
             await _reload(body, cache, cluster, enqueue)
-    for body in [*cache.services(), *cache.pools()] if all_services else ():
+    for body in [*cache.services(), *cache.pools()] if all_keys else ():
         enqueue(key_of(body))
 
 
