@@ -17,7 +17,7 @@ def seen(text: str, default: Any = None, **bounds: Any) -> Any:
 
 
 class StatusCondition(Block):
-    """One aspect of the service's state."""
+    """One aspect of the state."""
 
     type: Annotated[str, StringConstraints(max_length=64)] = seen("Aspect, such as Ready.", ...)
     status: Literal["True", "False", "Unknown"] = seen("Whether it holds.", ...)

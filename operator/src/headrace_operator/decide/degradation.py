@@ -8,10 +8,10 @@ from datetime import datetime
 from headrace_operator import names
 from headrace_operator.api import Reason, Severity
 from headrace_operator.api.bodies import Body
+from headrace_operator.decide.condition_state import ConditionState
 from headrace_operator.decide.observation import Observation, Pod
 from headrace_operator.decide.pod_problems import kubectl_logs_hint
 from headrace_operator.decide.policy_status import (
-    ConditionState,
     describe_failed_policy,
     describe_stock_engine,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headrace_engine.contracts import (
     AppliedPolicy,
     ContractError,
@@ -15,21 +13,13 @@ from headrace_engine.contracts import (
 from headrace_engine.policies import registry
 from headrace_operator import names
 from headrace_operator.api import Key, PolicyStatus, Reason
+from headrace_operator.decide.condition_state import ConditionState
 from headrace_operator.decide.observation import Observation, Pod
 
 _REACH = (
     f"look for a NetworkPolicy that closes port {names.SIDECAR_PORT}, and at the container {names.SIDECAR}"
 )
 _ROLL = "a sidecar that is older than the operator (status.runtimeVersion) comes anew with any change of pods"
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionState:
-    """One condition without its bookkeeping."""
-
-    holds: bool | None  # None: unknown
-    reason: str
-    message: str = ""
 
 
 def policy_in_force(key: Key, observed: Observation) -> PolicyDocument | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from headrace_operator import names
-from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason, StatusCondition
+from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason
 from headrace_operator.api.bodies import Body
+from headrace_operator.decide.condition_state import ConditionState, make_condition
 from headrace_operator.decide.observation import Observation
-from headrace_operator.decide.policy_status import ConditionState
 from headrace_operator.errors import RefusedError
 
 
@@ -34,7 +34,7 @@ def build_pool_status(
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(
-            _condition(kind, state, generation, previous, now) for kind, state in states.items()
+            make_condition(kind, state, previous, generation, now) for kind, state in states.items()
         ),
     )
 
@@ -78,18 +78,3 @@ def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:
 def _serves(pool: GPUPool, group: str, observed: Observation) -> bool:
     live = observed.deployment(names.turn_server(pool.key, group))
     return bool(((live or {}).get("status") or {}).get("availableReplicas"))
-
-
-def _condition(
-    kind: Condition, state: ConditionState, generation: int, previous: Body, now: str
-) -> StatusCondition:
-    status = "True" if state.holds else "False"
-    before: Body = next((c for c in previous.get("conditions") or () if c["type"] == kind), {})
-    return StatusCondition(
-        type=kind,
-        status=status,  # type: ignore[arg-type]  # one of the two
-        reason=state.reason,
-        message=state.message[:4096],
-        observed_generation=generation,
-        last_transition_time=before["lastTransitionTime"] if before.get("status") == status else now,
-    )

@@ -10,11 +10,9 @@ from headrace_operator.api import (
     Reason,
 )
 from headrace_operator.api.bodies import Body
+from headrace_operator.decide.condition_state import ConditionState
 from headrace_operator.decide.observation import Observation, Pod
 from headrace_operator.decide.pod_problems import Problem
-from headrace_operator.decide.policy_status import (
-    ConditionState,
-)
 from headrace_operator.decide.rollout import deployment_condition, is_stuck
 from headrace_operator.desired.history import recorded_annotation, rolled_back
 from headrace_operator.errors import RefusedError

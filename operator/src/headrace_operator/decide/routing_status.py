@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from headrace_operator import names
 from headrace_operator.api import ROUTE_KIND, Key, Reason
 from headrace_operator.api.bodies import Body
+from headrace_operator.decide.condition_state import ConditionState
 from headrace_operator.decide.observation import Observation, Pod
-from headrace_operator.decide.policy_status import ConditionState
 
 _LOOK = "look at the pods of the gateway and the picker in the operator's namespace"
 _REASONS = {

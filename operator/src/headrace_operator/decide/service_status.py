@@ -23,10 +23,15 @@ from headrace_operator.api import (
     StatusCondition,
 )
 from headrace_operator.api.bodies import Body
+from headrace_operator.decide.condition_state import (
+    STATUSES,
+    ConditionState,
+    make_condition,
+    told_before,
+)
 from headrace_operator.decide.degradation import degraded_state
 from headrace_operator.decide.observation import Observation, SidecarReport
 from headrace_operator.decide.policy_status import (
-    ConditionState,
     policy_applied_state,
     policy_in_force,
     policy_status,
@@ -39,9 +44,6 @@ from headrace_operator.errors import RefusedError
 
 # Conditions about what the operator makes of the spec, not about what it has made.
 _OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
-
-
-_STATUSES = {True: "True", False: "False", None: "Unknown"}
 
 
 class Executed(Enum):
@@ -142,7 +144,7 @@ def _has_unheard_sidecars(subject: Subject, policy: PolicyStatus, observed: Obse
 
 def _states_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condition, ConditionState]:
     """Return the states that were told last, of these conditions."""
-    holds = {state: holds for holds, state in _STATUSES.items()}
+    holds = {state: holds for holds, state in STATUSES.items()}
     return {
         Condition(told["type"]): ConditionState(
             holds[told["status"]], told["reason"], told.get("message", "")
@@ -153,18 +155,9 @@ def _states_before(subject: Subject, kinds: Collection[Condition]) -> dict[Condi
 
 
 def _condition(kind: Condition, state: ConditionState, subject: Subject, now: str) -> StatusCondition:
-    """Make the condition as it is written; its transition time moves only with its status."""
-    status = _STATUSES[state.holds]
-    before: Body = next((c for c in subject.previous.get("conditions") or [] if c["type"] == kind), {})
-    since = before["lastTransitionTime"] if before.get("status") == status else now
+    """Make the condition, with the generation that it tells of."""
+    before = told_before(kind, subject.previous)
     current = subject.executed is Executed.ALL or kind in _OF_THIS_PASS
     current &= subject.acceptance_known or kind != Condition.ACCEPTED or not before
     current |= subject.executed is Executed.LIVE and kind == Condition.POLICY_APPLIED
-    return StatusCondition(
-        type=kind,
-        status=status,  # type: ignore[arg-type]  # one of the three
-        reason=state.reason,
-        message=state.message[:4096],
-        observed_generation=subject.generation if current else before.get("observedGeneration", 0),
-        last_transition_time=since,
-    )
+    return make_condition(kind, state, subject.previous, subject.generation if current else None, now)

@@ -5,7 +5,7 @@ A service is in the group of the oldest pool that names it; no other pool has it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from headrace_engine.contracts.turn_group import TurnGroup
@@ -58,20 +58,20 @@ def known_token(config_map: Body | None) -> str:
     return token
 
 
-def check_members_free(pool: GPUPool, pools: Iterable[GPUPool]) -> None:
-    """Raise RefusedError if a member is in a group of an older pool."""
-    others = [each for each in pools if each.key != pool.key]
-    older = [each for each in others if (each.created, each.key) < (pool.created, pool.key)]
-    taken = [text for group in pool.groups for text in _taken(pool, group.members, older)]
+def members_in(pool: Body) -> set[str]:
+    """Return the names of services that a raw GPUPool, which may not be valid, has in its groups."""
+    groups = (pool.get("spec") or {}).get("groups") or ()
+    return {member for group in groups for member in group.get("members") or ()}
+
+
+def check_members_free(pool: GPUPool, pools: Collection[GPUPool]) -> None:
+    """Raise RefusedError if a member is in a group of another of the pools, the oldest first."""
+    named = [Key(pool.key.namespace, member) for group in pool.groups for member in group.members]
+    taken = [
+        f"spec.groups: {member.name} is in group {place.group} of GPUPool {place.pool.key.name}, which is "
+        "older and keeps it: take it out of one of them"
+        for member in named
+        if (place := membership(member, pools)) and place.pool.key != pool.key
+    ]
     if taken:
         raise RefusedError(Reason.MEMBER_TAKEN, "; ".join(taken))
-
-
-def _taken(pool: GPUPool, members: Iterable[str], older: Collection[GPUPool]) -> Iterator[str]:
-    for member in members:
-        place = membership(Key(pool.key.namespace, member), older)
-        if place is not None:
-            yield (
-                f"spec.groups: {member} is in group {place.group} of GPUPool {place.pool.key.name}, which is "
-                "older and keeps it: take it out of one of them"
-            )

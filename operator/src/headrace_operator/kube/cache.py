@@ -15,6 +15,7 @@ from typing import Any
 from headrace_operator.api import KIND, POOL_KIND, Key, key_of
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.model_names import model_names_in
+from headrace_operator.decide.turn_groups import members_in
 from headrace_operator.names import owner_key_of
 
 Name = tuple[str, str]  # kind, name
@@ -141,7 +142,11 @@ class Cache:
         self._forget(key, (kind, name))
 
     def service(self, key: Key) -> JsonObject | None:
-        """Return the raw LLMService or GPUPool; None if there is none."""
+        """Return the raw LLMService; None if there is none."""
+        return self._owners.get(key)
+
+    def pool(self, key: Key) -> JsonObject | None:
+        """Return the raw GPUPool; None if there is none."""
         return self._owners.get(key)
 
     def services(self, namespace: str = "") -> Iterator[JsonObject]:
@@ -190,12 +195,6 @@ class Cache:
         return [
             body for group in self._belongings.values() for (each, _), body in group.items() if each == kind
         ]
-
-
-def members_in(pool: JsonObject) -> set[str]:
-    """Return the names of services that a raw GPUPool, which may not be valid, has in its groups."""
-    groups = (pool.get("spec") or {}).get("groups") or ()
-    return {member for group in groups for member in group.get("members") or ()}
 
 
 def _enter(index: dict[str, dict[Key, None]], names_: Iterable[str], key: Key) -> None:

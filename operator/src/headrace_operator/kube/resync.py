@@ -65,13 +65,13 @@ async def _reload(
     metadata = body["metadata"]
     live = await cluster.read(body["kind"], metadata["namespace"], metadata["name"])
     changed = [live, cache.service(key_of(body))] if body["kind"] == KIND else []
+    keys = {key for item in (body, live) if item and (key := owner_key_of(item))}
     if live is None or live["metadata"]["uid"] != metadata["uid"] or owner_key_of(live) != owner_key_of(body):
-        cache.drop(body)
+        keys.update(cache.drop(body))
     elif version(live) < version(body):
         cache.replace_by_older(body, live)
     if live is not None:
-        cache.put(live)
-    keys = {key for item in (body, live) if item and (key := owner_key_of(item))}
+        keys.update(cache.put(live))
     for service in changed:
         keys.update(find_rivals(service, cache.services_asking_for) if service else ())
     for key in keys:

@@ -80,7 +80,7 @@ class Reconciler:
             settings=self.settings,
             cache=self.cache,
             cluster=self.cluster,
-            recorder=self.recorder,
+            statuses=self._statuses,
             throttle=self._throttle,
             clock=self.clock,
             enqueue=self.enqueue,

@@ -12,23 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace_operator import names
-from headrace_operator.api import POOL_KIND, GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
+from headrace_operator.api import GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.observation import Observation, observe
 from headrace_operator.decide.plan import plan_actions, plan_pool_deletions
 from headrace_operator.decide.pool_status import build_pool_status
 from headrace_operator.decide.refusals import Refusals
-from headrace_operator.decide.service_events import service_events
 from headrace_operator.decide.turn_groups import check_members_free, known_token
-from headrace_operator.desired import Manifest, content_hash
+from headrace_operator.desired import Manifest
 from headrace_operator.desired.turn_server import turn_server_objects
 from headrace_operator.errors import RefusedError, TransientError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
-from headrace_operator.kube.event_recorder import EventRecorder
 from headrace_operator.run.execute import Context, execute_actions
 from headrace_operator.run.find_turn_group import services_to_tell
 from headrace_operator.run.outcome import soonest
+from headrace_operator.run.status_writer import StatusWriter
 from headrace_operator.run.write_throttle import WriteThrottle
 from headrace_operator.settings import Settings
 
@@ -42,7 +41,7 @@ class PoolReconciler:
     settings: Settings
     cache: Cache
     cluster: Cluster
-    recorder: EventRecorder
+    statuses: StatusWriter
     throttle: WriteThrottle
     clock: Callable[[], float]  # seconds
     enqueue: Callable[[Key], None]
@@ -54,7 +53,7 @@ class PoolReconciler:
 
         Raises what failed.
         """
-        body = self.cache.service(key)
+        body = self.cache.pool(key)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(key)
             self._tell_services(key.namespace)
@@ -109,21 +108,10 @@ class PoolReconciler:
     ) -> float | None:
         """Write the status if it changed; seconds until it may be written. Raises ApiError."""
         key = key_of(body)
+        seen = {**body, "status": (self.cache.pool(key) or body).get("status") or {}}
         services = {each["metadata"]["name"] for each in self.cache.services(key.namespace)}
-        body = self.cache.service(key) or body
-        current = build_pool_status(body, pool, self._observe(key), services, problem=problem, now=now)
-        previous, content = body.get("status") or {}, current.as_body()
-        if content == previous:
-            return None
-        digest, moment = content_hash(content), self.clock()
-        wait = self.throttle.seconds_until_allowed(key, POOL_KIND, digest, moment)
-        if wait > 0.0:
-            return wait
-        self.cache.put_status(await self.cluster.apply_status(POOL_KIND, key.namespace, key.name, content))
-        self.throttle.record_write(key, POOL_KIND, digest, moment)
-        for event in service_events(previous, current):
-            await self.recorder.record(body, event)
-        return None
+        current = build_pool_status(seen, pool, self._observe(key), services, problem=problem, now=now)
+        return await self.statuses.write_changes(seen, seen["status"], current)
 
     def _tell_services(self, namespace: str) -> None:
         for key in services_to_tell(self.cache, namespace):

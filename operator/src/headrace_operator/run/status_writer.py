@@ -1,4 +1,4 @@
-"""Writes a service's status when it changed, then Events and metrics of what changed in it."""
+"""Writes the status of a service or pool when it changed, then Events and metrics of what changed in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace_operator import metrics
-from headrace_operator.api import KIND, ServiceStatus, is_paused, key_of, replicas_of
+from headrace_operator.api import PoolStatus, ServiceStatus, is_paused, key_of, replicas_of
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.degradation import seconds_until_crash_expires
 from headrace_operator.decide.observation import Observation
@@ -42,19 +42,28 @@ class StatusWriter:
         previous = (self.cache.service(key) or service).get("status") or {}
         current = self._build_status(service, previous, observed, outcome, now)
         metrics.set_condition_gauges(key, current)
-        content = current.as_body()
         expires = seconds_until_crash_expires(observed, now)
+        return soonest(await self.write_changes(service, previous, current), expires)
+
+    async def write_changes(
+        self, owner: Body, previous: Body, current: ServiceStatus | PoolStatus
+    ) -> float | None:
+        """Write the status of a raw LLMService or GPUPool, with Events, if it is not as it was written last.
+
+        Returns the seconds until it may be written. Raises ApiError.
+        """
+        key, content = key_of(owner), current.as_body()
         if content == previous:
-            return expires
+            return None
         digest, moment = content_hash(content), self.clock()
-        wait = self.throttle.seconds_until_allowed(key, KIND, digest, moment)
+        wait = self.throttle.seconds_until_allowed(key, key.kind, digest, moment)
         if wait > 0.0:
-            return soonest(wait, expires)
-        self.cache.put_status(await self.cluster.apply_status(KIND, key.namespace, key.name, content))
-        self.throttle.record_write(key, KIND, digest, moment)
+            return wait
+        self.cache.put_status(await self.cluster.apply_status(key.kind, key.namespace, key.name, content))
+        self.throttle.record_write(key, key.kind, digest, moment)
         for event in service_events(previous, current):
-            await self.recorder.record(service, event)
-        return expires
+            await self.recorder.record(owner, event)
+        return None
 
     def _build_status(
         self, service: Body, previous: Body, observed: Observation, outcome: Outcome, now: str
