@@ -8,8 +8,8 @@ from ep_turns import TOKEN, serving
 
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.turns import __main__ as main_module
-from headrace_engine.turns import member as member_module
-from headrace_engine.turns.member import AGAIN_SECONDS, SILENCE_SECONDS, Member
+from headrace_engine.turns import connection as connection_module
+from headrace_engine.turns.connection import AGAIN_SECONDS, SILENCE_SECONDS, join_group
 from headrace_engine.turns.messages import NONCE_BYTES, Kind, Message, pack, sign
 from headrace_engine.turns.server import CONNECTIONS
 
@@ -29,7 +29,9 @@ class Time:
 def engine(group, priority=1.0, clock=None):
     """An engine that has joined, and what it asks with, as a list that the test changes."""
     asks = [priority]
-    joined = Member(group, lambda: asks[0]) if clock is None else Member(group, lambda: asks[0], clock)
+    joined = (
+        join_group(group, lambda: asks[0]) if clock is None else join_group(group, lambda: asks[0], clock)
+    )
     return joined, asks
 
 
@@ -164,7 +166,7 @@ def test_messages_that_come_in_pieces_are_put_together():
     with serving() as (_, group), talk(group) as connection:
         for byte in pack(Message(Kind.WANT, priority=1.0, want=3)):
             connection.sendall(bytes([byte]))
-        [grant] = member_module.unpack(connection.recv(24, socket.MSG_WAITALL), to_server=False)
+        [grant] = connection_module.unpack(connection.recv(24, socket.MSG_WAITALL), to_server=False)
         assert (grant.kind, grant.want) == (Kind.GRANT, 3)
 
 

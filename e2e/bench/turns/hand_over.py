@@ -8,7 +8,7 @@ from pathlib import Path
 from e2e.bench.turns import group
 from e2e.demo.metrics import percentile
 from headrace_engine.contracts.turn_group import TurnGroup
-from headrace_engine.turns.member import Member
+from headrace_engine.turns.connection import join_group
 
 NAMES = tuple(f"engine-{number}" for number in range(4))
 STEP_SECONDS = 0.02
@@ -44,7 +44,7 @@ def keep(folder: Path) -> float:
     made = group.Group(folder, STEP_SECONDS)
     try:
         made.start_server()
-        member = Member(TurnGroup(group.HOST, made.port, made.token), lambda: 1.0)
+        member = join_group(TurnGroup(group.HOST, made.port, made.token), lambda: 1.0)
         group.wait_until(lambda: member.may_step(0.1) and member.holds, "it gets no turn")
         took = []
         for _ in range(KEPT):

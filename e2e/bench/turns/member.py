@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace_engine.contracts import loads
 from headrace_engine.contracts.turn_group import TurnGroup
-from headrace_engine.turns.member import Member
+from headrace_engine.turns.connection import join_group
 
 PER_SECOND = 100  # steps that one who was away counts as made
 
@@ -22,7 +22,7 @@ def main(group_file: str, log_file: str, step_seconds: float) -> None:
     group = loads(TurnGroup, Path(group_file).read_bytes())
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     made = 0.0
-    member = Member(group, lambda: made)
+    member = join_group(group, lambda: made)
     while True:
         while not member.may_step(0.005):
             if member.holds:

@@ -39,6 +39,7 @@ from headrace_engine.policies import registry
 from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.prediction import Predictor, build_predictor
+from headrace_engine.turns.connection import JoinGroup, join_group
 
 _NO_GAUGES: dict[str, Any] = {name: 0.0 for name in BoardRecord._fields if name.startswith("gauge_")}
 
@@ -73,6 +74,10 @@ class ControlLink(Protocol):
     @property
     def stopwatch(self) -> Callable[[], float]:
         """CPU seconds of the calling thread."""
+
+    @property
+    def join_group(self) -> JoinGroup:
+        """How the engine becomes a member of its turn group."""
 
     def make_predictor(self, prediction: Prediction) -> Predictor:
         """Make a new predictor of output lengths."""
@@ -109,6 +114,7 @@ class FileLink:
         self.staged: Staged | None = None
         self.known_cost: CostModel | None = None
         self.listens = True
+        self.join_group: JoinGroup = join_group
         self._policy_file = PolicyFile(policy_path(root))
         self._turn_group_file = DocumentFile(turn_group_path(root), TurnGroup, "no turns are taken")
         self.turn_group = self._turn_group_file.read()

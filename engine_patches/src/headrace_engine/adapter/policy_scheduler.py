@@ -175,7 +175,9 @@ class PolicyScheduler:
             self._turns.close()
             self._turns = None
         if self._turns is None and group is not None:
-            self._turns = TurnTaking(cast("VllmScheduler", self), group, self.link.clock, self._turn_counts)
+            self._turns = TurnTaking(
+                cast("VllmScheduler", self), group, self.link.join_group, self.link.clock, self._turn_counts
+            )
 
     def _schedule_nothing(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Schedule a step without tokens, as vLLM does while it is paused: workers hear of who has ended."""

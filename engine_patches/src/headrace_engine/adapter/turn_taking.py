@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headrace_engine.adapter.vllm_types import SchedulerOutput, VllmScheduler
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.control.records import TurnCode
-from headrace_engine.turns.member import Member
+from headrace_engine.turns.connection import JoinGroup
 from headrace_engine.turns.priority import ServicePriority
 
 WAIT_SECONDS = 0.005  # for a turn at a time: requests that come and aborts are read in between
@@ -29,10 +29,18 @@ class TurnCounts:
 
 
 class TurnTaking:
-    """One engine's part in `group`. `clock`: seconds, that of the scheduler's steps. It adds to `counts`."""
+    """One engine's part in `group`, which it joins by `join`. It adds to `counts`.
+
+    `clock`: seconds, that of the scheduler's steps.
+    """
 
     def __init__(
-        self, scheduler: VllmScheduler, group: TurnGroup, clock: Callable[[], float], counts: TurnCounts
+        self,
+        scheduler: VllmScheduler,
+        group: TurnGroup,
+        join: JoinGroup,
+        clock: Callable[[], float],
+        counts: TurnCounts,
     ) -> None:
         self.group = group
         self._scheduler = scheduler
@@ -40,7 +48,7 @@ class TurnTaking:
         self._counts = counts
         self._waits_since: float | None = None  # for the turn
         self._priority = ServicePriority()
-        self._member = Member(group, self._ask_with)
+        self._member = join(group, self._ask_with)
         self._in_flight: deque[float] = deque()  # when each step was scheduled
         self._computed = 0.0  # until when the last one was
 

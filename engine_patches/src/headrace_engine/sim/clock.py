@@ -17,6 +17,7 @@ from headrace_engine.policies.composition import Policy
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.prediction import Predictor, build_predictor
 from headrace_engine.sim.form import Form
+from headrace_engine.turns.connection import JoinGroup, join_group
 
 Compose = Callable[[EngineLimits], Policy]
 """A policy that no document can name."""
@@ -50,6 +51,7 @@ class MemoryLink:
     limits: EngineLimits | None = None
     known_cost: CostModel | None = None
     turn_group: TurnGroup | None = None
+    join_group: JoinGroup = join_group
     slo: Slo = field(default_factory=Slo)  # of a policy that no document can name
     longest: int | None = None  # prompt and output, tokens; if given it hides how long outputs will be
 
