@@ -124,3 +124,16 @@ def test_a_group_that_fails_inside_costs_the_turns_and_not_the_engine(asynchrono
         [trial, _] = sharing(asynchronous, group)
         trial.run(load(20))
         trial.scheduler.shutdown()
+
+
+@BASES
+@pytest.mark.usefixtures("impatient")
+def test_a_step_without_a_turn_is_not_logged_as_a_pause(asynchronous, monkeypatch):
+    with serving() as (_, group):
+        trials = sharing(asynchronous, group)
+        for trial in trials:
+            monkeypatch.setattr(trial.scheduler, "set_pause_state", pytest.fail)  # vLLM's own, which logs
+        serve(trials, [load(10, seed=1), load(10, seed=2)], lambda: None)
+        for trial in trials:
+            assert trial.scheduler._turn_counts.wait_seconds > 0
+            trial.scheduler.shutdown()

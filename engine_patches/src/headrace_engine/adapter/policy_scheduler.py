@@ -182,12 +182,11 @@ class PolicyScheduler:
     def _schedule_nothing(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Schedule a step without tokens, as vLLM does while it is paused: workers hear of who has ended."""
         vllm = cast("VllmScheduler", self)
-        state = vllm.pause_state
-        vllm.set_pause_state(PauseState.PAUSED_ALL)
+        state, vllm._pause_state = vllm._pause_state, PauseState.PAUSED_ALL
         try:
             output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]
         finally:
-            vllm.set_pause_state(state)
+            vllm._pause_state = state
         self._tell(Telemetry.record_schedule, output)
         return output
 

@@ -79,7 +79,7 @@ class StepPlanner:
         if running_limits.running is not None:
             self._own = scheduler.running
             scheduler.running = list(cast("Sequence[VllmRequest]", running_limits.running))
-        preempted = running_limits.preempted if scheduler.pause_state == PauseState.UNPAUSED else ()
+        preempted = running_limits.preempted if scheduler._pause_state == PauseState.UNPAUSED else ()
         for request in cast("Collection[VllmRequest]", preempted):
             self._preempt(request)  # in a pause nobody could start in its place
         for request in cast("Collection[VllmRequest]", running_limits.skipped):

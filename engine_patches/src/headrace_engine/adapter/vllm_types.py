@@ -207,13 +207,7 @@ class VllmScheduler(Protocol):
     scheduler_config: SchedulerConfig
     waiting: Collection[VllmRequest]
     _inflight_prefills: Collection[VllmRequest]
-
-    @property
-    def pause_state(self) -> object:
-        """Whether, and how, the engine is paused."""
-
-    def set_pause_state(self, pause_state: object) -> None:
-        """Pause the engine, or have it go on."""
+    _pause_state: object
 
     def add_request(self, request: VllmRequest) -> None:
         """Take in a request and put it into the queue."""

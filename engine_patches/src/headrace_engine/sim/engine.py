@@ -28,6 +28,7 @@ from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.prefixes import PrefixHashes
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.shortcuts import ANY_TOKEN
+from headrace_engine.sim.simulated_turns import GROUP, Seat
 from headrace_engine.sim.vllm_objects import make_scheduler, text_request
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -58,7 +59,8 @@ class SimulatedEngine:
     Whoever drives it adds all arrivals of a moment before advancing to it. `policy`: None is vLLM without our
     adapter. `listening`: keep boards, step samples and finished requests on `link`, as a sidecar sees them.
     `quick`: with the shortcuts that change no decision; without, only to prove that. `foresight`: what the
-    policy knows of the future. `host`: seconds that the CPU takes.
+    policy knows of the future. `host`: seconds that the CPU takes. `seat`: its place in a group that takes
+    turns; stock vLLM has none.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class SimulatedEngine:
         quick: bool = True,
         foresight: Foresight = NO_FORESIGHT,
         host: HostTime = NO_HOST_TIME,
+        seat: Seat | None = None,
     ) -> None:
         self.settings = settings
         self.cost = cost
@@ -87,7 +90,14 @@ class SimulatedEngine:
             self.link.known_cost = foresight.cost
             self.link.slo = foresight.slo
             self.link.longest = settings.max_model_len
+        self._seat = seat
+        if seat is not None:
+            if self.link is None:
+                raise ValueError("stock vLLM takes no turns: give the engine a policy")
+            self.link.turn_group, self.link.join_group = GROUP, seat.join
         self.scheduler = make_scheduler(settings, self.link, quick=quick)
+        if seat is not None:
+            seat.take(self.scheduler, self.clock, self._wake)
         self.next_event_at = inf
         self.outcomes: list[Outcome] = []  # in the order of `add`
         self.decisions = Decisions()
@@ -185,7 +195,16 @@ class SimulatedEngine:
             self.next_event_at = max(now, in_flight[0][2], self._host_free_at)  # it may have ended in a nap
             return
 
+    def _wake(self, at: float) -> None:
+        """Take in that the turn begins at `at`."""
+        if not self._blocked:
+            self.next_event_at = min(self.next_event_at, at)
+
     def _take_nap(self) -> None:
+        if self._seat is not None and self._seat.waits:
+            arrives_at = self._arrived[0][0] if self._arrived else inf
+            self.next_event_at = max(self.clock.now, min(self._seat.granted_at, arrives_at))
+            return
         self._naps += 1
         if self._naps > STALLED_NAPS:
             waiting = self.scheduler.get_request_counts()[1]

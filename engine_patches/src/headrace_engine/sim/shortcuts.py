@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
@@ -114,6 +115,7 @@ class Shortcuts:
     prev_step_scheduled_req_ids: set[str]
     finished_req_ids: set[str]
     reset_preempted_req_ids: set[str]
+    _pause_state: PauseState
     _schedule_unsettled = _schedule_unsettled()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -134,11 +136,12 @@ class Shortcuts:
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Give one token to those at the front that need just that, then leave all others to vLLM's loop."""
-        decodes, settled = self._settle()
+        paused = self._pause_state == PauseState.PAUSED_ALL
+        decodes, settled = ([], 0) if paused else self._settle()
         count = len(decodes)
         names = [request.request_id for request in decodes]
         computed = [request.num_computed_tokens for request in decodes]
-        alone = not (args or kwargs) and self._nobody_else(settled, count)
+        alone = not (args or kwargs or paused) and self._nobody_else(settled, count)
         if alone and self._decode_step is not None:
             output = self._only_decodes(names, computed)
         else:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from headrace_engine.turns.messages import NONCE_BYTES
-from headrace_engine.turns.rules import Turns
+from headrace_engine.turns.rules import LEASE_SECONDS, STARVATION_SECONDS, Turns
 from headrace_engine.turns.server import CONNECTIONS, TurnServer
 
 CHECK_SECONDS = 2.0
@@ -35,12 +35,15 @@ def main() -> None:
         "--token-file", type=Path, help="the group's token in hexadecimal digits; needed to serve"
     )
     parser.add_argument(
-        "--lease", type=float, default=2.0, help="seconds; longer than any step (default %(default)s)"
+        "--lease",
+        type=float,
+        default=LEASE_SECONDS,
+        help="seconds; longer than any step (default %(default)s)",
     )
     parser.add_argument(
         "--starvation",
         type=float,
-        default=1.0,
+        default=STARVATION_SECONDS,
         help="seconds until who waits goes first (default %(default)s)",
     )
     parser.add_argument(

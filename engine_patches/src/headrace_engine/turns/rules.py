@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from headrace_engine.turns.messages import Kind, Message
 
+LEASE_SECONDS = 2.0  # longer than any step
+STARVATION_SECONDS = 1.0
+
 Member = Hashable
 Sent = list[tuple[Member, Message]]
 
