@@ -25,7 +25,7 @@ async def test_whoever_holds_the_loop_is_seen():
         time.sleep(0.05)
         return b""
 
-    assert await loop_hold.longest_hold(answer) >= 0.05
+    assert await loop_hold.longest_hold(answer) >= 0.05 - loop_hold.TICK
 
 
 @pytest.mark.timeout(60)

@@ -78,10 +78,9 @@ class Seat:
 
     def send(self, message: Message) -> None:
         """Tell the server."""
-        if message.kind is not Kind.KEEP:
-            self.waits = message.kind is Kind.WANT or message.again
-        if not self.waits:
-            self._heard.clear()  # a grant that comes now is for nobody
+        self.waits = message.kind is Kind.WANT or message.again
+        if message.kind is Kind.IDLE:
+            self._heard.clear()  # a grant that is on its way is for nobody
             self.granted_at = inf
         self._turns.take_in(self, message, self._now())
 
