@@ -182,6 +182,7 @@ class PolicyScheduler:
     def _schedule_nothing(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Schedule a step without tokens, as vLLM does while it is paused: workers hear of who has ended."""
         vllm = cast("VllmScheduler", self)
+        # By the field: vLLM's setter logs each change.
         state, vllm._pause_state = vllm._pause_state, PauseState.PAUSED_ALL
         try:
             output: SchedulerOutput = super().schedule(*args, **kwargs)  # type: ignore[misc]

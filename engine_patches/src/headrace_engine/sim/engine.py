@@ -90,13 +90,12 @@ class SimulatedEngine:
             self.link.known_cost = foresight.cost
             self.link.slo = foresight.slo
             self.link.longest = settings.max_model_len
+        self.scheduler = make_scheduler(settings, self.link, quick=quick)
         self._seat = seat
         if seat is not None:
             if self.link is None:
                 raise ValueError("stock vLLM takes no turns: give the engine a policy")
             self.link.turn_group, self.link.join_group = GROUP, seat.join
-        self.scheduler = make_scheduler(settings, self.link, quick=quick)
-        if seat is not None:
             seat.take(self.scheduler, self.clock, self._wake)
         self.next_event_at = inf
         self.outcomes: list[Outcome] = []  # in the order of `add`

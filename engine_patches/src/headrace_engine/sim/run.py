@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from math import inf
 from typing import Protocol
 
@@ -48,12 +49,25 @@ class Served(Protocol):
 
 def serve(engine: Served, arrivals: Iterable[Arrival]) -> None:
     """Add `arrivals`, sorted by time, each at its time, and go on until nothing is left to do."""
-    for arrival in arrivals:
-        while engine.next_event_at < arrival.at:
-            engine.advance()
-        engine.add(arrival, arrival.at)
-    while engine.next_event_at < inf:
-        engine.advance()
+    serve_together([engine], [arrivals])
+
+
+def serve_together(engines: Sequence[Served], services: Sequence[Iterable[Arrival]]) -> None:
+    """Serve several, each its own arrivals, on one clock; what is due at one time, in their order."""
+    tagged = ([(arrival.at, place, arrival) for arrival in each] for place, each in enumerate(services))
+    for at, place, arrival in merge(*tagged, key=lambda entry: entry[:2]):
+        _advance_until(engines, at)
+        engines[place].add(arrival, at)
+    _advance_until(engines, inf)
+
+
+def _advance_until(engines: Sequence[Served], until: float) -> None:
+    """Carry out what is due before `until`."""
+    while True:
+        soonest = min(engines, key=lambda engine: engine.next_event_at)
+        if soonest.next_event_at >= until:
+            return
+        soonest.advance()
 
 
 def simulate(

@@ -48,7 +48,6 @@ class Seat:
     """
 
     joined = True
-    silent = False
 
     def __init__(self, turns: SimulatedTurns, order: Order | None = None) -> None:
         self.waits = False  # for the turn
@@ -98,9 +97,6 @@ class Seat:
 
     def reach(self, until: float = -inf) -> None:
         """Do nothing: it is always reached."""
-
-    def lose(self, why: str) -> None:
-        """Do nothing: it is never lost."""
 
     def close(self) -> None:
         """Do nothing: an engine stays until the simulation ends."""

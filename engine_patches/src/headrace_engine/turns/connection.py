@@ -74,11 +74,6 @@ class Connection:
         """Tell whether messages can be sent."""
         return self._state is _State.JOINED
 
-    @property
-    def silent(self) -> bool:
-        """Tell whether the server has said nothing for so long that it must hang."""
-        return self._clock() - self._heard > SILENCE_SECONDS
-
     def expect_answer(self) -> None:
         """Count silence from now on."""
         self._heard = self._clock()
@@ -91,7 +86,7 @@ class Connection:
                 return
             self._connect()
         elif now - self._tried > CONNECT_SECONDS:
-            self.lose("it does not answer")
+            self._lose("it does not answer")
             return
         while self._state in {_State.CONNECTING, _State.GREETED}:
             left = min(until, self._tried + WAITED_SECONDS) - self._clock()
@@ -103,14 +98,14 @@ class Connection:
                 self._join()
 
     def receive(self, seconds: float = 0.0) -> Sequence[Message]:
-        """Return what has come; waits for it for so long. Nothing, too, once the connection is lost."""
-        if seconds > 0:
-            if not self._poll.poll(math.ceil(seconds * 1000)):
-                return ()
-        elif not _libc.poll(ctypes.byref(self._readable), 1, 0):
-            return ()
-        data = self._read(READ_BYTES)
+        """Return what has come; waits for it for so long. Nothing, too, once the connection is lost.
+
+        It is lost as well when the server has been silent for so long that it must hang.
+        """
+        data = self._read(READ_BYTES) if self._has_come(seconds) else b""
         if not data:
+            if self.joined and self._clock() - self._heard > SILENCE_SECONDS:
+                self._lose("it is silent")
             return ()
         self._heard = self._clock()
         data = self._unread + data
@@ -119,24 +114,30 @@ class Connection:
         try:
             return list(unpack(data[:whole], to_server=False))
         except MalformedError as error:
-            self.lose(str(error))
+            self._lose(str(error))
             return ()
 
     def send(self, message: Message) -> None:
         """Send a message, or lose the connection."""
         self._write(pack(message))
 
-    def lose(self, why: str) -> None:
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+        self._state = _State.LOST
+
+    def _lose(self, why: str) -> None:
         """Give the connection up; `reach` makes it again."""
         if self._state is _State.JOINED:
             log.warning("headrace: no turns until the turn server is back: %s", why)
         self.close()
         self._tried = self._clock()
 
-    def close(self) -> None:
-        """End the connection."""
-        self._socket.close()
-        self._state = _State.LOST
+    def _has_come(self, seconds: float) -> bool:
+        """Tell whether there is something to read; wait for it for so long."""
+        if seconds > 0:
+            return bool(self._poll.poll(math.ceil(seconds * 1000)))
+        return bool(_libc.poll(ctypes.byref(self._readable), 1, 0))
 
     def _connect(self) -> None:
         self._tried = self._clock()  # when the server was last tried to be reached
@@ -152,7 +153,7 @@ class Connection:
         """Take in that the connection is made, or can't be."""
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
-            self.lose(OSError(error, "").strerror or str(error))
+            self._lose(OSError(error, "").strerror or str(error))
             return
         self._poll.modify(self._socket, select.POLLIN)
         self._readable = _PollFd(self._socket.fileno(), select.POLLIN)
@@ -174,17 +175,17 @@ class Connection:
         except BlockingIOError:
             return b""
         except OSError as error:
-            self.lose(str(error))
+            self._lose(str(error))
             return b""
         if not data:
-            self.lose("it closed the connection")
+            self._lose("it closed the connection")
         return data
 
     def _write(self, data: bytes) -> None:
         try:
             self._socket.send(data)
         except OSError as error:
-            self.lose(str(error))
+            self._lose(str(error))
 
 
 def join_group(

@@ -21,10 +21,6 @@ class Line(Protocol):
     def joined(self) -> bool:
         """Tell whether messages can be sent."""
 
-    @property
-    def silent(self) -> bool:
-        """Tell whether the server must hang."""
-
     def expect_answer(self) -> None:
         """Count silence from now on."""
 
@@ -36,9 +32,6 @@ class Line(Protocol):
 
     def send(self, message: Message) -> None:
         """Send a message."""
-
-    def lose(self, why: str) -> None:
-        """Give the connection up."""
 
     def close(self) -> None:
         """End the connection."""
@@ -72,20 +65,15 @@ class Member:
         if self.holds:
             self._look()
             if self.holds:
-                if not self._line.silent:
-                    return self._keeps()
-                self._lose_silent()
+                return self._keeps()
         until = self._clock() + seconds
         if self.alone:
             self._line.reach(until)
         if not self.alone:
             self._ask()
         while not (self.alone or self.holds):
-            if self._look(until - self._clock()):
-                continue
-            if not self._line.silent:
+            if not self._look(until - self._clock()):
                 return self.alone
-            self._lose_silent()
         return True
 
     def release(self, *, again: bool) -> None:
@@ -156,10 +144,6 @@ class Member:
 
     def _send(self, message: Message) -> None:
         self._line.send(message)
-        self._notice_loss()
-
-    def _lose_silent(self) -> None:
-        self._line.lose("it is silent")
         self._notice_loss()
 
     def _notice_loss(self) -> None:

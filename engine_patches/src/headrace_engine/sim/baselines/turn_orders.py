@@ -1,7 +1,7 @@
 """Orders in which engines that share a GPU have their turns, to compare with: less goes first.
 
 | name         | whose turn is next                                                                      |
-|--------------|------------------------------------------------------------------------------------------|
+|--------------|-----------------------------------------------------------------------------------------|
 | oldest_first | whose oldest request came first: sharing in order of arrival, as AlpaServe              |
 | in_rotation  | everybody's, one step each: round robin, as MuxServe                                    |
 | by_level     | whose best request is in the highest level of a skip-join feedback queue, as FastServe  |

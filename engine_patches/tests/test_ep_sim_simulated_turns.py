@@ -28,7 +28,7 @@ def group(order="budgets", engines=2, asynchronous=False, hand_over=0.0, starvat
 
 
 def serve(engines, loads):
-    from headrace_engine.sim.shared_gpu import serve_together
+    from headrace_engine.sim.run import serve_together
 
     serve_together(engines, loads)
 
