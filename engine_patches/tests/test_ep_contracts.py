@@ -107,7 +107,7 @@ DOCUMENTS = {
         prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
     ),
     "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
-    "turn_group": TurnGroup(host="10.0.3.7", port=9500, token="c0ffee00" * 8),
+    "turn_group": TurnGroup(host="10.0.3.7", port=9500, token="c0ffee00" * 8, order="DoublingBudget"),
 }
 names = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -174,6 +174,7 @@ def test_a_wrong_value_is_named(change, message):
         ({"port": 65_536}, "port: 65536 is none"),
         ({"token": "secret"}, "token: is not in hexadecimal digits"),
         ({"token": "c0ffee"}, "token: has fewer than 16 bytes"),
+        ({"order": "RoundRobin"}, "order: 'RoundRobin' is none of FairShare, DoublingBudget"),
     ],
 )
 def test_a_group_that_no_server_can_have_is_refused(change, message):

@@ -8,23 +8,23 @@ from ep_adapter_trial import BASES, MARKS
 from ep_sim import Line, load, settings
 
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.sim.workloads.arrival import Arrival
 
 pytestmark = MARKS
-ORDERS = ("budgets", "oldest_first", "in_rotation", "by_level")
+ORDERS = ("FairShare", "DoublingBudget", "oldest_first", "in_rotation", "by_level")
 
 
-def group(order="budgets", engines=2, asynchronous=False, hand_over=0.0, starvation=1e9):
+def group(order="FairShare", engines=2, asynchronous=False, hand_over=0.0, starvation=1e9):
     """Engines of one group, and their turns."""
     from headrace_engine.sim.baselines import turn_orders
     from headrace_engine.sim.engine import SimulatedEngine
     from headrace_engine.sim.simulated_turns import Seat, SimulatedTurns
 
-    turns = SimulatedTurns(starvation, hand_over)
-    chosen = None if order == "budgets" else getattr(turn_orders, order)
+    turns = SimulatedTurns(getattr(turn_orders, order, order), starvation, hand_over)
     make = partial(
         SimulatedEngine, settings(async_scheduling=asynchronous), Line(), PolicyDocument("FCFS").sealed()
     )
-    return [make(number=number, seat=Seat(turns, chosen)) for number in range(engines)], turns
+    return [make(number=number, seat=Seat(turns)) for number in range(engines)], turns
 
 
 def serve(engines, loads):
@@ -108,8 +108,6 @@ def test_in_rotation_nobody_has_two_turns_while_another_waits():
 
 
 def test_in_order_of_arrival_the_older_request_is_served_to_its_end():
-    from headrace_engine.sim.workloads.arrival import Arrival
-
     engines, _ = group("oldest_first")
     serve(engines, [[Arrival(0.0, 100, 200)], [Arrival(0.01, 100, 2)]])
     [first], [second] = (engine.outcomes for engine in engines)
@@ -117,8 +115,6 @@ def test_in_order_of_arrival_the_older_request_is_served_to_its_end():
 
 
 def test_who_starves_goes_first():
-    from headrace_engine.sim.workloads.arrival import Arrival
-
     waits = {}
     for starvation in (0.05, 1e9):
         engines, _ = group("oldest_first", starvation=starvation)
@@ -133,3 +129,22 @@ def test_stock_takes_no_turns():
 
     with pytest.raises(ValueError, match="stock vLLM takes no turns"):
         SimulatedEngine(settings(), Line(), seat=Seat(SimulatedTurns()))
+
+
+def shares(order, arrivals, until):
+    """Seconds that each of two engines computed by a time at which both still have requests."""
+    from headrace_engine.sim.run import _advance_until
+
+    engines, _ = group(order)
+    for engine, count in zip(engines, arrivals, strict=True):
+        for number in range(count):
+            engine.add(Arrival(0.001 * number, 10, 2000), 0.001 * number)
+    _advance_until(engines, until)
+    return [engine.busy_seconds for engine in engines]
+
+
+def test_a_fair_share_is_by_requests():
+    one, three = shares("FairShare", (2, 6), 2.0)
+    assert three / one == pytest.approx(3, rel=0.2)
+    one, three = shares("in_rotation", (2, 6), 2.0)
+    assert three / one == pytest.approx(1, rel=0.2)

@@ -29,7 +29,8 @@ def test_the_oldest_pool_that_names_a_service_has_it():
         pool_body("c", OLD, other=["summary"]),
     ]
     pools = parse_pools(raw)
-    assert membership(CHAT, pools) == (parse_pool(raw[1]), "right")
+    oldest = parse_pool(raw[1])
+    assert membership(CHAT, pools) == (oldest, oldest.groups[0])
     assert membership(Key("llm", "nobody"), pools) is None
     with pytest.raises(RefusedError, match="chat is in group right of GPUPool b") as refused:
         check_members_free(pools[-1], pools)
@@ -53,7 +54,7 @@ def test_engines_are_told_of_their_turn_server_once_it_has_an_address_and_is_the
     place = membership(CHAT, [of])
     objects = live_objects(of)
     told = turn_group(place, lambda _key, kind, _name: objects.get(kind))
-    assert told == TurnGroup("10.0.0.7", 9500, TOKEN)
+    assert told == TurnGroup("10.0.0.7", 9500, TOKEN, "FairShare")
     for missing in ("Service", "ConfigMap"):
         others = {kind: body for kind, body in objects.items() if kind != missing}
         assert turn_group(place, lambda _key, kind, _name, others=others: others.get(kind)) is None
@@ -63,6 +64,15 @@ def test_engines_are_told_of_their_turn_server_once_it_has_an_address_and_is_the
     assert turn_group(place, lambda _key, kind, _name: strange.get(kind)) is None
     unready = live_objects(of, address="")
     assert turn_group(place, lambda _key, kind, _name: unready.get(kind)) is None
+
+
+def test_engines_are_told_in_which_order_they_take_turns():
+    raw = pool_body(a=["chat"])
+    raw["spec"]["groups"][0]["turnOrder"] = "DoublingBudget"
+    of = parse_pool(raw)
+    objects = live_objects(of)
+    told = turn_group(membership(CHAT, [of]), lambda _key, kind, _name: objects.get(kind))
+    assert told.order == "DoublingBudget"
 
 
 @pytest.mark.parametrize("token", [None, "", "5e", "no digits at all, but long enough to be one"])

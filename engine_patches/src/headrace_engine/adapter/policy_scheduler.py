@@ -156,9 +156,13 @@ class PolicyScheduler:
         self._call_safely(self._learn, request)
         self._call_safely(self._tracker.forget_request, request)
         if self._turns is not None:
-            self._call_safely(self._turns.note_ended, request.request_id, whole=ran_to_its_end(request))
+            self._call_safely(self._end_in_turns, self._turns, request)
         self._tell(Telemetry.record_departure, request)
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
+
+    def _end_in_turns(self, turns: TurnTaking, request: VllmRequest) -> None:
+        unloaded = self._tracker.unloaded_seconds(request, request.num_output_tokens)
+        turns.note_ended(request.request_id, unloaded, whole=ran_to_its_end(request))
 
     def shutdown(self) -> None:
         """Stop the predictor and our thread, then vLLM's scheduler."""

@@ -233,16 +233,23 @@ class RequestTracker:
             targets = resolve_targets(slo, tracked.overrides.targets, alone[1])
         return targets, find_impossible(targets, cost, prompt, output_tokens, alone, gain)
 
+    def unloaded_seconds(self, request: VllmRequest, output_tokens: int) -> float | None:
+        """Return how long a request takes alone, its whole prompt computed; None while that is not known."""
+        cost = self._step_timer.cost
+        if cost is None:
+            return None
+        return unloaded_seconds(
+            cost,
+            request.num_prompt_tokens,
+            output_tokens,
+            self._limits.max_step_tokens,
+            self._step_timer.tokens_per_step,
+        )
+
     def _resolve(self, tracked: TrackedRequest) -> Targets:
         alone = None
-        if self._slo.e2e_scale_percent is not None and (cost := self._step_timer.cost) is not None:
-            alone = unloaded_seconds(
-                cost,
-                tracked.request.num_prompt_tokens,
-                round(tracked.prediction),
-                self._limits.max_step_tokens,
-                self._step_timer.tokens_per_step,
-            )
+        if self._slo.e2e_scale_percent is not None:
+            alone = self.unloaded_seconds(tracked.request, round(tracked.prediction))
         return resolve_targets(self._slo, tracked.overrides.targets, alone)
 
     def _predict(self, tracked: TrackedRequest, so_far: int) -> float:

@@ -14,7 +14,7 @@ from headrace_engine.adapter.vllm_types import SchedulerOutput, VllmScheduler
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_engine.control.records import TurnCode
 from headrace_engine.turns.connection import JoinGroup
-from headrace_engine.turns.priority import ServicePriority
+from headrace_engine.turns.orders import ORDERS
 
 WAIT_SECONDS = 0.005  # for a turn at a time: requests that come and aborts are read in between
 
@@ -47,8 +47,8 @@ class TurnTaking:
         self._clock = clock
         self._counts = counts
         self._waits_since: float | None = None  # for the turn
-        self._priority = ServicePriority()
-        self._member = join(group, self._ask_with)
+        self._order = ORDERS[group.order](scheduler.get_request_counts)
+        self._member = join(group, self._order.value)
         self._in_flight: deque[float] = deque()  # when each step was scheduled
         self._computed = 0.0  # until when the last one was
 
@@ -82,11 +82,11 @@ class TurnTaking:
     def note_scheduled(self, output: SchedulerOutput) -> None:
         """Take in what was scheduled: a step in flight, if it has tokens."""
         for new in output.scheduled_new_reqs:
-            self._priority.start(new.req_id)
+            self._order.start(new.req_id)
         for name in output.scheduled_cached_reqs.resumed_req_ids:
-            self._priority.start(name)
+            self._order.start(name)
         for name in output.preempted_req_ids or ():
-            self._priority.preempt(name)
+            self._order.preempt(name)
         if output.total_num_scheduled_tokens:
             self._in_flight.append(self._clock())
         elif not self._in_flight:
@@ -97,14 +97,17 @@ class TurnTaking:
         if not output.total_num_scheduled_tokens or not self._in_flight:
             return
         now = self._clock()
-        self._priority.compute(max(now - max(self._in_flight.popleft(), self._computed), 0.0))
+        self._order.compute(max(now - max(self._in_flight.popleft(), self._computed), 0.0), now)
         self._computed = now
         if not self._in_flight and self._member.is_asked():
             self._member.release(again=True)
 
-    def note_ended(self, name: str, *, whole: bool) -> None:
-        """Take in that a request ended; `whole` if it ran to its end."""
-        self._priority.finish(name, whole=whole)
+    def note_ended(self, name: str, unloaded: float | None, *, whole: bool) -> None:
+        """Take in that a request ended; `whole` if it ran to its end.
+
+        `unloaded`: seconds that it would have taken alone, if known.
+        """
+        self._order.finish(name, unloaded, whole=whole)
 
     def rest_if_idle(self) -> None:
         """Give the turn away if there is nothing to compute: an idle engine looks at no socket."""
@@ -118,6 +121,3 @@ class TurnTaking:
 
     def _has_work(self) -> bool:
         return sum(self._scheduler.get_request_counts()) > 0
-
-    def _ask_with(self) -> float:
-        return self._priority.value(waiting=self._scheduler.get_request_counts()[1] > 0)

@@ -28,7 +28,7 @@ from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.prefixes import PrefixHashes
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.shortcuts import ANY_TOKEN
-from headrace_engine.sim.simulated_turns import GROUP, Seat
+from headrace_engine.sim.simulated_turns import Seat
 from headrace_engine.sim.vllm_objects import make_scheduler, text_request
 from headrace_engine.sim.workloads.arrival import Arrival
 
@@ -95,7 +95,7 @@ class SimulatedEngine:
         if seat is not None:
             if self.link is None:
                 raise ValueError("stock vLLM takes no turns: give the engine a policy")
-            self.link.turn_group, self.link.join_group = GROUP, seat.join
+            self.link.turn_group, self.link.join_group = seat.group, seat.join
             seat.take(self.scheduler, self.clock, self._wake)
         self.next_event_at = inf
         self.outcomes: list[Outcome] = []  # in the order of `add`

@@ -16,16 +16,25 @@ from headrace_engine.turns.messages import Kind, Message
 from headrace_engine.turns.rules import LEASE_SECONDS, STARVATION_SECONDS, Turns
 
 HAND_OVER = 0.0006  # seconds from one's last step to the next one's first, as `e2e.bench.turns` measured
-Order = Callable[[Any], float]
+Baseline = Callable[[Any], float]
 """The priority of an engine, from its vLLM scheduler: less goes first."""
-
-GROUP = TurnGroup("127.0.0.1", 1, "00" * 16)  # any: nobody connects to it
 
 
 class SimulatedTurns:
-    """The turns of one group. `starvation`: seconds of waiting after which an engine goes first of all."""
+    """The turns of one group. `starvation`: seconds of waiting after which an engine goes first of all.
 
-    def __init__(self, starvation: float = STARVATION_SECONDS, hand_over: float = HAND_OVER) -> None:
+    `order`: a name of ours, or a baseline.
+    """
+
+    def __init__(
+        self,
+        order: str | Baseline = "FairShare",
+        starvation: float = STARVATION_SECONDS,
+        hand_over: float = HAND_OVER,
+    ) -> None:
+        name = order if isinstance(order, str) else "FairShare"
+        self.group = TurnGroup("127.0.0.1", 1, "00" * 16, name)  # any address: nobody connects to it
+        self.baseline = None if isinstance(order, str) else order
         self._rules = Turns(LEASE_SECONDS, starvation)
         self._hand_over = hand_over
 
@@ -42,18 +51,14 @@ class SimulatedTurns:
 
 
 class Seat:
-    """One engine's place in the group: the `Line` of its `Member`.
-
-    `order`: with what priority it asks; None is with the product's own, by doubling budgets.
-    """
+    """One engine's place in the group: the `Line` of its `Member`."""
 
     joined = True
 
-    def __init__(self, turns: SimulatedTurns, order: Order | None = None) -> None:
+    def __init__(self, turns: SimulatedTurns) -> None:
         self.waits = False  # for the turn
         self.granted_at = inf  # when it begins, if that is known
         self._turns = turns
-        self._order = order
         self._now: Callable[[], float] = lambda: 0.0
         self._wake: Callable[[float], None] = lambda _: None
         self._scheduler: Any = None
@@ -63,9 +68,15 @@ class Seat:
         """Take in the engine that sits here: its scheduler and clock, and how it is woken at a time."""
         self._now, self._wake, self._scheduler = now, wake, scheduler
 
+    @property
+    def group(self) -> TurnGroup:
+        """The group as the engine is told of it."""
+        return self._turns.group
+
     def join(self, group: TurnGroup, priority: Callable[[], float]) -> Member:  # noqa: ARG002
         """Make the engine's member."""
-        asks_with = priority if self._order is None else partial(self._order, self._scheduler)
+        baseline = self._turns.baseline
+        asks_with = partial(baseline, self._scheduler) if baseline else priority
         return Member(self, asks_with, self._now)
 
     def hear(self, message: Message, at: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StringConstraints, ValidationError, model_validator
 
@@ -33,6 +33,11 @@ class Group(Block):
         min_length=1,
         max_length=MOST_MEMBERS,
         json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    turn_order: Literal["FairShare", "DoublingBudget"] = live(
+        "Who computes next. FairShare: who has had least of the GPU lately, by its requests over their usual "
+        "time. DoublingBudget: whose next request has least left of its budget, as in SeaLLM.",
+        "FairShare",
     )
 
 

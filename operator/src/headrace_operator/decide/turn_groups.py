@@ -12,6 +12,7 @@ from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_operator import names
 from headrace_operator.api import GPUPool, Key, Reason
 from headrace_operator.api.bodies import Body
+from headrace_operator.api.gpu_pool import Group
 from headrace_operator.desired import owner
 from headrace_operator.errors import RefusedError
 
@@ -20,7 +21,7 @@ class Membership(NamedTuple):
     """A service's place."""
 
     pool: GPUPool
-    group: str
+    group: Group
 
 
 def membership(service: Key, pools: Iterable[GPUPool]) -> Membership | None:
@@ -28,7 +29,7 @@ def membership(service: Key, pools: Iterable[GPUPool]) -> Membership | None:
     for pool in pools:
         for group in pool.groups:
             if service.name in group.members:
-                return Membership(pool, group.name)
+                return Membership(pool, group)
     return None
 
 
@@ -38,14 +39,14 @@ def turn_group(place: Membership, owned: Callable[[Key, str, str], Body | None])
     `owned` gives an object of a pool, by kind and name.
     """
     pool, group = place
-    name = names.turn_server(pool.key, group)
+    name = names.turn_server(pool.key, group.name)
     found = [owned(pool.key, kind, name) for kind in ("Service", "ConfigMap")]
     if not all(body is not None and owner(body) == pool.uid for body in found):
         return None
     service, config_map = found
     host = ((service or {}).get("spec") or {}).get("clusterIP") or ""
     token = known_token(config_map)
-    return TurnGroup(host, names.TURNS_PORT, token) if host and token else None
+    return TurnGroup(host, names.TURNS_PORT, token, group.turn_order) if host and token else None
 
 
 def known_token(config_map: Body | None) -> str:
@@ -68,8 +69,8 @@ def check_members_free(pool: GPUPool, pools: Collection[GPUPool]) -> None:
     """Raise RefusedError if a member is in a group of another of the pools, the oldest first."""
     named = [Key(pool.key.namespace, member) for group in pool.groups for member in group.members]
     taken = [
-        f"spec.groups: {member.name} is in group {place.group} of GPUPool {place.pool.key.name}, which is "
-        "older and keeps it: take it out of one of them"
+        f"spec.groups: {member.name} is in group {place.group.name} of GPUPool {place.pool.key.name}, which "
+        "is older and keeps it: take it out of one of them"
         for member in named
         if (place := membership(member, pools)) and place.pool.key != pool.key
     ]
