@@ -5,7 +5,7 @@ from math import log2
 import pytest
 from ep_engine_view import LIMITS, FakeRequest, FakeView
 from ep_pure_engine import PureEngine, PureRequest, serve_among_short_ones, serve_to_the_end
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace_engine.contracts import ContractError, PolicyDocument, Slice
@@ -253,6 +253,7 @@ requests = st.tuples(
     st.tuples(st.sampled_from([16, 48, 200]), st.sampled_from([1, 500, 10_000])),
     st.tuples(st.integers(0, 60), st.sampled_from([64, 512]), st.booleans()),
 )
+@example([(1, 17, False), (1, 7, False)], "EconoServe", (16, 1), (0, 64, False))  # one steps back
 def test_everybody_is_served_whatever_policy_lengths_and_aborts(wanted, policy, slices, engine_is):
     """KV may be as small as the largest request, steps smaller than a prompt, and a slice one block."""
     spare_blocks, most, known = engine_is

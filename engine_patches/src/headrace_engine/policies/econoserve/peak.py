@@ -79,6 +79,8 @@ class FuturePeak:
 
     def admit(self, ranked: Iterable[RequestView], view: EngineView) -> Iterator[RequestView]:
         """Start in order as long as each fits; what runs alone always does."""
+        if len(self._running) > len(view.running) + len(view.holding):  # someone stepped back in this step
+            self._take_in([*view.running, *view.holding], view)
         for request in ranked:
             if len(view.running) >= self._limits.max_running:
                 return  # whoever is asked for now would not start
