@@ -174,7 +174,7 @@ def test_a_wrong_value_is_named(change, message):
         ({"port": 65_536}, "port: 65536 is none"),
         ({"token": "secret"}, "token: is not in hexadecimal digits"),
         ({"token": "c0ffee"}, "token: has fewer than 16 bytes"),
-        ({"order": "RoundRobin"}, "order: 'RoundRobin' is none of FairShare, DoublingBudget"),
+        ({"order": "RoundRobin"}, "order: 'RoundRobin' is not one of FairShare, DoublingBudget"),
     ],
 )
 def test_a_group_that_no_server_can_have_is_refused(change, message):

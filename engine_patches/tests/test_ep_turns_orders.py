@@ -1,10 +1,12 @@
 """With what priority a service asks for the turn."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_engine.contracts.turn_group import TURN_ORDERS
+from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_engine.policies.doubling_budget.execution_times import LEAST_FINISHED
 from headrace_engine.turns.orders import (
     MEMORY_SECONDS,
@@ -75,7 +77,7 @@ def compete(services, seconds, step=0.005):
 
 
 def test_a_group_names_the_orders_that_there_are():
-    assert tuple(ORDERS) == TURN_ORDERS
+    assert tuple(ORDERS) == get_args(TurnOrder)
 
 
 @pytest.mark.parametrize("order", ORDERS.values())

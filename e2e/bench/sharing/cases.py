@@ -7,6 +7,7 @@ in bursts. Lengths are of the dataset that a service names.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import fmean, quantiles
 from typing import Any
 
@@ -15,14 +16,16 @@ from e2e.bench.runs.engine import SOURCES
 from e2e.bench.runs.pool import Figures, run_all
 from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import PolicyDocument
+from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_engine.cost import catalog
 from headrace_engine.cost.host import server_host_time
 from headrace_engine.cost.model import CostModel, unloaded_seconds
 from headrace_engine.sim import metrics
-from headrace_engine.sim.baselines import feedback_queue
+from headrace_engine.sim.baselines import feedback_queue, turn_orders
 from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.settings import EngineSettings
+from headrace_engine.sim.simulated_turns import Baseline, Seat, SimulatedTurns
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_engine.turns.rules import STARVATION_SECONDS
@@ -33,19 +36,18 @@ STEP_TOKENS = 8192
 LONGEST = 8192  # tokens of prompt and output
 SECONDS = 120  # of arrivals
 LEAST_REQUESTS = 400
-NEVER = 1e9
 SLO_SCALE = 5  # times as long as a request takes alone on the service's own GPU
 
-STARVATION = {
-    "FairShare": STARVATION_SECONDS,
-    "DoublingBudget": STARVATION_SECONDS,
-    "oldest_first": NEVER,
-    "in_rotation": NEVER,
-    "by_level": feedback_queue.STARVATION,
+TURNS: Mapping[str, tuple[TurnOrder | Baseline, float]] = {
+    "FairShare": ("FairShare", STARVATION_SECONDS),
+    "DoublingBudget": ("DoublingBudget", STARVATION_SECONDS),
+    "oldest_first": (turn_orders.oldest_first, inf),
+    "in_rotation": (turn_orders.in_rotation, inf),
+    "by_level": (turn_orders.by_level, feedback_queue.STARVATION),
 }
-"""Ways of taking turns, and after how many seconds of waiting an engine goes first whatever its priority."""
+"""Ways of taking turns: in which order, and after how many seconds of waiting an engine goes first anyhow."""
 REPORTED = ("ttft_mean", "ttft_p99", "tpot_mean", "tpot_p99", "gap_p99", "e2e_mean", "e2e_p99", "wait_max")
-WAYS = ("dedicated", "switched", *STARVATION)
+WAYS = ("dedicated", "switched", *TURNS)
 """`dedicated`: each service has GPUs of its own; `switched`: whole models are."""
 
 
@@ -56,7 +58,7 @@ class Service:
     """
 
     model: str
-    lengths: str  # of `workloads.LENGTHS`, or a ServeGen workload with its own
+    lengths: str  # of `workloads.LENGTHS`, or as `arrivals`
     arrivals: str  # a ServeGen workload
     share: float  # of the group's requests
     kv_blocks: int
@@ -70,6 +72,7 @@ class Group:
     key: str
     name: str
     gpus: int
+    rates: tuple[float, ...]  # requests/s of all services
     services: tuple[Service, ...]
 
 
@@ -88,6 +91,7 @@ GROUPS = (
         "two",
         "chats and summaries: Llama-3-8B with ShareGPT's lengths (80 %), Mistral-Nemo-12B with arXiv's",
         2,
+        (1, 2, 5, 10, 20),
         (
             Service("llama-3-8b", "sharegpt", "servegen-m-large", 0.8, 26_000),
             Service("mistral-nemo-12b", "arxiv", "servegen-m-small", 0.2, 18_000),
@@ -97,6 +101,7 @@ GROUPS = (
         "two_unlike",
         "code and reasoning: Llama-3-8B with Azure's code (80 %), Mistral-Nemo-12B with DeepSeek-R1's",
         2,
+        (1, 2, 5, 10, 20),
         (
             Service("llama-3-8b", "code", "servegen-m-large", 0.8, 26_000),
             Service("mistral-nemo-12b", "servegen-deepseek-r1", "servegen-deepseek-r1", 0.2, 18_000),
@@ -106,6 +111,7 @@ GROUPS = (
         "four",
         "four of Qwen3-32B: ShareGPT's lengths (50 %), ServeGen's M-small (25 %), code (15 %), arXiv (10 %)",
         4,
+        (1, 2, 5, 10),
         (
             Service("qwen3-32b", "sharegpt", "servegen-m-large", 0.5, 1280),
             Service("qwen3-32b", "servegen-m-small", "servegen-m-small", 0.25, 1280),
@@ -114,11 +120,6 @@ GROUPS = (
         ),
     ),
 )
-RATES: Mapping[str, Sequence[float]] = {
-    "two": (1, 2, 5, 10, 20),
-    "two_unlike": (1, 2, 5, 10, 20),
-    "four": (1, 2, 5, 10),
-}
 SEEDS = 8
 
 
@@ -127,7 +128,7 @@ def everything() -> list[SharingCase]:
     return [
         SharingCase(group, way, rate, seed)
         for group in GROUPS
-        for rate in RATES[group.key]
+        for rate in group.rates
         for way in WAYS
         for seed in range(SEEDS)
     ]
@@ -176,11 +177,8 @@ def requests_of(case: SharingCase, place: int) -> list[Arrival]:
     arrivals = workloads.make(service.arrivals, count, rate, seed, LONGEST)
     if service.lengths == service.arrivals:
         return arrivals
-    if service.lengths not in workloads.LENGTHS:
-        lengths = workloads.make(service.lengths, count, rate, seed, LONGEST)
-    else:
-        usable = shape.keep_fitting(workloads.LENGTHS[service.lengths](), LONGEST)
-        lengths = random.Random(f"sharing {seed}").choices(usable, k=count)
+    usable = shape.keep_fitting(workloads.LENGTHS[service.lengths](), LONGEST)
+    lengths = random.Random(f"sharing {seed}").choices(usable, k=count)
     return [
         replace(length, at=arrival.at, prefix=()) for arrival, length in zip(arrivals, lengths, strict=True)
     ]
@@ -202,16 +200,13 @@ def _settings(service: Service) -> EngineSettings:
 
 
 def _serve(case: SharingCase, loads: Sequence[Sequence[Arrival]]) -> list[list[Outcome]]:
-    from headrace_engine.sim.baselines import mlfq, turn_orders  # noqa: PLC0415  vLLM takes ten seconds
+    from headrace_engine.sim.baselines import mlfq  # noqa: PLC0415  vLLM takes ten seconds
     from headrace_engine.sim.baselines.model_switching import Switch, SwitchedEngine  # noqa: PLC0415
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415
     from headrace_engine.sim.run import serve_together  # noqa: PLC0415
-    from headrace_engine.sim.simulated_turns import Seat, SimulatedTurns  # noqa: PLC0415
 
     policy: Any = mlfq() if case.way == "by_level" else PolicyDocument("FCFS")
-    turns = None
-    if case.way in STARVATION:
-        turns = SimulatedTurns(getattr(turn_orders, case.way, case.way), STARVATION[case.way])
+    turns = SimulatedTurns(*TURNS[case.way]) if case.way in TURNS else None
     engines: list[Any] = []
     for number, service in enumerate(case.group.services):
         gpus = service.gpus if case.way == "dedicated" else case.group.gpus

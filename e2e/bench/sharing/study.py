@@ -12,7 +12,7 @@ from e2e.bench.report.markdown import Cell
 from e2e.bench.runs.command_line import Options, parse_options
 from e2e.bench.runs.pool import Figures
 from e2e.bench.sharing import cases
-from e2e.bench.sharing.cases import GROUPS, RATES, REPORTED, SEEDS, WAYS, Group, SharingCase
+from e2e.bench.sharing.cases import GROUPS, REPORTED, SEEDS, WAYS, Group, SharingCase
 
 COMMAND = "python -m e2e.bench.sharing"
 OURS = "FairShare"
@@ -33,11 +33,10 @@ class Study:
     """What was measured."""
 
     found: Mapping[SharingCase, Figures]
-    seeds: Sequence[int]
 
     def mean(self, group: Group, way: str, rate: float, metric: str) -> float:
         """Return the mean of a metric over seeds."""
-        runs = (self.found[SharingCase(group, way, rate, seed)] for seed in self.seeds)
+        runs = (self.found[SharingCase(group, way, rate, seed)] for seed in range(SEEDS))
         return fmean(float(run[metric]) for run in runs)
 
     def ratio(self, group: Group, other: str, rate: float, metric: str = "norm_latency") -> float:
@@ -57,7 +56,7 @@ def run(options: Options) -> None:
             [SharingCase(GROUPS[0], way, 10, 0) for way in WAYS[:3]], "sharing, quick", options.workers
         )
         return
-    study = Study(cases.measure(cases.everything(), "sharing", options.workers), range(SEEDS))
+    study = Study(cases.measure(cases.everything(), "sharing", options.workers))
     print(results.write("sharing", COMMAND, figures(study), simulated=True, folder=options.folder))
     print(markdown.page("sharing", "Services that share GPUs", page(study), folder=options.folder))
 
@@ -66,24 +65,24 @@ def figures(study: Study) -> dict[str, float]:
     """Return what `sharing.json` holds: ratios of FairShare to each other way; below 1 it is better."""
     made: dict[str, float] = {}
     for group in GROUPS:
-        for rate in RATES[group.key]:
+        for rate in group.rates:
             for way in WAYS:
                 if way != OURS:
                     name = f"{group.key}_{rate:g}"
                     made[f"norm_latency_ratio_{way}_{name}"] = study.ratio(group, way, rate)
     made["norm_latency_ratio_dedicated_high"] = min(
-        study.ratio(group, "dedicated", RATES[group.key][-1]) for group in GROUPS
+        study.ratio(group, "dedicated", group.rates[-1]) for group in GROUPS
     )
     for key, others in {
         "any": [way for way in WAYS if way != OURS],
-        "turns": [way for way in cases.STARVATION if way != OURS],
+        "turns": [way for way in cases.TURNS if way != OURS],
         "dedicated": ["dedicated"],
     }.items():
         made[f"worst_ratio_{key}"] = max(
-            study.ratio(group, way, rate) for group in GROUPS for rate in RATES[group.key] for way in others
+            study.ratio(group, way, rate) for group in GROUPS for rate in group.rates for way in others
         )
     for key, way in (("ablation_f", "oldest_first"), ("ablation_m", "by_level")):
-        made[key] = max(study.ratio(group, way, rate) for group in GROUPS for rate in RATES[group.key])
+        made[key] = max(study.ratio(group, way, rate) for group in GROUPS for rate in group.rates)
     return {key: round(value, 3) for key, value in made.items()}
 
 
@@ -107,7 +106,7 @@ def page(study: Study) -> str:
                 NAMES[way],
                 *(f"{study.mean(group, way, rate, metric):.3g}" for metric in METRICS),
             )
-            for rate in RATES[group.key]
+            for rate in group.rates
             for way in WAYS
         ]
         parts.append(markdown.table(header, rows))

@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from headrace_engine.contracts.turn_group import TurnGroup
+from headrace_engine.contracts.turn_group import TurnGroup, TurnOrder
 from headrace_engine.turns.member import Member
 from headrace_engine.turns.messages import Kind, Message
 from headrace_engine.turns.rules import LEASE_SECONDS, STARVATION_SECONDS, Turns
@@ -21,20 +21,20 @@ Baseline = Callable[[Any], float]
 
 
 class SimulatedTurns:
-    """The turns of one group. `starvation`: seconds of waiting after which an engine goes first of all.
+    """The turns of one group, in an order of the product or a baseline.
 
-    `order`: a name of ours, or a baseline.
+    `starvation`: seconds of waiting after which an engine goes first of all.
     """
 
     def __init__(
         self,
-        order: str | Baseline = "FairShare",
+        order: TurnOrder | Baseline = "FairShare",
         starvation: float = STARVATION_SECONDS,
         hand_over: float = HAND_OVER,
     ) -> None:
-        name = order if isinstance(order, str) else "FairShare"
-        self.group = TurnGroup("127.0.0.1", 1, "00" * 16, name)  # any address: nobody connects to it
-        self.baseline = None if isinstance(order, str) else order
+        self.baseline = order if callable(order) else None
+        ours: TurnOrder = "FairShare" if callable(order) else order
+        self.group = TurnGroup("127.0.0.1", 1, "00" * 16, ours)  # any address: nobody connects to it
         self._rules = Turns(LEASE_SECONDS, starvation)
         self._hand_over = hand_over
 

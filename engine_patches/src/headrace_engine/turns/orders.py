@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import exp, inf, log
 
+from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_engine.policies.doubling_budget.budgets import Budgets
 from headrace_engine.policies.doubling_budget.execution_times import ExecutionTimes
 
@@ -35,10 +36,12 @@ class Order(ABC):
     def compute(self, seconds: float, now: float) -> None:
         """Take in that the engine computed for so long until `now`, in unix seconds."""
 
-    def start(self, request: str) -> None:  # noqa: B027  # an order may not care
+    @abstractmethod
+    def start(self, request: str) -> None:
         """Take in that `request` has a place in the engine."""
 
-    def preempt(self, request: str) -> None:  # noqa: B027  # nor of this
+    @abstractmethod
+    def preempt(self, request: str) -> None:
         """Take in that `request` lost its place."""
 
     @abstractmethod
@@ -68,8 +71,8 @@ class FairShare(Order):
         self._times = ExecutionTimes()
         self._computed = 0.0  # in all
         self._started: dict[str, float] = {}  # when requests did, in seconds that were computed
-        self._had = 0.0  # at the time
-        self._at = 0.0
+        self._had = 0.0  # over the weight, as remembered when it last computed
+        self._at = 0.0  # unix seconds of that
         self._value = log(LEAST_HAD)  # at the beginning of the slice
         self._left = 0.0  # of the slice
 
@@ -91,6 +94,9 @@ class FairShare(Order):
     def start(self, request: str) -> None:
         """Take in that `request` has a place in the engine."""
         self._started.setdefault(request, self._computed)
+
+    def preempt(self, request: str) -> None:
+        """Do nothing: until `request` ends, all that the engine computes counts."""
 
     def finish(self, request: str, unloaded: float | None, *, whole: bool) -> None:
         """Take in that `request` ended; `whole` if it ran to its end. It never counts more than it took."""
@@ -144,5 +150,4 @@ class DoublingBudget(Order):
         self._budgets.end(request, whole=whole)
 
 
-ORDERS: dict[str, type[Order]] = {"FairShare": FairShare, "DoublingBudget": DoublingBudget}
-"""By the names that a group has for them: `TURN_ORDERS`."""
+ORDERS: dict[TurnOrder, type[Order]] = {"FairShare": FairShare, "DoublingBudget": DoublingBudget}

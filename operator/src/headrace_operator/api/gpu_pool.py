@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import StringConstraints, ValidationError, model_validator
 
+from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api.base import Block, list_map, live, rule, ruled
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.service import Key, explain, key_of
@@ -34,7 +35,7 @@ class Group(Block):
         max_length=MOST_MEMBERS,
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
-    turn_order: Literal["FairShare", "DoublingBudget"] = live(
+    turn_order: TurnOrder = live(
         "Who computes next. FairShare: who has had least of the GPU lately, by its requests over their usual "
         "time. DoublingBudget: whose next request has least left of its budget, as in SeaLLM.",
         "FairShare",
