@@ -30,6 +30,7 @@ OPERATOR = {
     "networking.k8s.io/networkpolicies": WRITE | {"delete"},
     "policy/poddisruptionbudgets": WRITE,
     "resource.k8s.io/resourceclaimtemplates": WRITE | {"delete"},
+    "resource.k8s.io/resourceclaims": WRITE | {"delete"},
     "/pods": {"get", "list", "watch", "patch"},
     "/pods/status": {"patch"},
     "/persistentvolumeclaims": {"get"},

@@ -19,6 +19,7 @@ ROOTS = {
     "networkpolicies": "/apis/networking.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "resourceclaimtemplates": "/apis/resource.k8s.io/v1",
+    "resourceclaims": "/apis/resource.k8s.io/v1",
     "events": "/apis/events.k8s.io/v1",
 }
 

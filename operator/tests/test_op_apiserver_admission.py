@@ -81,12 +81,13 @@ def owned_by(kind, name):
     }
 
 
-@pytest.mark.parametrize("plural", ["deployments", "services", "networkpolicies"])
-def test_of_what_runs_only_turn_servers_are_deleted(kube, thief, plural):
+@pytest.mark.parametrize("plural", ["deployments", "services", "networkpolicies", "resourceclaims"])
+def test_of_what_runs_only_what_groups_have_is_deleted(kube, thief, plural):
     contents = {
         "deployments": probe("x")["spec"],
         "services": {"ports": [{"port": 9500}]},
         "networkpolicies": {"podSelector": {}},
+        "resourceclaims": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "x"}}]}},
     }
     for kind, name in (("LLMService", "chat"), ("GPUPool", "shared")):
         ok(

@@ -3,6 +3,7 @@
 import op_release
 import pytest
 from op_admission import images_denied
+from op_devices import spec
 from op_kube import eventually, gpupool, ok
 from op_kubelet import FakeNode
 from op_process import Operator
@@ -100,13 +101,17 @@ def left_by_an_earlier_release(kube):
 
 
 def shared(kube):
-    """A pool of which a group goes."""
-    ok(kube.apply("gpupools", gpupool(fast=["chat"], slow=["chat-2"])))
+    """A pool of which groups go, one of them with devices."""
+    kube.start("gpu", **spec())
+    ok(kube.apply("gpupools", gpupool(fast=["chat"], slow=["chat-2"], devices=["gpu"])))
+    ours = {"labelSelector": "headrace.dev/gpu-pool"}
+    eventually(lambda: kube.list("resourceclaims", **ours))
     eventually(lambda: kube.condition("shared", "Ready", "gpupools")[1] == "MemberNotFound")
     eventually(lambda: "turn-group.json" in kube.get("configmaps", "chat-policy")["data"])
     ok(kube.apply("gpupools", gpupool(fast=["chat"])))
     eventually(lambda: kube.get("deployments", "shared-slow-turns") is None)
     eventually(lambda: kube.get("networkpolicies", "shared-slow-turns") is None)
+    eventually(lambda: not kube.list("resourceclaims", **ours))
 
 
 def everything(kube, proxy):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from op_devices import engine, spec
 from op_kube import eventually, gpupool, ok
 from op_kubelet import FakeNode
 
@@ -107,3 +108,60 @@ def test_what_somebody_deletes_or_edits_comes_back(kube):
     eventually(lambda: kube.get("configmaps", "shared-fast-turns"))
     eventually(lambda: kube.get("deployments", "shared-fast-turns")["spec"]["replicas"] == 1)
     eventually(lambda: turn_group(kube, "chat") == told)
+
+
+def claim_of(kube, deployment):
+    """What pods of a Deployment name: a group's claim, or the template of their own."""
+    pod = (kube.get("deployments", deployment) or {}).get("spec", {}).get("template", {}).get("spec", {})
+    [named] = pod.get("resourceClaims") or [{}]
+    return named.get("resourceClaimName") or named.get("resourceClaimTemplateName")
+
+
+def claims(kube):
+    return [
+        claim["metadata"]["name"]
+        for claim in kube.list("resourceclaims", labelSelector="headrace.dev/gpu-pool")
+    ]
+
+
+def allocate(kube, claim):
+    """Give a claim its device and a pod, as the scheduler does."""
+    container = {"name": "engine", "image": "none"}
+    pod = ok(kube.create("pods", {"metadata": {"name": "holder"}, "spec": {"containers": [container]}}))
+    device = {"request": "gpu", "driver": "gpu.example.com", "pool": "node-a", "device": "gpu-3"}
+    status = {
+        "allocation": {"devices": {"results": [device]}},
+        "reservedFor": [{"resource": "pods", "name": "holder", "uid": pod["metadata"]["uid"]}],
+    }
+    ok(kube.patch("resourceclaims", claim, {"status": status}, "status"))
+
+
+def test_members_share_one_claim_that_their_server_holds_and_leave_it_with_their_pool(kube):
+    for name in ("chat", "code"):
+        kube.start(name, replicas=1, **spec())
+    ok(kube.apply("gpupools", gpupool(small=["chat", "code"])))
+    [claim] = eventually(lambda: claims(kube))
+    eventually(lambda: claim_of(kube, "chat") == claim_of(kube, "code") == claim)
+    eventually(lambda: not kube.list("resourceclaimtemplates"))
+    assert condition(kube, "Placed") == ("False", "DevicesNotAllocated")
+    assert kube.get("deployments", "shared-small-turns")["spec"]["replicas"] == 0
+
+    allocate(kube, claim)
+    eventually(lambda: kube.get("deployments", "shared-small-turns")["spec"]["replicas"] == 1)
+    assert claim_of(kube, "shared-small-turns") == claim
+    eventually(lambda: kube.condition("shared", "Placed", "gpupools")[2] == "group small: on node-a/gpu-3")
+
+    ok(kube.patch("llmservices", "code", {"spec": {"engine": engine(70)}}))
+    eventually(lambda: kube.condition("code", "Accepted")[:2] == ("False", "MemoryOvercommitted"))
+    eventually(lambda: condition(kube, "Accepted") == ("False", "MemoryOvercommitted"))
+    assert kube.condition("chat", "Accepted")[:2] == ("True", "Valid")
+
+    two = engine(40, tensorParallelSize=2)
+    ok(kube.patch("llmservices", "code", {"spec": {"engine": two}}))
+    eventually(lambda: claim_of(kube, "chat") == claim_of(kube, "code") != claim)
+    assert len(claims(kube)) == 2, "a pod has the first still"
+    ok(kube.delete("pods", "holder"))
+    eventually(lambda: claim not in claims(kube))
+
+    ok(kube.delete("gpupools", "shared"))
+    eventually(lambda: (claim_of(kube, "chat"), claim_of(kube, "code")) == ("chat-gpu", "code-gpu"))

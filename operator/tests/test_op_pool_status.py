@@ -71,4 +71,34 @@ def test_the_transition_time_moves_only_with_the_status():
         body, POOL, observe([server("a"), server("b")], (), {}), ALL, problem=None, now=NOW
     )
     times = {each.type: each.last_transition_time for each in later.conditions}
-    assert times == {"Accepted": "2026-01-01T00:00:00Z", "Ready": NOW}
+    assert times == {"Accepted": "2026-01-01T00:00:00Z", "Ready": NOW, "Placed": "2026-01-01T00:00:00Z"}
+
+
+def claim(group, device="", leaving=False):
+    results = [{"pool": "node-a", "device": device}]
+    return {
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": f"shared-{group}-gpu-1",
+            "labels": {"headrace.dev/gpu-pool-group": group},
+            **({"deletionTimestamp": NOW} if leaving else {}),
+        },
+        "status": {"allocation": {"devices": {"results": results}}} if device else {},
+    }
+
+
+def test_a_pool_says_which_devices_its_groups_share():
+    placed = told(claim("a", "gpu-0"), claim("b", "gpu-1"))["Placed"]
+    assert placed == ("True", "DevicesShared", "group a: on node-a/gpu-0; group b: on node-a/gpu-1")
+
+
+def test_a_group_that_is_not_placed_is_named_with_the_reason():
+    status, reason, message = told(claim("a", "gpu-0"), claim("b"))["Placed"]
+    assert (status, reason) == ("False", "DevicesNotAllocated")
+    assert message.startswith("group b: no node has its devices yet")
+    status, reason, message = told(claim("a", "gpu-0"))["Placed"]
+    assert (status, reason) == ("False", "NoClaim")
+    assert "group a" not in message
+    status, reason, message = told(claim("a", "gpu-0", leaving=True), claim("b", "gpu-1"))["Placed"]
+    assert (status, reason) == ("False", "ClaimDeleted")
+    assert "ResourceClaim shared-a-gpu-1 was deleted" in message

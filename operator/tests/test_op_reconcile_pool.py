@@ -3,6 +3,7 @@
 import copy
 
 import pytest
+from op_devices import raw_member
 from op_golden import SETTINGS
 from op_memory import Memory, Reports
 from op_pools import KEY, pool_body
@@ -32,11 +33,6 @@ class Cluster(Memory):
         data = self.objects["ConfigMap", f"{service}-policy"]["data"]
         return loads(TurnGroup, data["turn-group.json"]) if "turn-group.json" in data else None
 
-    def ready(self):
-        """(status, reason) of the pool's condition Ready."""
-        conditions = self.objects["GPUPool", "shared"]["status"]["conditions"]
-        return next((each["status"], each["reason"]) for each in conditions if each["type"] == "Ready")
-
 
 class Operator:
     """An operator with its queue, whose cache is what exists."""
@@ -64,10 +60,46 @@ class Operator:
 
 
 def with_pool(**groups):
+    return with_services(body("chat"), body("code"), **groups)
+
+
+def with_services(*services, **groups):
     memory = Cluster()
-    for raw in (body("chat"), body("code"), pool_body(**groups)):
+    for raw in (*services, pool_body(**groups)):
         memory.store(raw)
     return memory
+
+
+def update(memory, raw, kind="LLMService"):
+    """Write a new spec, as a user does."""
+    old = memory.objects[kind, raw["metadata"]["name"]]
+    raw["metadata"]["generation"] = old["metadata"]["generation"] + 1
+    memory.store({**raw, "status": old.get("status", {})})
+
+
+def allocate(memory):
+    """Give the group's claim its devices, as the scheduler does with the first pod."""
+    name = claims(memory)[-1]
+    results = [{"request": "gpu", "driver": "gpu.example.com", "pool": "node-a", "device": "gpu-3"}]
+    reserved = [{"resource": "pods", "name": "chat-1", "uid": "chat-1"}]
+    claim = memory.objects["ResourceClaim", name]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+    memory.store({**claim, "status": status})
+
+
+def claims(memory):
+    return [name for kind, name in memory.objects if kind == "ResourceClaim"]
+
+
+def claim_of(memory, deployment):
+    """What pods of a Deployment name: a group's claim, or the template of their own."""
+    [named] = memory.objects["Deployment", deployment]["spec"]["template"]["spec"]["resourceClaims"]
+    return named.get("resourceClaimName") or named["resourceClaimTemplateName"]
+
+
+def condition(memory, kind, name="shared", of="GPUPool"):
+    conditions = memory.objects[of, name]["status"]["conditions"]
+    return next((each["status"], each["reason"]) for each in conditions if each["type"] == kind)
 
 
 async def settle(memory):
@@ -89,7 +121,7 @@ async def test_members_are_told_of_their_groups_server_and_others_of_none():
     assert (told.host, told.port) == ("10.0.0.7", 9500)
     assert told.token == memory.objects["ConfigMap", "shared-fast-turns"]["data"]["token"]
     assert memory.turn_group("code") is None
-    assert memory.ready() == ("False", "TurnServerNotReady")
+    assert condition(memory, "Ready") == ("False", "TurnServerNotReady")
 
 
 async def test_a_running_operator_has_members_told_without_being_asked_to_look_at_them():
@@ -136,7 +168,7 @@ async def test_members_of_a_deleted_pool_compute_whenever_they_want():
 async def test_a_service_that_comes_later_has_its_pool_looked_at():
     memory = with_pool(fast=["chat", "new"])
     await settle(memory)
-    assert memory.ready() == ("False", "MemberNotFound")
+    assert condition(memory, "Ready") == ("False", "MemberNotFound")
     operator = Operator(memory)
     assert KEY in operator.cache.put(copy.deepcopy(memory.store(body("new"))))
     assert KEY in operator.cache.drop(memory.objects["LLMService", "new"])
@@ -162,7 +194,7 @@ async def test_a_paused_pool_is_left_as_it_is():
     memory.objects["GPUPool", "shared"]["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
     await settle(memory)
     assert not [name for _, name in memory.objects if name.endswith("-turns")]
-    assert memory.ready() == ("False", "TurnServerNotReady")
+    assert condition(memory, "Ready") == ("False", "TurnServerNotReady")
 
 
 async def test_whatever_call_fails_the_end_is_the_same():
@@ -184,4 +216,102 @@ async def test_trouble_is_raised_once_the_status_tells_of_it():
     operator.queue[:] = [KEY]
     with pytest.raises(ApiError, match="no etcd"):
         await operator.work()
-    assert memory.ready() == ("False", "ReconcileError")
+    assert condition(memory, "Ready") == ("False", "ReconcileError")
+
+
+async def test_members_share_the_groups_devices_and_its_server_holds_them_once_they_are_there():
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat", "code"])
+    await settle(memory)
+    [claim] = claims(memory)
+    assert claim_of(memory, "chat") == claim_of(memory, "code") == claim
+    server = memory.objects["Deployment", "shared-small-turns"]["spec"]
+    assert server["replicas"] == 0, "the first member decides where"
+    assert condition(memory, "Placed") == ("False", "DevicesNotAllocated")
+    allocate(memory)
+    await settle(memory)
+    assert memory.objects["Deployment", "shared-small-turns"]["spec"]["replicas"] == 1
+    assert claim_of(memory, "shared-small-turns") == claim
+    assert condition(memory, "Placed") == ("True", "DevicesShared")
+
+
+async def test_services_that_run_move_to_the_devices_of_their_group_and_back():
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat"])
+    await settle(memory)
+    assert claim_of(memory, "code") == "code-gpu"
+    update(memory, pool_body(small=["chat", "code"]), "GPUPool")
+    await settle(memory)
+    assert claim_of(memory, "code") == claims(memory)[0]
+    assert ("ResourceClaimTemplate", "code-gpu") not in memory.objects
+    operator = Operator(memory)
+    operator.cache.drop(memory.objects.pop(("GPUPool", "shared")))
+    operator.queue[:] = [KEY]
+    await operator.work()
+    assert claim_of(memory, "code") == "code-gpu"
+
+
+async def test_a_running_operator_has_members_moved_without_being_asked_to_look_at_them():
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat", "code"])
+    operator = Operator(memory)
+    await operator.work()
+    assert claim_of(memory, "chat") == claim_of(memory, "code") == claims(memory)[0]
+
+
+async def test_a_group_without_room_for_its_members_changes_nothing():
+    memory = with_services(raw_member("chat"), raw_member("code", 70), small=["chat", "code"])
+    await settle(memory)
+    assert condition(memory, "Accepted") == ("False", "MemoryOvercommitted")
+    assert claims(memory) == []
+    assert claim_of(memory, "chat") == "chat-gpu"
+    assert condition(memory, "Accepted", "chat", "LLMService") == ("True", "Valid")
+
+
+async def test_a_member_that_comes_to_want_more_than_there_is_stays_as_it_is_and_the_others_do_too():
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat", "code"])
+    await settle(memory)
+    before = [memory.objects["Deployment", name]["spec"]["template"] for name in ("chat", "code")]
+    update(memory, raw_member("code", 70))
+    await settle(memory)
+    assert [memory.objects["Deployment", name]["spec"]["template"] for name in ("chat", "code")] == before
+    assert condition(memory, "Accepted", "code", "LLMService") == ("False", "MemoryOvercommitted")
+    assert condition(memory, "Accepted", "chat", "LLMService") == ("True", "Valid")
+    assert condition(memory, "Accepted") == ("False", "MemoryOvercommitted")
+    update(memory, raw_member("code", 60))
+    await settle(memory)
+    assert condition(memory, "Accepted") == condition(memory, "Accepted", "code", "LLMService")
+    assert memory.objects["Deployment", "code"]["spec"]["template"] != before[1]
+
+
+async def test_a_member_that_asks_for_other_devices_has_its_own_and_the_others_stay():
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat", "code"])
+    await settle(memory)
+    [claim] = claims(memory)
+    update(memory, raw_member("code", device_class="other"))
+    await settle(memory)
+    assert condition(memory, "Accepted") == ("False", "MembersDiffer")
+    assert claim_of(memory, "code") == "code-gpu"
+    assert claim_of(memory, "chat") == claim
+
+
+async def test_devices_that_pods_still_have_are_not_given_back():
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat", "code"])
+    await settle(memory)
+    [small] = claims(memory)
+    allocate(memory)
+    update(memory, raw_member("chat", tensorParallelSize=2))
+    await settle(memory)
+    [_, large] = claims(memory)
+    assert claim_of(memory, "chat") == claim_of(memory, "code") == large
+    released = {**memory.objects["ResourceClaim", small], "status": {}}
+    memory.store(released)
+    await settle(memory)
+    assert claims(memory) == [large]
+
+
+async def test_a_change_of_a_member_has_its_pool_looked_at_and_a_change_of_status_does_not():
+    memory = with_services(raw_member("chat"), small=["chat"])
+    await settle(memory)
+    operator = Operator(memory)
+    same = copy.deepcopy(memory.store(copy.deepcopy(memory.objects["LLMService", "chat"])))
+    assert KEY not in operator.cache.put(same)
+    update(memory, raw_member("chat", 50))
+    assert KEY in operator.cache.put(copy.deepcopy(memory.objects["LLMService", "chat"]))

@@ -310,6 +310,14 @@ def _operator_objects(known: Known) -> Iterator[Request]:
         "ResourceClaimTemplate",
         {"spec": {"devices": requests}},
     )
+    yield made(
+        "a claim of an administrator",
+        RESOURCES,
+        "resourceclaims",
+        "resource.k8s.io/v1",
+        "ResourceClaim",
+        {"devices": requests},
+    )
     stolen = route(TENANT, "free", ["chat"])
     yield _apply("headrace-operator", "operator's token: a route of nobody", HEADRACE, "llmroutes", stolen)
 

@@ -82,6 +82,11 @@ def claim_template(key: Key) -> str:
     return f"{key.name}-gpu"
 
 
+def group_claim(pool: Key, group: str, digest: str) -> str:
+    """Name the ResourceClaim with the devices of a group; `digest`: hash of what it asks for."""
+    return f"{pool.name}-{group}-gpu-{digest[:8]}"
+
+
 def turn_server(pool: Key, group: str) -> str:
     """Name the objects of a group's turn server."""
     return f"{pool.name}-{group}-turns"

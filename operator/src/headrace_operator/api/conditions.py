@@ -10,6 +10,7 @@ class Condition(StrEnum):
 
     ACCEPTED = "Accepted"
     READY = "Ready"
+    PLACED = "Placed"  # of a GPUPool
     PROGRESSING = "Progressing"
     POLICY_APPLIED = "PolicyApplied"
     ROUTING_READY = "RoutingReady"
@@ -28,6 +29,8 @@ class Reason(StrEnum):
     MODEL_NAME_CONFLICT = "ModelNameConflict"
     OBJECT_NAME_TAKEN = "ObjectNameTaken"
     MEMBER_TAKEN = "MemberTaken"  # of a GPUPool
+    MEMBERS_DIFFER = "MembersDiffer"  # of a GPUPool: in the devices that they ask for
+    MEMORY_OVERCOMMITTED = "MemoryOvercommitted"  # of devices that a group shares
     ADMISSION_DENIED = "AdmissionDenied"  # by a policy, a webhook or a quota of the cluster
 
     # Ready, beside the reasons of pods
@@ -35,6 +38,12 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     NOT_ACCEPTED = "NotAccepted"
     PODS_NOT_CREATED = "PodsNotCreated"  # quota, admission
+
+    # Placed, of a GPUPool
+    DEVICES_SHARED = "DevicesShared"
+    NO_CLAIM = "NoClaim"  # members that ask for their devices otherwise, or for none
+    DEVICES_NOT_ALLOCATED = "DevicesNotAllocated"
+    CLAIM_DELETED = "ClaimDeleted"  # by somebody, while pods have its devices
 
     # Ready, of a GPUPool
     ALL_GROUPS_READY = "AllGroupsReady"

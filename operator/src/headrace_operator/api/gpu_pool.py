@@ -30,7 +30,8 @@ class Group(Block):
     name: GroupName = live("Name of the group, unique in its pool.")
     members: tuple[ServiceName, ...] = live(
         "Names of LLMServices of the pool's namespace. While several of their engines have requests, one "
-        "computes a step at a time.",
+        "computes a step at a time. Those that ask for the same accelerator.dra share the devices of one "
+        "ResourceClaim, which replaces their pods.",
         min_length=1,
         max_length=MOST_MEMBERS,
         json_schema_extra={"x-kubernetes-list-type": "set"},
@@ -69,7 +70,8 @@ class PoolStatus(Block):
 
     observed_generation: int = seen("Generation of the spec that this status is about.", 0, ge=0)
     conditions: tuple[StatusCondition, ...] = seen(
-        "Accepted: the groups can be as the spec asks. Ready: every group takes turns.",
+        "Accepted: the groups can be as the spec asks. Ready: every group takes turns. Placed: every group "
+        "shares devices.",
         (),
         max_length=8,
         json_schema_extra=list_map("type"),

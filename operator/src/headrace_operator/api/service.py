@@ -141,6 +141,7 @@ class LLMService:
     created: str  # RFC 3339, UTC: sorts as text
     paused: bool
     spec: Spec
+    group_claim: str | None = None  # ResourceClaim of its group, whose devices it shares
 
     @property
     def served_name(self) -> str:

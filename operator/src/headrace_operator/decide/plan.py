@@ -84,13 +84,20 @@ def _plan_deletions(wanted: Iterable[Manifest], observed: Observation) -> Iterab
 
 
 def plan_pool_deletions(wanted: Iterable[Manifest], observed: Observation, uid: str) -> tuple[Delete, ...]:
-    """Delete what the GPUPool with this uid owns and no longer wants: turn servers of its former groups."""
+    """Delete what the GPUPool with this uid owns and no longer wants: what its former groups had.
+
+    Devices that pods have stay until those are gone: their next pod would find no claim.
+    """
     wanted_names = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
     return tuple(
         Delete(kind, name, live["metadata"]["uid"])
         for (kind, name), live in observed.objects.items()
-        if (kind, name) not in wanted_names and owner(live) == uid
+        if (kind, name) not in wanted_names and owner(live) == uid and not _is_reserved(live)
     )
+
+
+def _is_reserved(live: Body) -> bool:
+    return bool((live.get("status") or {}).get("reservedFor"))
 
 
 def contains_fields(live: Any, ours: Any, parent: str = "", *, quantity: bool = False) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from headrace_operator import names
 from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.condition_state import ConditionState, make_condition
 from headrace_operator.decide.observation import Observation
+from headrace_operator.desired.resource_claims import devices_in, is_allocated
 from headrace_operator.errors import RefusedError
 
 
@@ -29,6 +31,7 @@ def build_pool_status(
     states = {
         Condition.ACCEPTED: _accepted(problem),
         Condition.READY: _ready(pool, observed, services, problem),
+        Condition.PLACED: _placed(pool, observed),
     }
     generation, previous = body["metadata"].get("generation", 1), body.get("status") or {}
     return PoolStatus(
@@ -65,6 +68,46 @@ def _ready(
     return ConditionState(True, Reason.ALL_GROUPS_READY, "every group takes turns")
 
 
+def _placed(pool: GPUPool | None, observed: Observation) -> ConditionState:
+    if pool is None:
+        return ConditionState(None, Reason.NOT_ACCEPTED, "the spec is not accepted")
+    states = [_placed_group(group.name, observed) for group in pool.groups]
+    worst = next((state for state in states if not state.holds), states[0])
+    return replace(
+        worst, message="; ".join(state.message for state in states if state.reason == worst.reason)
+    )
+
+
+def _placed_group(group: str, observed: Observation) -> ConditionState:
+    live = [claim for claim in _claims(group, observed) if "deletionTimestamp" not in claim["metadata"]]
+    if not live and (leaving := _claims(group, observed)):
+        name = leaving[0]["metadata"]["name"]
+        return ConditionState(
+            False,
+            Reason.CLAIM_DELETED,
+            f"group {group}: ResourceClaim {name} was deleted: pods that have its devices keep them, and no "
+            "other starts there until all have ended: scale the group's members to 0 for a moment",
+        )
+    if not live:
+        return ConditionState(
+            False,
+            Reason.NO_CLAIM,
+            f"group {group}: no member asks for devices by spec.accelerator.dra, so where their pods run is "
+            "not its matter: they share a GPU only where the cluster places them so, as on nodes with one",
+        )
+    allocated = [claim for claim in live if is_allocated(claim)]
+    if not allocated:
+        return ConditionState(
+            False,
+            Reason.DEVICES_NOT_ALLOCATED,
+            f"group {group}: no node has its devices yet; the first pod of a member gets them, if a node has "
+            "them free: members that still have devices of their own leave those one after another",
+        )
+    return ConditionState(
+        True, Reason.DEVICES_SHARED, f"group {group}: on {', '.join(devices_in(allocated[-1]))}"
+    )
+
+
 def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:
     for group in pool.groups:
         missing = [member for member in group.members if member not in services]
@@ -78,3 +121,11 @@ def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:
 def _serves(pool: GPUPool, group: str, observed: Observation) -> bool:
     live = observed.deployment(names.turn_server(pool.key, group))
     return bool(((live or {}).get("status") or {}).get("availableReplicas"))
+
+
+def _claims(group: str, observed: Observation) -> list[Body]:
+    return [
+        body
+        for (kind, _), body in observed.objects.items()
+        if kind == "ResourceClaim" and body["metadata"]["labels"].get(names.POOL_GROUP_LABEL) == group
+    ]

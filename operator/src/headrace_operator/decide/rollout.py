@@ -25,7 +25,7 @@ from headrace_operator.desired.history import (
     rolled_back,
     running_inputs,
 )
-from headrace_operator.desired.inputs import changed_fields, input_blocks, inputs_hash, with_blocks
+from headrace_operator.desired.inputs import changed_fields, claim_in, input_blocks, inputs_hash, with_blocks
 from headrace_operator.desired.manifest import content_hash
 
 _CRASHES = 3  # of one pod; two may come of an accelerator whose last user is still leaving
@@ -110,7 +110,8 @@ def _placing(spec: Body) -> tuple[Any, ...]:
     model = spec.get("model", {})
     claim = model.get("source", "") if model.get("source", "").startswith("pvc://") else ""
     size = spec.get("engine", {}).get("tensorParallelSize")
-    return spec.get("accelerator"), spec.get("podTemplate"), size, model.get("cache"), claim
+    asked = spec.get("accelerator"), spec.get("podTemplate"), size, model.get("cache")
+    return *asked, claim, claim_in(spec)
 
 
 def _failure(live: Body, observed: Observation, *, as_before: bool) -> str:

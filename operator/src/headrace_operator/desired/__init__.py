@@ -15,7 +15,7 @@ from headrace_operator.desired.llm_route import models_of, reserved_of, route, w
 from headrace_operator.desired.manifest import Manifest, content_hash, owner, with_content_hash
 from headrace_operator.desired.network_policy import network_policy
 from headrace_operator.desired.policy_config_map import policy_config_map
-from headrace_operator.desired.resource_claim_template import resource_claim_template
+from headrace_operator.desired.resource_claims import resource_claim_template
 from headrace_operator.settings import Settings
 
 __all__ = [
@@ -54,7 +54,7 @@ def desired_objects(
         disruption_budget(service),
     ]
     dra = service.spec.accelerator.dra
-    if dra is not None:
+    if dra is not None and service.group_claim is None:
         objects.append(resource_claim_template(service, dra))
     return (*map(with_content_hash, objects), deployment(service, settings, live, rollout))
 

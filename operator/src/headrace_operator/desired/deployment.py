@@ -26,7 +26,7 @@ from headrace_operator.desired.history import (
     last_ready,
     recorded_annotation,
 )
-from headrace_operator.desired.inputs import input_blocks
+from headrace_operator.desired.inputs import claim_in, input_blocks
 from headrace_operator.desired.manifest import (
     Manifest,
     content_hash,
@@ -53,7 +53,6 @@ def deployment(
     if rollout.load_seconds is not None and (ready is None or ready.identity != (inputs, rendered, image)):
         current = LastReady(inputs, rendered, image, rollout.load_seconds, spec, template)
         ready = current if _recorded_identity(live) == current.identity else ready
-    disruption = service.spec.disruption
     wanted = manifest(
         service,
         "apps/v1",
@@ -64,10 +63,7 @@ def deployment(
             "selector": {"matchLabels": names.pod_labels(service.key)},
             "strategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {
-                    "maxSurge": disruption.max_surge,
-                    "maxUnavailable": disruption.max_unavailable,
-                },
+                "rollingUpdate": _pace(service, ready),
             },
             "progressDeadlineSeconds": _deadline(start_seconds(service), spec, ready, template),
             "revisionHistoryLimit": 3,
@@ -87,6 +83,18 @@ def deployment(
     # Every change of an annotation moves a Deployment's generation. A release that renders templates
     # otherwise leaves the live one alone and must not move that: the template's hash stands for it.
     return with_content_hash(wanted, {**wanted, "spec": {**wanted["spec"], "template": rendered}})
+
+
+def _pace(service: LLMService, ready: LastReady | None) -> JsonObject:
+    """Say how many replicas are replaced at once.
+
+    None may start on top where those that leave have its memory: on the devices of the same group.
+    """
+    asked = service.spec.disruption
+    stays = ready is None or claim_in(ready.spec) == service.group_claim
+    if service.group_claim and stays:
+        return {"maxSurge": 0, "maxUnavailable": max(asked.max_unavailable, 1)}
+    return {"maxSurge": asked.max_surge, "maxUnavailable": asked.max_unavailable}
 
 
 def _recorded_identity(live: Body | None) -> tuple[str | None, ...]:

@@ -13,7 +13,7 @@ from headrace_operator.api.base import milliseconds
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.api.engine import Variable
 from headrace_operator.api.reserved import HOST_FLAG, PORT_FLAG, VARIABLE_BY_FIELD, passed_flag
-from headrace_operator.desired.resource_claim_template import REQUEST
+from headrace_operator.desired.resource_claims import REQUEST
 
 MODELS_FOLDER = "/models"
 CACHE_FOLDER = "/cache"

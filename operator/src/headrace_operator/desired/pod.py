@@ -13,7 +13,7 @@ from headrace_operator.api.pod_template import SpreadConstraint
 from headrace_operator.api.volumes import Volume
 from headrace_operator.desired import engine_container, sidecar_containers
 from headrace_operator.desired.inputs import inputs_hash
-from headrace_operator.desired.resource_claim_template import REQUEST
+from headrace_operator.desired.resource_claims import REQUEST
 from headrace_operator.settings import Settings
 
 
@@ -61,11 +61,15 @@ def _placement(service: LLMService) -> JsonObject:
         "priorityClassName": asked.priority_class_name,
         "runtimeClassName": asked.runtime_class_name,
         "imagePullSecrets": [secret.as_body() for secret in asked.image_pull_secrets],
-        "resourceClaims": [{"name": REQUEST, "resourceClaimTemplateName": names.claim_template(service.key)}]
-        if service.uses_dra
-        else None,
+        "resourceClaims": [{"name": REQUEST, **_claim(service)}] if service.uses_dra else None,
     }
     return {name: value for name, value in placement.items() if value}
+
+
+def _claim(service: LLMService) -> JsonObject:
+    if service.group_claim:
+        return {"resourceClaimName": service.group_claim}
+    return {"resourceClaimTemplateName": names.claim_template(service.key)}
 
 
 def _spread(service: LLMService, constraint: SpreadConstraint) -> JsonObject:

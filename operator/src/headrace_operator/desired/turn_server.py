@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from headrace_operator import names
-from headrace_operator.api import GPUPool
+from headrace_operator.api import GPUPool, LLMService
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.api.gpu_pool import Group
 from headrace_operator.desired.manifest import Manifest, content_hash, manifest, with_content_hash
+from headrace_operator.desired.resource_claims import REQUEST
 from headrace_operator.desired.sidecar_containers import RESTRICTED
 from headrace_operator.settings import Settings
 
@@ -15,7 +19,17 @@ _COMMAND = ["python3", "-m", "headrace_engine.turns", "--port", str(names.TURNS_
 _TOKEN_FILE = ["--token-file", f"{_FOLDER}/{names.TOKEN_FILE}"]
 
 
-def turn_server_objects(pool: GPUPool, group: Group, token: str, settings: Settings) -> tuple[Manifest, ...]:
+class Anchor(NamedTuple):
+    """By what the server's pod holds the devices of its group while no member runs; it does not use them."""
+
+    claim: str
+    is_allocated: bool
+    tolerations: tuple[JsonObject, ...]  # of the members, since it runs where they do
+
+
+def turn_server_objects(
+    pool: GPUPool, group: Group, token: str, settings: Settings, anchor: Anchor | None = None
+) -> tuple[Manifest, ...]:
     """Make all objects of a group; `token`, in hexadecimal digits, proves its members to the server.
 
     The token guards no data: who has it may at most have others wait. So it is in a ConfigMap, as it is in
@@ -46,7 +60,8 @@ def turn_server_objects(pool: GPUPool, group: Group, token: str, settings: Setti
             "apps/v1",
             "Deployment",
             spec={
-                "replicas": 1,
+                # The first member decides where: this pod fits many nodes that have no room for it.
+                "replicas": 1 if anchor is None or anchor.is_allocated else 0,
                 "selector": {"matchLabels": selector},
                 "strategy": {"type": "Recreate"},  # members of two servers would not take turns
                 "template": {
@@ -54,11 +69,29 @@ def turn_server_objects(pool: GPUPool, group: Group, token: str, settings: Setti
                         "labels": {**names.labels(pool.key), **labels},
                         "annotations": {names.TOKEN_HASH: content_hash(token)},
                     },
-                    "spec": _pod(name, settings),
+                    "spec": {**_pod(name, settings), **_hold(anchor)},
                 },
             },
         ),
     )
+
+
+def tolerations_of(members: Iterable[LLMService]) -> tuple[JsonObject, ...]:
+    """Return the tolerations of all members, each once."""
+    found: list[JsonObject] = []
+    for member in members:
+        each = (toleration.as_body() for toleration in member.spec.pod_template.tolerations)
+        found += [toleration for toleration in each if toleration not in found]
+    return tuple(found)
+
+
+def _hold(anchor: Anchor | None) -> JsonObject:
+    if anchor is None:
+        return {}
+    return {
+        "resourceClaims": [{"name": REQUEST, "resourceClaimName": anchor.claim}],
+        **({"tolerations": list(anchor.tolerations)} if anchor.tolerations else {}),
+    }
 
 
 def _from_members(group: Group, selector: dict[str, str]) -> JsonObject:

@@ -43,7 +43,7 @@ class Cache:
         if key is None:
             return keys
         if version(body) > self._deleted.get(body["metadata"]["uid"], -1):
-            if key not in self._owners:
+            if generation(self._owners.get(key)) != generation(body):
                 keys += self._pools_naming(body)
             self._remember(key, body)
         return [key, *keys]
@@ -227,6 +227,11 @@ def _but_status(body: JsonObject) -> JsonObject:
 def version(body: JsonObject) -> int:
     """Return the resource version of an object."""
     return int(body["metadata"].get("resourceVersion") or 0)
+
+
+def generation(body: JsonObject | None) -> int | None:
+    """Return which change of its spec an object is at; None of none."""
+    return body["metadata"].get("generation") if body else None
 
 
 def _compact(body: JsonObject) -> JsonObject:

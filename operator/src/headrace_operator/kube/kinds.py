@@ -60,6 +60,7 @@ OWNED = (
     Resource("Service", "", "v1", "services"),
     Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
     Resource("ResourceClaimTemplate", "resource.k8s.io", "v1", "resourceclaimtemplates"),
+    Resource("ResourceClaim", "resource.k8s.io", "v1", "resourceclaims"),
     Resource("Deployment", "apps", "v1", "deployments"),
 )
 WATCHED = (*OWNERS, *OWNED, POD)

@@ -6,7 +6,7 @@ check ─► assess rollout ─► take model names ─► desired objects ─�
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from headrace_operator.api import ROUTE_KIND, Key, LLMService, policy_document
@@ -25,7 +25,7 @@ from headrace_operator.errors import ApiError, RefusedError, TransientError, com
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, Objections, execute_actions, is_policy_written
-from headrace_operator.run.find_turn_group import find_turn_group
+from headrace_operator.run.find_group import Groups
 from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
@@ -51,7 +51,9 @@ class SpecApplier:
 
     async def apply_spec(self, service: LLMService) -> Outcome:
         """Apply the spec, unless the service is paused. Raises ApiError if the API server is in trouble."""
-        objection = self._find_objection(service)
+        groups = Groups(self.cache, service.key.namespace)
+        service = replace(service, group_claim=groups.claim(service))
+        objection = self._find_objection(service, groups)
         if service.paused:
             return Outcome(requeue_after=objection.retry_after if objection else None, refused=objection)
         if objection is not None:
@@ -72,11 +74,12 @@ class SpecApplier:
         self._refreshes.forget(key)
         self._refusals.forget(key)
 
-    def _find_objection(self, service: LLMService) -> RefusedError | None:
+    def _find_objection(self, service: LLMService, groups: Groups) -> RefusedError | None:
         """Return why this operator does not accept the spec; None if it does."""
         try:
             check_accepted(service, self.settings)
             self.model_names.require_served_name(service)
+            groups.check_room(service)
         except RefusedError as error:
             return error
         return None
@@ -135,7 +138,7 @@ class SpecApplier:
             progress,
             reserved=granted.reserved,
             modulus=self.gateway_key.modulus,
-            turn_group=find_turn_group(self.cache, service.key),
+            turn_group=Groups(self.cache, service.key.namespace).turn_group(service.key),
         )
         planned = plan_actions(wanted, observed)
         due, throttled = self.throttle.split_due_actions(service.key, planned, now)

@@ -21,6 +21,7 @@ from headrace_operator.errors import ApiError, RefusedError, TransientError
 from headrace_operator.kube.client import Cluster
 
 _REFUSALS = {400, 422}
+_CLAIMS = {"ResourceClaimTemplate", "ResourceClaim"}
 _NO_SUCH_FIELD = (
     "failed to create typed patch object"  # which the API server takes for an error of its own: 500
 )
@@ -50,8 +51,8 @@ async def check_apply(seen: SeenOwner, action: Apply, cluster: Cluster, *, was_r
         _check_free(seen, kind, name, found)
     if kind == "Deployment":
         await _check_deployment(action.manifest, found, cluster)
-    elif kind == "ResourceClaimTemplate":
-        await _check_claim_template(action, cluster)
+    elif kind in _CLAIMS:
+        await _check_claim(action, cluster)
     elif was_refused:
         await cluster.apply(action.manifest, dry_run=True)
 
@@ -119,7 +120,7 @@ async def _check_deployment(manifest: Manifest, live: Body | None, cluster: Clus
         ) from error
 
 
-async def _check_claim_template(action: Apply, cluster: Cluster) -> None:
+async def _check_claim(action: Apply, cluster: Cluster) -> None:
     """Raise RefusedError if this cluster refuses such claims, or ApiError; nothing is written.
 
     One that exists cannot be changed, only made anew: the new one is tried under another name.
@@ -145,8 +146,7 @@ async def _check_claim_template(action: Apply, cluster: Cluster) -> None:
             raise
         raise RefusedError(
             Reason.INVALID_SPEC,
-            "spec.accelerator.dra: correct what the API server refuses in the ResourceClaimTemplate: "
-            f"{error}",
+            f"spec.accelerator.dra: correct what the API server refuses in the {manifest['kind']}: {error}",
         ) from error
 
 

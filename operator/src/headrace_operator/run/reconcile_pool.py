@@ -1,6 +1,6 @@
 """Brings one GPUPool from what is to what should be; safe to run at any time, any number of times.
 
-    parse ─► turn servers of its groups ─► status, events ─► its members' passes
+    parse ─► devices and turn servers of its groups ─► status, events ─► its members' passes
 
 The members' own passes tell their engines: each service keeps one writer.
 """
@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from headrace_operator import names
 from headrace_operator.api import GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
 from headrace_operator.api.bodies import JsonObject
+from headrace_operator.api.gpu_pool import Group
+from headrace_operator.decide.group_devices import claim_of_group
 from headrace_operator.decide.observation import Observation, observe
 from headrace_operator.decide.plan import plan_actions, plan_pool_deletions
 from headrace_operator.decide.pool_status import build_pool_status
 from headrace_operator.decide.refusals import Refusals
-from headrace_operator.decide.turn_groups import check_members_free, known_token
+from headrace_operator.decide.turn_groups import Membership, check_members_free, known_token
 from headrace_operator.desired import Manifest
-from headrace_operator.desired.turn_server import turn_server_objects
+from headrace_operator.desired.manifest import with_content_hash
+from headrace_operator.desired.resource_claims import is_allocated
+from headrace_operator.desired.turn_server import Anchor, tolerations_of, turn_server_objects
 from headrace_operator.errors import RefusedError, TransientError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, execute_actions
-from headrace_operator.run.find_turn_group import services_to_tell
+from headrace_operator.run.find_group import Groups, members_of
 from headrace_operator.run.outcome import soonest
 from headrace_operator.run.status_writer import StatusWriter
 from headrace_operator.run.write_throttle import WriteThrottle
@@ -90,11 +94,18 @@ class PoolReconciler:
         return throttled
 
     def _wanted(self, pool: GPUPool) -> tuple[Manifest, ...]:
-        return tuple(
-            manifest
-            for group in pool.groups
-            for manifest in turn_server_objects(pool, group, self._token(pool.key, group.name), self.settings)
-        )
+        return tuple(manifest for group in pool.groups for manifest in self._wanted_of(pool, group))
+
+    def _wanted_of(self, pool: GPUPool, group: Group) -> tuple[Manifest, ...]:
+        members = members_of(self.cache, Membership(pool, group))
+        claim = claim_of_group(Membership(pool, group), members)
+        token = self._token(pool.key, group.name)
+        if claim is None:
+            return turn_server_objects(pool, group, token, self.settings)
+        name = claim["metadata"]["name"]
+        live = self.cache.owned_object(pool.key, "ResourceClaim", name)
+        anchor = Anchor(name, is_allocated(live), tolerations_of(members))
+        return with_content_hash(claim), *turn_server_objects(pool, group, token, self.settings, anchor)
 
     def _token(self, key: Key, group: str) -> str:
         live = self.cache.owned_object(key, "ConfigMap", names.turn_server(key, group))
@@ -114,7 +125,7 @@ class PoolReconciler:
         return await self.statuses.write_changes(seen, seen["status"], current)
 
     def _tell_services(self, namespace: str) -> None:
-        for key in services_to_tell(self.cache, namespace):
+        for key in Groups(self.cache, namespace).services_to_tell():
             self.enqueue(key)
 
     def _forget(self, key: Key) -> None:

@@ -1,0 +1,108 @@
+"""Which devices the members of a group share, and whether all have room there. Pure.
+
+Members that ask for their devices by a claim share one; all others keep those that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from headrace_operator.api import LLMService, Reason
+from headrace_operator.api.bodies import Body
+from headrace_operator.api.engine_arguments import parse_arguments
+from headrace_operator.decide.turn_groups import Membership
+from headrace_operator.desired import Manifest
+from headrace_operator.desired.resource_claims import group_claim, request_in
+from headrace_operator.errors import RefusedError
+
+_KV_BYTES = "kv-cache-memory-bytes"
+_WHOLE = 100
+
+
+class Share(NamedTuple):
+    """What the replicas of a member take of each device's memory."""
+
+    member: str
+    percent: int | None  # of one replica; None: it says none
+    replicas: int
+    kv_in_bytes: bool
+
+
+def claim_of_group(place: Membership, members: Sequence[LLMService]) -> Manifest | None:
+    """Make the claim that the members share; None if they ask for none. Raises RefusedError.
+
+    `members`: those of the group that exist.
+    """
+    if not members:
+        return None
+    first, *others = members
+    dra = first.spec.accelerator.dra
+    for other in others:
+        if other.spec.accelerator.dra != dra:
+            raise RefusedError(
+                Reason.MEMBERS_DIFFER,
+                f"{_name(place)}: spec.accelerator.dra of {other.key.name} is not that of "
+                f"{first.key.name}: members of a group share devices, so give it to all of them, or to none",
+            )
+    if dra is None:
+        return None
+    check_memory(place, map(share_of, members))
+    return group_claim(place.pool, place.group, dra, max(map(_devices, members)))
+
+
+def suits(claim: Body, service: LLMService) -> bool:
+    """Tell whether the devices of a live claim are what the service asks for."""
+    dra, asked = service.spec.accelerator.dra, request_in(claim)
+    return dra is not None and asked == (
+        dra.device_class_name,
+        [selector.as_body() for selector in dra.selectors],
+    )
+
+
+def share_of(service: LLMService) -> Share:
+    """Return what the service takes; as much as one replica if it is scaled to zero."""
+    engine = service.spec.engine
+    return Share(
+        service.key.name,
+        engine.gpu_memory_utilization_percent,
+        max(service.replicas, 1),
+        _KV_BYTES in parse_arguments(engine.args),
+    )
+
+
+def check_memory(place: Membership, shares: Iterable[Share]) -> None:
+    """Raise RefusedError unless each says what it takes, and all have room: nothing else counts it."""
+    shares = tuple(shares)
+    for share in shares:
+        if share.percent is None:
+            raise _refusal(
+                place,
+                f"{share.member} may take the whole GPU: set its spec.engine.gpuMemoryUtilizationPercent",
+            )
+        if not share.kv_in_bytes:
+            raise _refusal(
+                place,
+                f"{share.member} would take for its KV cache what it finds free while others start and end: "
+                f"give spec.engine.args --{_KV_BYTES}=BYTES",
+            )
+    total = sum((share.percent or 0) * share.replicas for share in shares)
+    if total > _WHOLE:
+        taken = ", ".join(f"{share.member} {share.replicas} x {share.percent} %" for share in shares)
+        raise _refusal(
+            place,
+            f"its members take {total} % of a GPU's memory ({taken}): lower "
+            "spec.engine.gpuMemoryUtilizationPercent or spec.replicas",
+        )
+
+
+def _refusal(place: Membership, words: str) -> RefusedError:
+    return RefusedError(Reason.MEMORY_OVERCOMMITTED, f"{_name(place)}: {words}")
+
+
+def _name(place: Membership) -> str:
+    return f"group {place.group.name} of GPUPool {place.pool.key.name}"
+
+
+def _devices(service: LLMService) -> int:
+    return service.spec.engine.tensor_parallel_size
