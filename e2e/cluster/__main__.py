@@ -10,6 +10,7 @@
     load-images               build and load the images that have changed
     volumes NAMESPACE         make the claims vllm-runtime and models there
     gpu-nodes N [GPUS] [dra]  have N nodes join whose GPUs (8 each) are not really there
+    stand-in-devices N        have the real node offer N devices that are none, for engines on the CPU
     binaries                  build the programs that tests need
 
 Its pods share CLUSTER_MEMORY_GIB of memory (8 by default): one that would take more ends.
@@ -22,7 +23,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from . import bringup, gpu_nodes
+from . import bringup, gpu_nodes, stand_in_device
 from .cluster import Cluster
 from .progress import say
 
@@ -56,6 +57,7 @@ def _commands(cluster: Cluster) -> dict[str, Callable[..., int | None]]:
         "load-images": cluster.load_images,
         "volumes": cluster.volumes,
         "gpu-nodes": gpus,
+        "stand-in-devices": lambda count: stand_in_device.offer(cluster, int(count)),
         "binaries": bringup.programs,
     }
 

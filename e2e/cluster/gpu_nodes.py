@@ -6,7 +6,7 @@ in ResourceSlices with a DeviceClass of that name. Such nodes carry a taint, so 
 `headrace.dev/fake` come to them and real engines stay on the real node.
 """
 
-from . import binaries
+from . import binaries, devices
 from .cluster import Cluster
 from .progress import detach
 from .remains import pids_of
@@ -14,6 +14,7 @@ from .remains import pids_of
 LABEL = "headrace.dev/fake"
 RESOURCE = "nvidia.com/gpu"
 DRIVER = "gpu.nvidia.com"
+_IS_GPU = f"device.attributes['{DRIVER}'].type == 'gpu'"
 _MEMORY = "80Gi"
 _PODS = "10.245.0.0/16"
 _STAGES = (  # of kwok's own: what its fake kubelets do, and when
@@ -33,10 +34,10 @@ def join(cluster: Cluster, nodes: int, gpus: int = 8, *, dra: bool = False) -> N
     there = cluster.kubectl("get", "nodes", "-l", LABEL, "-o", "name").split()
     for name in sorted({node.removeprefix("node/") for node in there} - set(names)):
         cluster.kubectl("delete", "node", name)
-        cluster.kubectl("delete", "resourceslice", f"{name}-{DRIVER}", "--ignore-not-found")
+        cluster.kubectl("delete", "resourceslice", devices.slice_name(DRIVER, name), "--ignore-not-found")
     cluster.apply(*(_node(name, gpus) for name in names))
     if dra:
-        cluster.apply(_device_class(), *(_slice(name, gpus) for name in names))
+        cluster.apply(devices.device_class(DRIVER, _IS_GPU), *(_slice(name, gpus) for name in names))
     if names:
         cluster.kubectl("wait", "--for=condition=Ready", "node", "-l", LABEL, "--timeout=180s")
 
@@ -71,7 +72,7 @@ def _node(name: str, gpus: int) -> dict[str, object]:
 
 
 def _slice(name: str, gpus: int) -> dict[str, object]:
-    devices = [
+    listed = [
         {
             "name": f"gpu-{index}",
             "attributes": {"type": {"string": "gpu"}, "index": {"int": index}},
@@ -79,24 +80,4 @@ def _slice(name: str, gpus: int) -> dict[str, object]:
         }
         for index in range(gpus)
     ]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{name}-{DRIVER}"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": name,
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": devices,
-        },
-    }
-
-
-def _device_class() -> dict[str, object]:
-    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": DRIVER},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
-    }
+    return devices.resource_slice(DRIVER, name, listed)

@@ -1,24 +1,35 @@
-"""A GPUPool on the running cluster: two services take turns, and nobody restarts as they begin and end to."""
+"""A GPUPool on the running cluster: two services take turns, and nobody restarts as they begin and end to.
+
+Services that ask for a device share one: it is a stand-in, as these engines run on the CPU.
+"""
 
 import asyncio
+import copy
 import re
 
 import aiohttp
 import pytest
 
 from e2e.bench import switch
+from e2e.cluster import node_files, stand_in_device
+from e2e.cluster.cluster import Cluster
 from e2e.demo import services
 from e2e.demo.kube import KubeError
 from e2e.demo.services import NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
-POOL = {
-    "apiVersion": "headrace.dev/v1alpha1",
-    "kind": "GPUPool",
-    "metadata": {"name": "shared", "namespace": NAMESPACE},
-    "spec": {"groups": [{"name": "small", "members": ["chat", "code"]}]},
-}
+
+def pool(name, *members):
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"groups": [{"name": "small", "members": list(members)}]},
+    }
+
+
+POOL = pool("shared", "chat", "code")
 TELLING = 180  # seconds in which a kubelet brings a changed ConfigMap
 
 
@@ -110,3 +121,62 @@ def test_a_member_of_two_groups_is_refused_with_field_and_fix(stage, refused):
     assert "a service is in one group only: take it out of the others" in message
     with pytest.raises(KubeError):
         stage.kube.get(NAMESPACE, "gpupool", "shared")
+
+
+@pytest.fixture
+def pair(stage):
+    """Two services that ask for a device and say what they take of it; nothing is left of them."""
+    made = {name: _on_a_device(stage.samples["code"], name) for name in ("left", "right")}
+    yield made
+    stage.kube("delete", "gpupool", "pair", "-n", NAMESPACE, "--ignore-not-found")
+    for name in made:
+        stage.kube("delete", "llmservice", name, "-n", NAMESPACE, "--ignore-not-found")
+
+
+def _on_a_device(sample, name):
+    made = copy.deepcopy(sample)
+    made["metadata"] = {"name": name, "namespace": NAMESPACE}
+    spec = made["spec"]
+    spec["model"]["servedName"] = name
+    spec["accelerator"] = {"type": "GPU", "dra": {"deviceClassName": stand_in_device.DRIVER}}
+    spec["engine"]["gpuMemoryUtilizationPercent"] = 50
+    spec["engine"]["args"].append(f"--kv-cache-memory-bytes={2**28}")
+    spec["engine"]["env"] = [each for each in spec["engine"]["env"] if "KVCACHE" not in each["name"]]
+    return made
+
+
+def devices(stage):
+    """By claim, the devices that it has, and the pods that share them."""
+    found = {}
+    for claim in stage.kube.items(NAMESPACE, "resourceclaims"):
+        status = claim.get("status", {})
+        results = status.get("allocation", {}).get("devices", {}).get("results", ())
+        pods = sorted(each["name"].rsplit("-", 2)[0] for each in status.get("reservedFor", ()))
+        found[tuple(each["device"] for each in results)] = pods
+    return found
+
+
+def placed(stage):
+    conditions = stage.kube.get(NAMESPACE, "gpupool", "pair").get("status", {}).get("conditions", ())
+    return next((each["message"] for each in conditions if each["type"] == "Placed"), "")
+
+
+def test_two_services_share_one_device_and_have_their_own_again_without_the_pool(stage, pair):
+    stand_in_device.offer(Cluster(), 2)
+    for each in (pool("pair", *pair), *pair.values()):
+        stage.kube.apply(each)
+    services.wait_ready(stage.kube, pair, 300, print)
+    stage.until(
+        lambda: placed(stage).startswith(f"group small: on {node_files.NODE_NAME}/device-"), 60, "a place"
+    )
+    [(device,)] = devices(stage)
+    shared = {(device,): ["left", "pair-small-turns", "right"]}
+    stage.until(lambda: devices(stage) == shared, 60, "all three pods on the device")
+    for name in pair:
+        assert stage.complete(name).status_code == 200
+    stage.kube("delete", "gpupool", "pair", "-n", NAMESPACE)
+    own = {("device-0",), ("device-1",)}
+    stage.until(lambda: devices(stage).keys() == own, 300, "a device of its own for each")
+    services.wait_ready(stage.kube, pair, 300, print)
+    for name in pair:
+        assert stage.complete(name).status_code == 200

@@ -159,3 +159,16 @@ def test_estimates_survive_a_restart_of_the_engine(monitor, tmp_path):
         engine.close()
     assert monitor.load.mean_output_tokens == 9
     assert replace(monitor.load, time=0).arrivals == 0
+
+
+def test_waits_for_turns_slow_the_engine_down_in_what_is_told_of_it(monitor, tmp_path):
+    engine = FakeEngine(tmp_path)
+    for tokens in range(10, 60):
+        engine.steps.append(StepSample(tokens, 0, 0, 0, 0.01))
+    engine.report(turn_wait_seconds=0.0)
+    monitor.observe(1.0)
+    alone = monitor.load.step_seconds
+    engine.report(turn_wait_seconds=0.5)
+    monitor.observe(2.0)
+    assert monitor.load.step_seconds == pytest.approx(2 * alone, rel=0.1)
+    engine.close()

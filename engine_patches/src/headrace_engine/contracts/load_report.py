@@ -27,8 +27,8 @@ class LoadReport:
     arrivals: int  # requests that reached the scheduler
     arrived_tokens: int  # their prompt tokens
     finishes: int  # requests that left it
-    prefill_tokens_per_second: float  # measured rate when prefilling; 0 while unknown
-    step_seconds: float  # mean duration of a step, recent; 0 while unknown
+    prefill_tokens_per_second: float  # measured rate when prefilling, in its share of the GPU; 0: unknown
+    step_seconds: float  # mean duration of a step, recent, with waits for turns; 0 while unknown
     mean_prompt_tokens: float  # of recently finished requests; 0 while unknown
     mean_output_tokens: float  # likewise
     max_model_len: int = 0  # tokens of prompt and output together; 0: not known

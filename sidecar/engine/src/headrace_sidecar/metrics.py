@@ -201,11 +201,13 @@ class EngineMetrics:
         )
         yield GaugeMetricFamily(
             "headrace_prefill_tokens_per_second",
-            "Fitted prefill throughput of a full step; 0 while unknown",
+            "Fitted prefill throughput of a full step, in its share of the GPU; 0 while unknown",
             load.prefill_tokens_per_second,
         )
         yield GaugeMetricFamily(
-            "headrace_step_seconds", "Mean duration of recent steps; 0 while unknown", load.step_seconds
+            "headrace_step_seconds",
+            "Mean duration of recent steps, with waits for turns; 0 while unknown",
+            load.step_seconds,
         )
 
     def _policy(self) -> Iterator[Metric]:

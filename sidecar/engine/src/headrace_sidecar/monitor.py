@@ -76,7 +76,9 @@ class Monitor:
         self._history = extend_history(self._history, self._observation, now)
         self.engine = classify(self._history, self._observation, now)
         if self._observation.record is not None:
+            before = self.totals.total("turn_wait_seconds")
             self.totals.add(self._observation.boot, self._observation.record, earlier=not self.observed)
+            self._estimates.add_turn_wait(self.totals.total("turn_wait_seconds") - before)
         record, rates = self._numbers()
         self.record = NOTHING if self.engine.state == "Gone" else record  # it holds no requests any more
         self.load = load_report(self.engine, record, rates, serving=self._is_serving())
