@@ -34,6 +34,7 @@ STUDIES = (
     "doubling_budget",
     "scls",
     "slices",
+    "sharing",
     "step_budget",
     "policy_soak",
     "live_fit",
@@ -57,7 +58,8 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "step_budget"),
+    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing"),
+    "step_budget",
     *("policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients", "continuation"),
     *("turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
 )
@@ -72,6 +74,7 @@ POOLED = {
     "doubling_budget": "doubling_budget.study",
     "scls": "scls.study",
     "slices": "slices",
+    "sharing": "sharing.study",
     "step_budget": "step_budget",
 }
 """Studies whose module has `run(options)` and that share one pool; the others have a process each."""

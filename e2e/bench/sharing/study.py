@@ -25,6 +25,7 @@ NAMES = {
     "in_rotation": "turns, round robin",
     "by_level": "turns, feedback queue",
 }
+FELT = ("norm_latency_p99", "ttft_mean", "tpot_mean", "e2e_mean", "e2e_p99", "wait_max")
 METRICS = ("norm_latency", "norm_latency_p99", "norm_latency_worst_service", "attainment", *REPORTED)
 
 
@@ -62,7 +63,10 @@ def run(options: Options) -> None:
 
 
 def figures(study: Study) -> dict[str, float]:
-    """Return what `sharing.json` holds: ratios of FairShare to each other way; below 1 it is better."""
+    """Return what `sharing.json` holds: ratios of FairShare to each other way; below 1 it is better.
+
+    `high`: at a group's highest rate; without a group's name, the worst of all groups.
+    """
     made: dict[str, float] = {}
     for group in GROUPS:
         for rate in group.rates:
@@ -70,7 +74,14 @@ def figures(study: Study) -> dict[str, float]:
                 if way != OURS:
                     name = f"{group.key}_{rate:g}"
                     made[f"norm_latency_ratio_{way}_{name}"] = study.ratio(group, way, rate)
-    made["norm_latency_ratio_dedicated_high"] = min(
+        for metric in FELT:
+            for way in ("dedicated", "in_rotation"):
+                made[f"{metric}_ratio_{way}_{group.key}_high"] = study.ratio(
+                    group, way, group.rates[-1], metric
+                )
+        for way in WAYS:
+            made[f"attainment_{way}_{group.key}_high"] = study.mean(group, way, group.rates[-1], "attainment")
+    made["norm_latency_ratio_dedicated_high"] = max(
         study.ratio(group, "dedicated", group.rates[-1]) for group in GROUPS
     )
     for key, others in {
