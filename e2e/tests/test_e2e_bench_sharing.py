@@ -1,10 +1,9 @@
 """The study of sharing: ratios of FairShare to each other way, from made-up runs."""
 
-import dataclasses
-
 import pytest
 
 from e2e.bench.sharing import cases, study
+from headrace_engine.sim.workloads.arrival import Arrival
 
 
 def made_up(**slower):
@@ -41,10 +40,16 @@ def test_the_page_has_every_way_of_every_group():
     assert all(page.count(study.NAMES[way]) == rows for way in cases.WAYS)
 
 
-def test_services_of_a_group_are_asked_in_the_same_time_and_by_their_shares():
-    group = cases.GROUPS[0]
-    case = cases.SharingCase(group, "FairShare", 10, 0)
+def test_services_of_a_group_are_asked_in_the_same_time_and_by_their_shares(monkeypatch):
+    asked, one = [], Arrival(at=0.0, prompt_tokens=1, output_tokens=1)
+
+    def make(_name, count, rate, seed, _longest):
+        asked.append((count, rate, seed))
+        return [one] * count
+
+    monkeypatch.setattr(cases.workloads, "make", make)
+    monkeypatch.setattr(cases.shape, "keep_fitting", lambda *_: [one])
+    case = cases.SharingCase(cases.GROUPS[0], "FairShare", 10, seed=3)
     loads = [cases.requests_of(case, place) for place in range(2)]
     assert [len(load) for load in loads] == [960, 240]
-    assert loads == [cases.requests_of(case, place) for place in range(2)]
-    assert loads != [cases.requests_of(dataclasses.replace(case, seed=1), place) for place in range(2)]
+    assert asked == [(960, 8.0, 6), (240, 2.0, 7)]
