@@ -59,9 +59,8 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing"),
-    "step_budget",
-    *("policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients", "continuation"),
-    *("turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
+    *("step_budget", "policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients"),
+    *("continuation", "turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 
-def device_class(driver: str, condition: str = "true") -> dict[str, object]:
-    """Make the class of a driver's devices that fulfil a condition, in CEL; it bears the driver's name."""
-    expression = f"device.driver == '{driver}' && {condition}"
+def device_class(driver: str, *conditions: str) -> dict[str, object]:
+    """Make the class of a driver's devices that fulfil all conditions, in CEL; it bears the driver's name."""
+    expression = " && ".join((f"device.driver == '{driver}'", *conditions))
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",

@@ -42,13 +42,14 @@ def claim_of_group(place: Membership, members: Sequence[LLMService]) -> Manifest
         if other.spec.accelerator.dra != dra:
             raise RefusedError(
                 Reason.MEMBERS_DIFFER,
-                f"{_name(place)}: spec.accelerator.dra of {other.key.name} is not that of "
+                f"{place}: spec.accelerator.dra of {other.key.name} is not that of "
                 f"{first.key.name}: members of a group share devices, so give it to all of them, or to none",
             )
     if dra is None:
         return None
     check_memory(place, map(share_of, members))
-    return group_claim(place.pool, place.group, dra, max(map(_devices, members)))
+    count = max(member.spec.engine.tensor_parallel_size for member in members)
+    return group_claim(place.pool, place.group, dra, count)
 
 
 def suits(claim: Body, service: LLMService) -> bool:
@@ -97,12 +98,4 @@ def check_memory(place: Membership, shares: Iterable[Share]) -> None:
 
 
 def _refusal(place: Membership, words: str) -> RefusedError:
-    return RefusedError(Reason.MEMORY_OVERCOMMITTED, f"{_name(place)}: {words}")
-
-
-def _name(place: Membership) -> str:
-    return f"group {place.group.name} of GPUPool {place.pool.key.name}"
-
-
-def _devices(service: LLMService) -> int:
-    return service.spec.engine.tensor_parallel_size
+    return RefusedError(Reason.MEMORY_OVERCOMMITTED, f"{place}: {words}")

@@ -79,21 +79,23 @@ def _placed(pool: GPUPool | None, observed: Observation) -> ConditionState:
 
 
 def _placed_group(group: str, observed: Observation) -> ConditionState:
-    live = [claim for claim in _claims(group, observed) if "deletionTimestamp" not in claim["metadata"]]
-    if not live and (leaving := _claims(group, observed)):
-        name = leaving[0]["metadata"]["name"]
-        return ConditionState(
-            False,
-            Reason.CLAIM_DELETED,
-            f"group {group}: ResourceClaim {name} was deleted: pods that have its devices keep them, and no "
-            "other starts there until all have ended: scale the group's members to 0 for a moment",
-        )
-    if not live:
+    claims = _claims(group, observed)
+    if not claims:
         return ConditionState(
             False,
             Reason.NO_CLAIM,
-            f"group {group}: no member asks for devices by spec.accelerator.dra, so where their pods run is "
-            "not its matter: they share a GPU only where the cluster places them so, as on nodes with one",
+            f"group {group}: it has no ResourceClaim, which members get that ask for devices by "
+            "spec.accelerator.dra: so they share a GPU only where the cluster places them so, as on nodes "
+            "with one",
+        )
+    live = [claim for claim in claims if "deletionTimestamp" not in claim["metadata"]]
+    if not live:
+        return ConditionState(
+            False,
+            Reason.CLAIM_DELETED,
+            f"group {group}: ResourceClaim {claims[0]['metadata']['name']} was deleted: pods that have its "
+            "devices keep them, and no other starts there until all have ended: scale the group's members to "
+            "0 for a moment",
         )
     allocated = [claim for claim in live if is_allocated(claim)]
     if not allocated:

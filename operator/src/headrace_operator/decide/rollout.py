@@ -110,8 +110,8 @@ def _placing(spec: Body) -> tuple[Any, ...]:
     model = spec.get("model", {})
     claim = model.get("source", "") if model.get("source", "").startswith("pvc://") else ""
     size = spec.get("engine", {}).get("tensorParallelSize")
-    asked = spec.get("accelerator"), spec.get("podTemplate"), size, model.get("cache")
-    return *asked, claim, claim_in(spec)
+    asked = spec.get("accelerator"), spec.get("podTemplate")
+    return asked, size, model.get("cache"), claim, claim_in(spec)
 
 
 def _failure(live: Body, observed: Observation, *, as_before: bool) -> str:

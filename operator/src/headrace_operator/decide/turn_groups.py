@@ -23,6 +23,9 @@ class Membership(NamedTuple):
     pool: GPUPool
     group: Group
 
+    def __str__(self) -> str:
+        return f"group {self.group.name} of GPUPool {self.pool.key.name}"
+
 
 def membership(service: Key, pools: Iterable[GPUPool]) -> Membership | None:
     """Return the service's place in the pools of its namespace, the oldest first; None if it has none."""
@@ -69,8 +72,7 @@ def check_members_free(pool: GPUPool, pools: Collection[GPUPool]) -> None:
     """Raise RefusedError if a member is in a group of another of the pools, the oldest first."""
     named = [Key(pool.key.namespace, member) for group in pool.groups for member in group.members]
     taken = [
-        f"spec.groups: {member.name} is in group {place.group.name} of GPUPool {place.pool.key.name}, which "
-        "is older and keeps it: take it out of one of them"
+        f"spec.groups: {member.name} is in {place}, which is older and keeps it: take it out of one of them"
         for member in named
         if (place := membership(member, pools)) and place.pool.key != pool.key
     ]

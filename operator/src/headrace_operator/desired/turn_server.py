@@ -20,7 +20,7 @@ _TOKEN_FILE = ["--token-file", f"{_FOLDER}/{names.TOKEN_FILE}"]
 
 
 class Anchor(NamedTuple):
-    """By what the server's pod holds the devices of its group while no member runs; it does not use them."""
+    """How the server's pod holds the devices of its group while no member runs; it does not use them."""
 
     claim: str
     is_allocated: bool

@@ -43,7 +43,7 @@ class Cache:
         if key is None:
             return keys
         if version(body) > self._deleted.get(body["metadata"]["uid"], -1):
-            if generation(self._owners.get(key)) != generation(body):
+            if _generation(self._owners.get(key)) != _generation(body):
                 keys += self._pools_naming(body)
             self._remember(key, body)
         return [key, *keys]
@@ -229,8 +229,7 @@ def version(body: JsonObject) -> int:
     return int(body["metadata"].get("resourceVersion") or 0)
 
 
-def generation(body: JsonObject | None) -> int | None:
-    """Return which change of its spec an object is at; None of none."""
+def _generation(body: JsonObject | None) -> int | None:
     return body["metadata"].get("generation") if body else None
 
 

@@ -25,8 +25,8 @@ from headrace_operator.errors import ApiError, RefusedError, TransientError, com
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, Objections, execute_actions, is_policy_written
-from headrace_operator.run.find_group import Groups
 from headrace_operator.run.gateway_key import GatewayKey
+from headrace_operator.run.groups import Groups
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import refresh_pods
@@ -57,17 +57,17 @@ class SpecApplier:
         if service.paused:
             return Outcome(requeue_after=objection.retry_after if objection else None, refused=objection)
         if objection is not None:
-            return await self._apply_without_new_pods(service, objection)
+            return await self._apply_without_new_pods(service, groups, objection)
         live = await self.observer.read_deployment(service)
         try:
-            requeue_after, _ = await self._apply_objects(service, service, live)
+            requeue_after, _ = await self._apply_objects(service, service, groups, live)
             return Outcome(Executed.ALL, requeue_after)
         except RefusedError as error:
-            return await self._apply_without_new_pods(service, error)
+            return await self._apply_without_new_pods(service, groups, error)
         except ApiError as error:
             if not error.is_about_object:
                 raise
-            return await self._apply_without_new_pods(service, error)
+            return await self._apply_without_new_pods(service, groups, error)
 
     def forget(self, key: Key) -> None:
         """Drop what is remembered of a service that is gone."""
@@ -85,7 +85,7 @@ class SpecApplier:
         return None
 
     async def _apply_without_new_pods(
-        self, service: LLMService, objection: RefusedError | ApiError
+        self, service: LLMService, groups: Groups, objection: RefusedError | ApiError
     ) -> Outcome:
         """Apply what needs no other pods, for a service of which something stands against the rest."""
         errors: list[Exception] = [objection]
@@ -99,7 +99,7 @@ class SpecApplier:
                 await self._drop_lost_names(service)
             if running is not None:
                 requeue_after, objections = await self._apply_objects(
-                    running, service, live, independently=True, withheld=withheld
+                    running, service, groups, live, independently=True, withheld=withheld
                 )
                 errors += objections.values()
                 if is_policy_written(objections):
@@ -117,6 +117,7 @@ class SpecApplier:
         self,
         service: LLMService,
         asked: LLMService,
+        groups: Groups,
         live: Body | None,
         *,
         independently: bool = False,
@@ -138,7 +139,7 @@ class SpecApplier:
             progress,
             reserved=granted.reserved,
             modulus=self.gateway_key.modulus,
-            turn_group=Groups(self.cache, service.key.namespace).turn_group(service.key),
+            turn_group=groups.turn_group(service.key),
         )
         planned = plan_actions(wanted, observed)
         due, throttled = self.throttle.split_due_actions(service.key, planned, now)

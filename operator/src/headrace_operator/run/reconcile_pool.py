@@ -29,7 +29,7 @@ from headrace_operator.errors import RefusedError, TransientError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, execute_actions
-from headrace_operator.run.find_group import Groups, members_of
+from headrace_operator.run.groups import Groups, members_of
 from headrace_operator.run.outcome import soonest
 from headrace_operator.run.status_writer import StatusWriter
 from headrace_operator.run.write_throttle import WriteThrottle

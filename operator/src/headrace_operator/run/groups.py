@@ -26,6 +26,7 @@ class Groups:
         self._cache = cache
         self._namespace = namespace
         self._pools = parse_pools(cache.pools(namespace))
+        self._wanted_claims: dict[tuple[Key, str], str | None] = {}  # by pool and group
 
     def turn_group(self, service: Key) -> TurnGroup | None:
         """Return whom the engines of a service take turns with; None if there is nobody, or not yet."""
@@ -45,11 +46,9 @@ class Groups:
             for claim in self._cache.owned(place.pool.key)
             if claim["kind"] == "ResourceClaim" and owner(claim) == place.pool.uid and suits(claim, service)
         }
-        try:
-            wanted = claim_of_group(place, members_of(self._cache, place))
-        except RefusedError:
-            wanted = None
-        name = wanted["metadata"]["name"] if wanted else None
+        if not claims:
+            return None
+        name = self._wanted_claim(place)
         if name in claims and "deletionTimestamp" not in claims[name]["metadata"]:
             return name
         running = claim_in(self._running_inputs(service.key))
@@ -74,6 +73,17 @@ class Groups:
                 wanted = self.turn_group(key)
                 if told != (dumps(wanted) if wanted else None) or self._has_other_claim(body):
                     yield key
+
+    def _wanted_claim(self, place: Membership) -> str | None:
+        """Name the claim that a group should have; None if it should have none, or is refused."""
+        group = place.pool.key, place.group.name
+        if group not in self._wanted_claims:
+            try:
+                wanted = claim_of_group(place, members_of(self._cache, place))
+            except RefusedError:
+                wanted = None
+            self._wanted_claims[group] = wanted["metadata"]["name"] if wanted else None
+        return self._wanted_claims[group]
 
     def _has_other_claim(self, service: Body) -> bool:
         key = key_of(service)
