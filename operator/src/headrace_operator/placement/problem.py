@@ -1,0 +1,107 @@
+"""What is to be placed and where, and what a plan is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from headrace_engine.contracts import Slo
+from headrace_engine.cost.model import CostModel
+
+
+class Request(NamedTuple):
+    """One recorded request: when it came, in seconds, and how long it was."""
+
+    at: float
+    prompt_tokens: int
+    output_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and output together."""
+        return self.prompt_tokens + self.output_tokens
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service to place. Sizes are numbers of GPUs that an engine is split over (tensor parallelism)."""
+
+    name: str
+    requests: tuple[Request, ...]  # what it was asked, by time; at least one
+    costs: Mapping[int, CostModel]  # how long its steps take, by size; it can have no other
+    weight_bytes: int
+    kv_bytes_per_token: int  # over all GPUs of an engine
+    longest: int  # tokens of prompt and output, for which each engine needs KV
+    slo: Slo
+    step_tokens: int  # that a step may process
+    most_running: int  # requests at a time (--max-num-seqs)
+
+    @cached_property
+    def kv_demand(self) -> float:
+        """Bytes of KV times steps that all requests would hold, if each decoded alone: half of its output on
+        average, for as many steps as it is long.
+        """
+        tokens = sum(
+            (each.prompt_tokens + each.output_tokens / 2) * each.output_tokens for each in self.requests
+        )
+        return tokens * self.kv_bytes_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """GPUs of one kind. `usable_bytes`: of a GPU's memory, for engines; `reserved_bytes` of it, for each
+    engine on the GPU, go neither to weights nor to KV.
+    """
+
+    count: int
+    gpus: int  # of each
+    usable_bytes: int
+    reserved_bytes: int
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.count * self.gpus
+
+
+class Group(NamedTuple):
+    """Engines that share `gpus` GPUs of a node by turns, each split over all of them.
+
+    `members`: indexes of their services, ascending; one alone has the GPUs to itself.
+    """
+
+    gpus: int
+    members: tuple[int, ...]
+
+
+Plan = tuple[Group, ...]
+"""Groups in order, the largest first. A service in several has an engine in each, with an equal part of its
+requests."""
+
+
+def make_plan(groups: list[Group]) -> Plan:
+    """Put groups in order."""
+    return tuple(sorted(groups, key=lambda group: (-group.gpus, group.members)))
+
+
+def pack(plan: Plan, nodes: Nodes) -> list[int] | None:
+    """Find a node (its number) for each group of a plan; None if they do not fit.
+
+    First fit in order of size, which wastes nothing where each size divides the larger ones.
+    """
+    free = [nodes.gpus] * nodes.count
+    found = []
+    for group in plan:
+        node = next((node for node, left in enumerate(free) if left >= group.gpus), None)
+        if node is None:
+            return None
+        free[node] -= group.gpus
+        found.append(node)
+    return found
+
+
+def sizes_up_to(most: int) -> list[int]:
+    """List the powers of two up to `most`: how engines are split in practice."""
+    return [1 << power for power in range(most.bit_length())]

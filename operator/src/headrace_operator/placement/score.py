@@ -1,0 +1,196 @@
+"""How good a plan is: each of its groups estimated once, however many plans have it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from statistics import fmean
+from typing import NamedTuple
+
+from headrace_engine.contracts import Slo
+from headrace_operator.placement.memory import divide_kv
+from headrace_operator.placement.problem import Group, Nodes, Plan, Request, Service
+from headrace_operator.placement.shared_group import Answered, Load, serve_group
+from headrace_operator.placement.step_times import StepTimes
+
+ATTAINMENT = 0.9  # share of each service's requests that shall meet its targets [SeaLLM, equation 5]
+UNANSWERED = 1000.0  # normalised latency of the requests of a service that has no engine
+
+
+class Seat(NamedTuple):
+    """A service's engine in a group: which of so many equal parts of its requests it is sent."""
+
+    service: int
+    part: int
+    parts: int
+
+
+@dataclass(slots=True)
+class Standing:
+    """How a service fares. `latency`: the sum of its requests' normalised latencies [SeaLLM, equation 1]."""
+
+    requests: int
+    met: int = 0
+    latency: float = 0.0
+
+    @property
+    def attainment(self) -> float:
+        """Share of the requests that met their targets."""
+        return self.met / self.requests
+
+    @property
+    def mean_latency(self) -> float:
+        """Normalised latency: E2E over the mean time that a request takes alone on the fewest GPUs."""
+        return self.latency / self.requests
+
+    @property
+    def unserved(self) -> tuple[int, float]:
+        """Requests that did not meet their targets, then the latency [SeaLLM, equation 6]."""
+        return self.requests - self.met, self.mean_latency
+
+
+class Score(NamedTuple):
+    """What less of is better: requests by which services fall short of `ATTAINMENT`, then mean normalised
+    latency [SeaLLM, equations 2 and 5].
+    """
+
+    short: float
+    latency: float
+
+
+NOTHING = Score(inf, inf)
+
+
+class FitsNowhereError(ValueError):
+    """A service that not even a whole node has the memory for, or that has no cost model for any size."""
+
+    def __init__(self, service: Service, nodes: Nodes) -> None:
+        sizes = ", ".join(map(str, sorted(service.costs))) or "none"
+        super().__init__(
+            f"{service.name}: fits no node: on {nodes.gpus} GPUs no memory is left for a KV cache of "
+            f"{service.longest} tokens beside its weights (sizes with a cost model: {sizes}); "
+            "use nodes with more GPUs or a smaller maxModelLen"
+        )
+
+
+class Scorer:
+    """Scores plans for `services` on `nodes`; raises FitsNowhereError."""
+
+    def __init__(self, services: Sequence[Service], nodes: Nodes) -> None:
+        self.services = tuple(services)
+        self.nodes = nodes
+        self.estimated = 0  # groups so far
+        self._groups: dict[tuple[int, tuple[Seat, ...]], tuple[tuple[int, float], ...]] = {}
+        self._kv: dict[Group, list[int] | None] = {}
+        self._times = [
+            {size: StepTimes(cost, service.step_tokens) for size, cost in service.costs.items()}
+            for service in services
+        ]
+        self.fewest = [self._fewest(number) for number in range(len(services))]
+        self._alone = [
+            times[size].alone(service.requests)
+            for service, times, size in zip(services, self._times, self.fewest, strict=True)
+        ]
+        self._mean_alone = [
+            {size: fmean(each.alone(service.requests)) for size, each in times.items()}
+            for service, times in zip(services, self._times, strict=True)
+        ]
+
+    def fits(self, group: Group) -> bool:
+        """Tell whether the group's GPUs have the memory for its members."""
+        return self._kv_of(group) is not None
+
+    def standings(self, plan: Plan) -> list[Standing]:
+        """Estimate how each service fares, in order; ValueError if a group does not fit."""
+        parts = Counter(member for group in plan for member in group.members)
+        taken: Counter[int] = Counter()
+        found = [Standing(len(service.requests)) for service in self.services]
+        for service, standing in enumerate(found):
+            if not parts[service]:
+                standing.latency = UNANSWERED * standing.requests
+        for group in plan:
+            seats = []
+            for member in group.members:
+                seats.append(Seat(member, taken[member], parts[member]))
+                taken[member] += 1
+            for seat, (met, latency) in zip(seats, self._estimate(group, tuple(seats)), strict=True):
+                found[seat.service].met += met
+                found[seat.service].latency += latency
+        return found
+
+    def score(self, plan: Plan) -> Score:
+        """Score the plan; ValueError if a group does not fit."""
+        return sum_up(self.standings(plan))
+
+    def _fewest(self, service: int) -> int:
+        for size in sorted(self.services[service].costs):
+            if size <= self.nodes.gpus and self.fits(Group(size, (service,))):
+                return size
+        raise FitsNowhereError(self.services[service], self.nodes)
+
+    def _kv_of(self, group: Group) -> list[int] | None:
+        if group not in self._kv:
+            self._kv[group] = divide_kv(group, self.services, self.nodes)
+        return self._kv[group]
+
+    def _estimate(self, group: Group, seats: tuple[Seat, ...]) -> tuple[tuple[int, float], ...]:
+        """Return how many requests of each seat met their targets, and the sum of normalised latencies."""
+        key = (group.gpus, seats)
+        found = self._groups.get(key)
+        if found is None:
+            self.estimated += 1
+            found = self._groups[key] = self._serve(group, seats)
+        return found
+
+    def _serve(self, group: Group, seats: tuple[Seat, ...]) -> tuple[tuple[int, float], ...]:
+        kv = self._kv_of(group)
+        if kv is None:
+            raise ValueError(f"a group that does not fit: {group}")
+        loads = [
+            Load(
+                [self.services[seat.service].requests[number] for number in self._part(seat)],
+                self._times[seat.service][group.gpus],
+                tokens,
+                self.services[seat.service].most_running,
+                self._mean_alone[seat.service][group.gpus],
+            )
+            for seat, tokens in zip(seats, kv, strict=True)
+        ]
+        return tuple(
+            self._sum(seat, load, answered)
+            for seat, load, answered in zip(seats, loads, serve_group(loads), strict=True)
+        )
+
+    def _part(self, seat: Seat) -> Sequence[int]:
+        return range(seat.part, len(self.services[seat.service].requests), seat.parts)
+
+    def _sum(self, seat: Seat, load: Load, answered: Sequence[Answered]) -> tuple[int, float]:
+        service = self.services[seat.service]
+        alone, mean = self._alone[seat.service], self._mean_alone[seat.service][self.fewest[seat.service]]
+        met, latency = 0, 0.0
+        for number, request, answer in zip(self._part(seat), load.requests, answered, strict=True):
+            met += meets(answer, request, service.slo, alone[number])
+            latency += answer.e2e / mean
+        return met, latency
+
+
+def sum_up(standings: Sequence[Standing]) -> Score:
+    """Sum up what all services have."""
+    requests = sum(each.requests for each in standings)
+    return Score(
+        sum(max(ATTAINMENT * each.requests - each.met, 0.0) for each in standings),
+        sum(each.latency for each in standings) / requests,
+    )
+
+
+def meets(answer: Answered, request: Request, slo: Slo, alone: float) -> bool:
+    """Tell whether an answer meets all targets that there are; `alone`: seconds that the request takes so."""
+    tpot = (answer.e2e - answer.ttft) / max(request.output_tokens - 1, 1)
+    return (
+        (slo.ttft_ms is None or answer.ttft * 1000 <= slo.ttft_ms)
+        and (slo.tpot_ms is None or tpot * 1000 <= slo.tpot_ms)
+        and (slo.e2e_ms is None or answer.e2e * 1000 <= slo.e2e_ms)
+        and (slo.e2e_scale_percent is None or answer.e2e <= slo.e2e_scale_percent / 100 * alone)
+    )

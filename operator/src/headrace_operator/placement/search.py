@@ -1,0 +1,87 @@
+"""The search for a plan: SeaLLM's greedy start in each size of group, then better plans near the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from headrace_operator.placement.greedy import allocate
+from headrace_operator.placement.local_search import neighbours
+from headrace_operator.placement.problem import Plan, sizes_up_to
+from headrace_operator.placement.score import NOTHING, Score, Scorer
+
+MOST_MEMBERS = 2  # of a group, as in SeaLLM (appendix A.2)
+SHAKES = 20  # times that a plan which no change betters is left by some changes at random
+SHAKE_CHANGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best plan so far, and its score."""
+
+    plan: Plan = ()
+    score: Score = NOTHING
+
+
+def search(
+    scorer: Scorer,
+    out_of_time: Callable[[], bool],
+    *,
+    seed: int = 0,
+    most_members: int = MOST_MEMBERS,
+    improve: bool = True,
+) -> Found:
+    """Find a plan in which every service has an engine; the best that is known once `out_of_time` says so.
+
+    Without `improve` it is SeaLLM's own. Same problem, same seed, same time: same plan. `Found()` if time
+    was too short for any, or the search had no room for all services.
+    """
+    best = Found()
+    for size in sizes_up_to(scorer.nodes.gpus):
+        for plan in allocate(scorer, size, most_members, out_of_time):
+            best = _better(best, plan, scorer)
+    if improve and best.plan:
+        for plan in _improve(best, scorer, most_members, Random(seed), out_of_time):  # noqa: S311 no secret
+            best = _better(best, plan, scorer)
+    return best
+
+
+def _better(best: Found, plan: Plan, scorer: Scorer) -> Found:
+    if len({member for group in plan for member in group.members}) < len(scorer.services):
+        return best
+    score = scorer.score(plan)
+    return Found(plan, score) if score < best.score else best
+
+
+def _improve(
+    start: Found, scorer: Scorer, most_members: int, random: Random, out_of_time: Callable[[], bool]
+) -> Iterator[Plan]:
+    """Yield plans that no single change betters."""
+    best = _climb(start, scorer, most_members, random, out_of_time)
+    yield best.plan
+    for _ in range(SHAKES):
+        shaken = best.plan
+        for _ in range(SHAKE_CHANGES):
+            shaken = next(neighbours(shaken, scorer, most_members, random), shaken)
+        found = _climb(Found(shaken, scorer.score(shaken)), scorer, most_members, random, out_of_time)
+        if found.score < best.score:
+            best = found
+            yield best.plan
+
+
+def _climb(
+    found: Found, scorer: Scorer, most_members: int, random: Random, out_of_time: Callable[[], bool]
+) -> Found:
+    """Take the first change that is for the better, until none is or time is out."""
+    improved = True
+    while improved:
+        improved = False
+        for plan in neighbours(found.plan, scorer, most_members, random):
+            if out_of_time():
+                return found
+            score = scorer.score(plan)
+            if score < found.score:
+                found, improved = Found(plan, score), True
+                break
+    return found

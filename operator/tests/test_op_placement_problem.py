@@ -1,0 +1,27 @@
+"""Plans are in one order, and packed onto nodes."""
+
+import pytest
+from op_placement import nodes, service
+
+from headrace_operator.placement.problem import Group, make_plan, pack, sizes_up_to
+
+
+def test_one_set_of_groups_is_one_plan():
+    groups = [Group(1, (2,)), Group(2, (0, 1)), Group(1, (0,))]
+    assert make_plan(groups) == make_plan(groups[::-1]) == (Group(2, (0, 1)), Group(1, (0,)), Group(1, (2,)))
+
+
+def test_groups_get_nodes_that_have_room_for_them():
+    plan = make_plan([Group(1, ()), Group(2, ()), Group(4, ()), Group(1, ())])
+    assert pack(plan, nodes(count=2, gpus=4)) == [0, 1, 1, 1]
+    assert pack(plan, nodes(count=1, gpus=4)) is None
+    assert pack(plan, nodes(count=4, gpus=2)) is None
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(1, [1]), (6, [1, 2, 4]), (8, [1, 2, 4, 8])])
+def test_sizes_are_powers_of_two(most, sizes):
+    assert sizes_up_to(most) == sizes
+
+
+def test_long_answers_hold_kv_for_longer():
+    assert service(output=200).kv_demand > 2 * service(output=100).kv_demand
