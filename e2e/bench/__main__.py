@@ -35,6 +35,7 @@ STUDIES = (
     "scls",
     "slices",
     "sharing",
+    "placement",
     "step_budget",
     "policy_soak",
     "live_fit",
@@ -58,7 +59,7 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing"),
+    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing", "placement"),
     *("step_budget", "policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients"),
     *("continuation", "turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
 )
@@ -74,6 +75,7 @@ POOLED = {
     "scls": "scls.study",
     "slices": "slices",
     "sharing": "sharing.study",
+    "placement": "placement.study",
     "step_budget": "step_budget",
 }
 """Studies whose module has `run(options)` and that share one pool; the others have a process each."""

@@ -1,10 +1,10 @@
-"""SeaLLM's greedy allocation."""
+"""Plans to begin with: SeaLLM's, and the largest services first."""
 
 from collections import Counter
 
 from op_placement import nodes, service
 
-from headrace_operator.placement.greedy import allocate
+from headrace_operator.placement.greedy import allocate, place_largest_first
 from headrace_operator.placement.problem import Group
 from headrace_operator.placement.score import Scorer
 
@@ -47,3 +47,17 @@ def test_it_ends_when_time_is_out():
     times = iter([False, False, True])
     found = list(allocate(Scorer([service(), service("code")], nodes()), 1, 2, lambda: next(times)))
     assert len(found) == 2
+
+
+def test_the_largest_are_placed_first_and_small_ones_share_what_is_left():
+    services = [service("chat"), service("code"), service("large", model="llama-3-70b", rate=9.0)]
+    plan = place_largest_first(Scorer(services, nodes(count=1, gpus=3)), 2)
+    assert plan == (Group(2, (2,)), Group(1, (0, 1)))
+
+
+def test_gpus_that_nothing_needs_are_left_as_groups_without_members():
+    assert place_largest_first(Scorer([service()], nodes(gpus=3)), 2) == (
+        Group(1, ()),
+        Group(1, ()),
+        Group(1, (0,)),
+    )

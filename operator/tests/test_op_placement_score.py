@@ -6,7 +6,6 @@ from op_placement import nodes, service
 from headrace_engine.contracts import Slo
 from headrace_operator.placement.problem import Group, Request, make_plan
 from headrace_operator.placement.score import (
-    UNANSWERED,
     FitsNowhereError,
     Scorer,
     Standing,
@@ -42,7 +41,7 @@ def test_engines_of_one_service_have_equal_parts_of_its_requests():
 def test_a_service_without_engine_is_worse_than_any_with_one():
     scorer = Scorer([service(), service("code", rate=50.0)], NODES)
     missing = scorer.standings(plan((1, (0,)), (1, ())))[1]
-    assert (missing.met, missing.mean_latency) == (0, UNANSWERED)
+    assert (missing.met, missing.engines) == (0, 0)
     crowded = plan((1, (0, 1)), (1, ()))
     assert scorer.score(crowded) < scorer.score(plan((1, (0,)), (1, ())))
 
@@ -69,11 +68,11 @@ def test_a_service_that_no_node_has_room_for_is_named():
 
 
 def test_who_falls_short_counts_before_latency():
-    short = sum_up([Standing(100, met=80, latency=90.0), Standing(100, met=100, latency=90.0)])
-    slow = sum_up([Standing(100, met=95, latency=900.0), Standing(100, met=90, latency=900.0)])
-    assert short == (pytest.approx(10.0), 0.9)
-    assert slow == (0.0, 9.0)
-    assert slow < short
+    short = sum_up([Standing(100, 80, 90.0, engines=1), Standing(100, 100, 90.0, engines=1)])
+    slow = sum_up([Standing(100, 95, 900.0, engines=1), Standing(100, 90, 900.0, engines=1)])
+    assert short == (0, pytest.approx(10.0), 0.9)
+    assert slow == (0, 0.0, 9.0)
+    assert slow < short < sum_up([Standing(100, 100, 90.0, engines=1), Standing(100)])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""SeaLLM's search [Algorithm 1]: equal groups, and the service that is served least gets one more engine."""
+"""Plans to begin with: SeaLLM's, and one in which the largest services are placed first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from headrace_operator.placement.score import Scorer
 
 
 def allocate(scorer: Scorer, size: int, most_members: int, out_of_time: Callable[[], bool]) -> Iterator[Plan]:
-    """Yield the plans that groups of `size` GPUs come to, one engine more in each, until no more fits.
+    """Yield the plans that groups of `size` GPUs come to, one engine more in each, until no more fits
+    [SeaLLM, Algorithm 1].
 
     Each time the service with most unserved requests gets an engine in the group with the least rate of
     requests, of those that have room. For a service without any that no group has room for,
@@ -31,33 +32,40 @@ def allocate(scorer: Scorer, size: int, most_members: int, out_of_time: Callable
             yield make_plan(groups)
 
 
+def place_largest_first(scorer: Scorer, most_members: int) -> Plan:
+    """Place each service once, on the fewest GPUs: alone while GPUs are free, then beside who is asked least.
+
+    The largest go first, since they find room least easily.
+    """
+    nodes = scorer.nodes
+    groups: list[Group] = []
+    order = sorted(
+        range(len(scorer.services)),
+        key=lambda each: (scorer.fewest[each], scorer.services[each].weight_bytes),
+        reverse=True,
+    )
+    for service in order:
+        alone = Group(scorer.fewest[service], (service,))
+        if pack(make_plan([*groups, alone]), nodes) is not None:
+            groups.append(alone)
+        else:
+            groups = _join(scorer, groups, service, most_members) or groups
+    while pack(make_plan([*groups, Group(1, ())]), nodes) is not None:
+        groups.append(Group(1, ()))
+    return make_plan(groups)
+
+
 def _add(scorer: Scorer, groups: list[Group], service: int, most_members: int) -> list[Group] | None:
     """Give the service one engine more; None if nothing has room."""
-    engines = Counter(member for group in groups for member in group.members)
-    rates = [len(each.requests) / max(engines[number], 1) for number, each in enumerate(scorer.services)]
-
-    def rate(group: Group) -> float:
-        return sum(rates[member] for member in group.members)
-
-    def joined(group: Group) -> Group:
-        return Group(group.gpus, tuple(sorted({*group.members, service})))
-
-    def has_room(group: Group) -> bool:
-        return (
-            service not in group.members and len(group.members) < most_members and scorer.fits(joined(group))
-        )
-
-    by_rate = sorted(groups, key=rate)
-    for group in by_rate:
-        if has_room(group):
-            return [*_without(groups, group), joined(group)]
-    if engines[service]:
-        return None
-    small = [group for group in by_rate if group.gpus == min(each.gpus for each in groups)]
+    joined = _join(scorer, groups, service, most_members)
+    if joined is not None or any(service in group.members for group in groups):
+        return joined
+    smallest = min(group.gpus for group in groups)
+    small = [group for group in _by_rate(scorer, groups) if group.gpus == smallest]
     for wanted in sizes_up_to(scorer.nodes.gpus):
-        if wanted < scorer.fewest[service] or wanted // small[0].gpus > len(small):
+        if wanted < scorer.fewest[service] or wanted // smallest > len(small):
             continue
-        merged = small[: wanted // small[0].gpus]
+        merged = small[: wanted // smallest]
         members = {service}.union(*(group.members for group in merged))
         group = Group(wanted, tuple(sorted(members)))
         left = _without(groups, *merged)
@@ -68,6 +76,22 @@ def _add(scorer: Scorer, groups: list[Group], service: int, most_members: int) -
         ):
             return [*left, group]
     return None
+
+
+def _join(scorer: Scorer, groups: list[Group], service: int, most_members: int) -> list[Group] | None:
+    """Have the service join the group with the least rate of requests that has room; None if none has."""
+    for group in _by_rate(scorer, groups):
+        if service not in group.members and len(group.members) < most_members:
+            joined = Group(group.gpus, tuple(sorted((*group.members, service))))
+            if scorer.fits(joined):
+                return [*_without(groups, group), joined]
+    return None
+
+
+def _by_rate(scorer: Scorer, groups: list[Group]) -> list[Group]:
+    engines = Counter(member for group in groups for member in group.members)
+    rates = [len(each.requests) / max(engines[number], 1) for number, each in enumerate(scorer.services)]
+    return sorted(groups, key=lambda group: sum(rates[member] for member in group.members))
 
 
 def _without(groups: list[Group], *taken: Group) -> list[Group]:

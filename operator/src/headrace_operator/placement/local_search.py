@@ -12,7 +12,7 @@ from headrace_operator.placement.score import Scorer
 
 def neighbours(plan: Plan, scorer: Scorer, most_members: int, random: Random) -> Iterator[Plan]:
     """Yield plans that differ from `plan` by one change and fit, each once, in random order."""
-    changes = list(_changes(plan, most_members))
+    changes = list(_changes(plan, len(scorer.services), most_members))
     random.shuffle(changes)
     engines = Counter(member for group in plan for member in group.members)
     seen = {plan}
@@ -34,13 +34,12 @@ _Change = tuple[tuple[int, ...], tuple[Group, ...]]
 """Numbers of groups that go, and groups that come."""
 
 
-def _changes(plan: Plan, most_members: int) -> Iterator[_Change]:
-    services = sorted({member for group in plan for member in group.members})
+def _changes(plan: Plan, services: int, most_members: int) -> Iterator[_Change]:
     for number, group in enumerate(plan):
         for member in group.members:
             yield (number,), (_less(group, member),)
         if len(group.members) < most_members:
-            for service in services:
+            for service in range(services):
                 if service not in group.members:
                     yield (number,), (_more(group, service),)
         yield from _splits(number, group)
@@ -49,7 +48,11 @@ def _changes(plan: Plan, most_members: int) -> Iterator[_Change]:
                 yield from _exchanges(number, group, other, second, most_members)
             both = set(group.members) | set(second.members)
             if group.gpus == second.gpus and len(both) <= most_members:
-                yield (number, other), (Group(2 * group.gpus, tuple(sorted(both))),)
+                merged = Group(2 * group.gpus, tuple(sorted(both)))
+                yield (number, other), (merged,)
+                if not both:
+                    for service in range(services):
+                        yield (number, other), (_more(merged, service),)
 
 
 def _splits(number: int, group: Group) -> Iterator[_Change]:

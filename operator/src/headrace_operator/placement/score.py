@@ -16,7 +16,6 @@ from headrace_operator.placement.shared_group import Answered, Load, serve_group
 from headrace_operator.placement.step_times import StepTimes
 
 ATTAINMENT = 0.9  # share of each service's requests that shall meet its targets [SeaLLM, equation 5]
-UNANSWERED = 1000.0  # normalised latency of the requests of a service that has no engine
 
 
 class Seat(NamedTuple):
@@ -34,6 +33,7 @@ class Standing:
     requests: int
     met: int = 0
     latency: float = 0.0
+    engines: int = 0
 
     @property
     def attainment(self) -> float:
@@ -52,15 +52,16 @@ class Standing:
 
 
 class Score(NamedTuple):
-    """What less of is better: requests by which services fall short of `ATTAINMENT`, then mean normalised
-    latency [SeaLLM, equations 2 and 5].
+    """What less of is better: services without an engine, then requests by which services fall short of
+    `ATTAINMENT`, then mean normalised latency [SeaLLM, equations 3, 5 and 2].
     """
 
+    unplaced: float
     short: float
     latency: float
 
 
-NOTHING = Score(inf, inf)
+NOTHING = Score(inf, inf, inf)
 
 
 class FitsNowhereError(ValueError):
@@ -106,10 +107,10 @@ class Scorer:
         """Estimate how each service fares, in order; ValueError if a group does not fit."""
         parts = Counter(member for group in plan for member in group.members)
         taken: Counter[int] = Counter()
-        found = [Standing(len(service.requests)) for service in self.services]
-        for service, standing in enumerate(found):
-            if not parts[service]:
-                standing.latency = UNANSWERED * standing.requests
+        found = [
+            Standing(len(service.requests), engines=parts[number])
+            for number, service in enumerate(self.services)
+        ]
         for group in plan:
             seats = []
             for member in group.members:
@@ -180,6 +181,7 @@ def sum_up(standings: Sequence[Standing]) -> Score:
     """Sum up what all services have."""
     requests = sum(each.requests for each in standings)
     return Score(
+        sum(not each.engines for each in standings),
         sum(max(ATTAINMENT * each.requests - each.met, 0.0) for each in standings),
         sum(each.latency for each in standings) / requests,
     )

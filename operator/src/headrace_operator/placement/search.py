@@ -1,4 +1,4 @@
-"""The search for a plan: SeaLLM's greedy start in each size of group, then better plans near the best."""
+"""The search for a plan: from SeaLLM's for each size of group on to better ones near the best."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from headrace_operator.placement.greedy import allocate
+from headrace_operator.placement.greedy import allocate, place_largest_first
 from headrace_operator.placement.local_search import neighbours
 from headrace_operator.placement.problem import Plan, sizes_up_to
 from headrace_operator.placement.score import NOTHING, Score, Scorer
@@ -32,12 +32,14 @@ def search(
     most_members: int = MOST_MEMBERS,
     improve: bool = True,
 ) -> Found:
-    """Find a plan in which every service has an engine; the best that is known once `out_of_time` says so.
+    """Find a plan; the best that is known once `out_of_time` says so, `Found()` if none is.
 
-    Without `improve` it is SeaLLM's own. Same problem, same seed, same time: same plan. `Found()` if time
-    was too short for any, or the search had no room for all services.
+    Without `improve` it is SeaLLM's own. Same problem, same seed, same time: same plan. It may leave services
+    without an engine, where it finds no room for all.
     """
     best = Found()
+    if improve and not out_of_time():
+        best = _better(best, place_largest_first(scorer, most_members), scorer)
     for size in sizes_up_to(scorer.nodes.gpus):
         for plan in allocate(scorer, size, most_members, out_of_time):
             best = _better(best, plan, scorer)
@@ -48,8 +50,6 @@ def search(
 
 
 def _better(best: Found, plan: Plan, scorer: Scorer) -> Found:
-    if len({member for group in plan for member in group.members}) < len(scorer.services):
-        return best
     score = scorer.score(plan)
     return Found(plan, score) if score < best.score else best
 

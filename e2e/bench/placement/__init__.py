@@ -1,0 +1,1 @@
+"""The search for placement plans: how long it takes, how good its plans and its estimates are."""

@@ -1,0 +1,76 @@
+"""Services and nodes to place, drawn at random: recorded lengths, and models with cost models for H100."""
+
+import random
+from dataclasses import dataclass
+
+from e2e.bench.runs import workloads
+from headrace_engine.contracts import Slo
+from headrace_engine.cost import catalog
+from headrace_operator.placement.problem import Nodes, Request, Service
+from headrace_operator.simulate.simulated_engine import GIB, RESERVED, UTILIZATION
+
+GPU = "H100"
+GPU_GIB = 80
+MODELS = {"llama-3-8b": 4, "mistral-nemo-12b": 3, "qwen3-32b": 2, "llama-3-70b": 1}  # with weights
+LENGTHS = ("sharegpt", "code", "conversation", "arxiv")
+GAPS = ("poisson", "bursty")
+LONGEST = 8192  # tokens
+SLO_SCALE = 5  # times as long as a request takes alone
+SKEW = 1.2  # of the Pareto distribution of rates: few services have most requests
+LEAST_REQUESTS = 20  # of a service
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What is drawn. `rate`: requests/s for each GPU; `requests`: of all services, about."""
+
+    nodes: int
+    gpus: int  # of each node
+    services: int
+    rate: float
+    requests: int
+    seed: int
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return self.nodes * self.gpus
+
+
+def draw(instance: Instance) -> tuple[list[Service], Nodes]:
+    """Draw the instance's services."""
+    chance = random.Random(f"placement {instance}")
+    models = [model for model in MODELS if min(sizes(model)) <= instance.gpus]
+    parts = [chance.paretovariate(SKEW) for _ in range(instance.services)]
+    services = []
+    for number, part in enumerate(parts):
+        [model] = chance.choices(models, [MODELS[each] for each in models])
+        share = part / sum(parts)
+        services.append(
+            Service(
+                name=f"{model}-{number}",
+                requests=_requests(instance, share, chance),
+                costs={size: catalog.find_cost_model(model, GPU, size) for size in sizes(model)},
+                weight_bytes=catalog.find_shape(model).weight_bytes,
+                kv_bytes_per_token=catalog.find_shape(model).kv_bytes_per_token,
+                longest=LONGEST,
+                slo=Slo(e2e_scale_percent=100 * SLO_SCALE),
+                step_tokens=8192,
+                most_running=1024,
+            )
+        )
+    return services, Nodes(instance.nodes, instance.gpus, int(GPU_GIB * GIB * UTILIZATION), RESERVED)
+
+
+def sizes(model: str) -> list[int]:
+    """List the numbers of GPUs for which the model's step times are known."""
+    profiles = catalog.list_profiles()
+    return sorted({each.tensor_parallel for each in profiles if (each.model, each.gpu) == (model, GPU)})
+
+
+def _requests(instance: Instance, share: float, chance: random.Random) -> tuple[Request, ...]:
+    count = max(round(instance.requests * share), LEAST_REQUESTS)
+    seconds = instance.requests / (instance.rate * instance.total_gpus)
+    workload = f"{chance.choice(LENGTHS)}-{chance.choice(GAPS)}"
+    arrivals = workloads.make(workload, count, count / seconds, chance.randrange(1000), longest=LONGEST)
+    return tuple(Request(each.at, each.prompt_tokens, each.output_tokens) for each in arrivals)
