@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from random import Random
 
 from headrace_operator.placement.problem import Group, Plan, make_plan, pack
@@ -12,78 +13,84 @@ from headrace_operator.placement.score import Scorer
 
 def neighbours(plan: Plan, scorer: Scorer, most_members: int, random: Random) -> Iterator[Plan]:
     """Yield plans that differ from `plan` by one change and fit, each once, in random order."""
-    changes = list(_changes(plan, len(scorer.services), most_members))
-    random.shuffle(changes)
-    engines = Counter(member for group in plan for member in group.members)
+    numbers = range(len(plan))
+    places = [*((number,) for number in numbers), *combinations(numbers, 2)]
+    random.shuffle(places)
+    engines = _count(plan)
     seen = {plan}
-    for old, new in changes:
-        left = Counter(engines)
-        left.subtract(member for number in old for member in plan[number].members)
-        left.update(member for group in new for member in group.members)
-        if any(left[member] <= 0 for member in engines) or not all(map(scorer.fits, new)):
-            continue
+    for old in places:
         kept = [group for number, group in enumerate(plan) if number not in old]
-        changed = make_plan([*kept, *new])
-        if changed not in seen:
-            seen.add(changed)
-            if pack(changed, scorer.nodes) is not None:
+        left = engines - _count(plan[number] for number in old)
+        changes = list(_changes([plan[number] for number in old], range(len(scorer.services)), most_members))
+        random.shuffle(changes)
+        for new in changes:
+            changed = make_plan([*kept, *new])
+            if (
+                changed not in seen
+                and (left + _count(new)).keys() >= engines.keys()
+                and all(map(scorer.fits, new))
+                and pack(changed, scorer.nodes) is not None
+            ):
                 yield changed
+            seen.add(changed)
 
 
-_Change = tuple[tuple[int, ...], tuple[Group, ...]]
-"""Numbers of groups that go, and groups that come."""
+_Change = list[Group]
+"""Groups that come where others go."""
 
 
-def _changes(plan: Plan, services: int, most_members: int) -> Iterator[_Change]:
-    for number, group in enumerate(plan):
-        for member in group.members:
-            yield (number,), (_less(group, member),)
-        if len(group.members) < most_members:
-            for service in range(services):
-                if service not in group.members:
-                    yield (number,), (_more(group, service),)
-        yield from _splits(number, group)
-        for other, second in enumerate(plan[number + 1 :], number + 1):
-            if second != group:
-                yield from _exchanges(number, group, other, second, most_members)
-            both = set(group.members) | set(second.members)
-            if group.gpus == second.gpus and len(both) <= most_members:
-                merged = Group(2 * group.gpus, tuple(sorted(both)))
-                yield (number, other), (merged,)
-                if not both:
-                    for service in range(services):
-                        yield (number, other), (_more(merged, service),)
+def _changes(old: Sequence[Group], services: Iterable[int], most_members: int) -> Iterator[_Change]:
+    """Yield what may come in the place of one group, or of two."""
+    if len(old) == 1:
+        yield from _of_one(old[0], services, most_members)
+    elif old[0] != old[1]:
+        yield from _exchanges(old[0], old[1], most_members)
+    if len(old) == 2 and old[0].gpus == old[1].gpus:
+        yield from _merges(old[0], old[1], services, most_members)
 
 
-def _splits(number: int, group: Group) -> Iterator[_Change]:
-    """Halve a group: all members in both halves, or each in one of them."""
+def _of_one(group: Group, services: Iterable[int], most_members: int) -> Iterator[_Change]:
+    """Take an engine out, add one, or halve the group."""
+    for member in group.members:
+        yield [_less(group, member)]
+    if len(group.members) < most_members:
+        for service in services:
+            if service not in group.members:
+                yield [_more(group, service)]
     half, odd = divmod(group.gpus, 2)
-    if odd:
-        return
-    yield (number,), (Group(half, group.members), Group(half, group.members))
-    for chosen in range(1 << len(group.members)):
-        one = tuple(member for place, member in enumerate(group.members) if chosen >> place & 1)
-        two = tuple(member for place, member in enumerate(group.members) if not chosen >> place & 1)
-        if one >= two:
-            yield (number,), (Group(half, one), Group(half, two))
+    if not odd:
+        yield [Group(half, group.members), Group(half, group.members)]
+        for one in _parts(group.members, len(group.members)):
+            other = tuple(member for member in group.members if member not in one)
+            yield [Group(half, one), Group(half, other)]
 
 
-def _exchanges(number: int, group: Group, other: int, second: Group, most_members: int) -> Iterator[_Change]:
+def _exchanges(one: Group, other: Group, most_members: int) -> Iterator[_Change]:
     """Move a member from one group to the other, or have two change places."""
-    for here, there, moved, settled in ((group, second, number, other), (second, group, other, number)):
+    for here, there in ((one, other), (other, one)):
         for member in here.members:
             if member not in there.members and len(there.members) < most_members:
-                yield (moved, settled), (_less(here, member), _more(there, member))
-    for member in group.members:
-        for exchanged in second.members:
-            if member not in second.members and exchanged not in group.members:
-                yield (
-                    (number, other),
-                    (
-                        _more(_less(group, member), exchanged),
-                        _more(_less(second, exchanged), member),
-                    ),
-                )
+                yield [_less(here, member), _more(there, member)]
+    for member in one.members:
+        for exchanged in other.members:
+            if member not in other.members and exchanged not in one.members:
+                yield [_more(_less(one, member), exchanged), _more(_less(other, exchanged), member)]
+
+
+def _merges(one: Group, other: Group, services: Iterable[int], most_members: int) -> Iterator[_Change]:
+    """Merge two groups, with any of their members; for groups without, with any service."""
+    members = sorted({*one.members, *other.members} or services)
+    for chosen in _parts(members, most_members):
+        yield [Group(2 * one.gpus, chosen)]
+
+
+def _parts(members: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    for count in range(min(most, len(members)) + 1):
+        yield from combinations(members, count)
+
+
+def _count(groups: Iterable[Group]) -> Counter[int]:
+    return Counter(member for group in groups for member in group.members)
 
 
 def _less(group: Group, member: int) -> Group:

@@ -12,7 +12,7 @@ from headrace_operator.placement.problem import Plan, sizes_up_to
 from headrace_operator.placement.score import NOTHING, Score, Scorer
 
 MOST_MEMBERS = 2  # of a group, as in SeaLLM (appendix A.2)
-SHAKES = 20  # times that a plan which no change betters is left by some changes at random
+SHAKES = 50  # times that a plan which no change betters is left by some changes at random
 SHAKE_CHANGES = 3
 
 
