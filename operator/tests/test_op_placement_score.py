@@ -25,7 +25,7 @@ def test_a_request_alone_on_the_fewest_gpus_has_a_normalised_latency_of_about_on
     scorer = Scorer([service(rate=0.1)], NODES)
     [standing] = scorer.standings(plan((1, (0,))))
     assert 1.0 < standing.mean_latency < 1.2
-    assert (standing.attainment, scorer.fewest) == (1.0, [1])
+    assert (standing.met, scorer.fewest) == (standing.requests, [1])
     [faster] = scorer.standings(plan((2, (0,))))
     assert faster.mean_latency < standing.mean_latency
 

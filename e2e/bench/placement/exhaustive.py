@@ -9,13 +9,9 @@ from headrace_operator.placement.search import MOST_MEMBERS, Found
 
 
 def find_best(scorer: Scorer) -> Found:
-    """Score every plan in which each service has an engine; minutes for eight GPUs."""
-    best = Found()
-    for plan in every_plan(scorer):
-        score = scorer.score(plan)
-        if score < best.score:
-            best = Found(plan, score)
-    return best
+    """Score every plan in which each service has an engine: seconds for eight GPUs; `Found()` of none."""
+    plans = (Found(plan, scorer.score(plan)) for plan in every_plan(scorer))
+    return min(plans, key=lambda found: found.score, default=Found())
 
 
 def every_plan(scorer: Scorer) -> Iterator[Plan]:
@@ -45,7 +41,7 @@ def _divisions(gpus: int, sizes: list[int]) -> Iterator[list[tuple[int, int]]]:
 
 def _contents(scorer: Scorer, size: int) -> list[Group]:
     services = range(len(scorer.services))
-    groups = [
+    groups = (
         Group(size, members) for count in range(MOST_MEMBERS + 1) for members in combinations(services, count)
-    ]
-    return [group for group in groups if not group.members or scorer.fits(group)]
+    )
+    return [group for group in groups if scorer.fits(group)]

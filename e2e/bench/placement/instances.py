@@ -7,7 +7,7 @@ from e2e.bench.runs import workloads
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
 from headrace_operator.placement.problem import Nodes, Request, Service
-from headrace_operator.simulate.simulated_engine import GIB, RESERVED, UTILIZATION
+from headrace_operator.simulate.simulated_engine import GIB, RESERVED, UTILIZATION, default_steps
 
 GPU = "H100"
 GPU_GIB = 80
@@ -42,6 +42,7 @@ def draw(instance: Instance) -> tuple[list[Service], Nodes]:
     chance = random.Random(f"placement {instance}")
     models = [model for model in MODELS if min(sizes(model)) <= instance.gpus]
     parts = [chance.paretovariate(SKEW) for _ in range(instance.services)]
+    step_tokens, most_running = default_steps(GPU)
     services = []
     for number, part in enumerate(parts):
         [model] = chance.choices(models, [MODELS[each] for each in models])
@@ -55,8 +56,8 @@ def draw(instance: Instance) -> tuple[list[Service], Nodes]:
                 kv_bytes_per_token=catalog.find_shape(model).kv_bytes_per_token,
                 longest=LONGEST,
                 slo=Slo(e2e_scale_percent=100 * SLO_SCALE),
-                step_tokens=8192,
-                most_running=1024,
+                step_tokens=step_tokens,
+                most_running=most_running,
             )
         )
     return services, Nodes(instance.nodes, instance.gpus, int(GPU_GIB * GIB * UTILIZATION), RESERVED)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 
-from headrace_operator.placement.problem import Group, Plan, make_plan, pack, sizes_up_to
+from headrace_operator.placement.problem import Group, Plan, count_engines, make_plan, pack, sizes_up_to
 from headrace_operator.placement.score import Scorer
 
 
@@ -14,8 +13,8 @@ def allocate(scorer: Scorer, size: int, most_members: int, out_of_time: Callable
     [SeaLLM, Algorithm 1].
 
     Each time the service with most unserved requests gets an engine in the group with the least rate of
-    requests, of those that have room. For a service without any that no group has room for,
-    small ones are merged, the least used (our reading of "until all services can be placed").
+    requests, of those that have room. For a service without any that no group has room for, the least used of
+    the small ones are merged (our reading of "until all services can be placed").
     """
     nodes = scorer.nodes
     groups = [Group(size, ()) for _ in range(nodes.gpus // size * nodes.count)]
@@ -82,14 +81,14 @@ def _join(scorer: Scorer, groups: list[Group], service: int, most_members: int) 
     """Have the service join the group with the least rate of requests that has room; None if none has."""
     for group in _by_rate(scorer, groups):
         if service not in group.members and len(group.members) < most_members:
-            joined = Group(group.gpus, tuple(sorted((*group.members, service))))
+            joined = group.joined_by(service)
             if scorer.fits(joined):
                 return [*_without(groups, group), joined]
     return None
 
 
 def _by_rate(scorer: Scorer, groups: list[Group]) -> list[Group]:
-    engines = Counter(member for group in groups for member in group.members)
+    engines = count_engines(groups)
     rates = [len(each.requests) / max(engines[number], 1) for number, each in enumerate(scorer.services)]
     return sorted(groups, key=lambda group: sum(rates[member] for member in group.members))
 

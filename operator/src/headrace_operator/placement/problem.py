@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -23,6 +24,11 @@ class Request(NamedTuple):
         """Prompt and output together."""
         return self.prompt_tokens + self.output_tokens
 
+    @property
+    def mean_context(self) -> float:
+        """Tokens of KV that it holds on average while it decodes."""
+        return self.prompt_tokens + self.output_tokens / 2
+
 
 @dataclass(frozen=True)
 class Service:
@@ -40,12 +46,8 @@ class Service:
 
     @cached_property
     def kv_demand(self) -> float:
-        """Bytes of KV times steps that all requests would hold, if each decoded alone: half of its output on
-        average, for as many steps as it is long.
-        """
-        tokens = sum(
-            (each.prompt_tokens + each.output_tokens / 2) * each.output_tokens for each in self.requests
-        )
+        """Bytes of KV that all requests hold, times the steps for which they do."""
+        tokens = sum(each.mean_context * each.output_tokens for each in self.requests)
         return tokens * self.kv_bytes_per_token
 
 
@@ -75,6 +77,14 @@ class Group(NamedTuple):
     gpus: int
     members: tuple[int, ...]
 
+    def joined_by(self, service: int) -> Group:
+        """Return the group with one member more."""
+        return Group(self.gpus, tuple(sorted((*self.members, service))))
+
+    def left_by(self, service: int) -> Group:
+        """Return the group with one member less."""
+        return Group(self.gpus, tuple(member for member in self.members if member != service))
+
 
 Plan = tuple[Group, ...]
 """Groups in order, the largest first. A service in several has an engine in each, with an equal part of its
@@ -84,6 +94,11 @@ requests."""
 def make_plan(groups: list[Group]) -> Plan:
     """Put groups in order."""
     return tuple(sorted(groups, key=lambda group: (-group.gpus, group.members)))
+
+
+def count_engines(groups: Iterable[Group]) -> Counter[int]:
+    """Count the engines of each service."""
+    return Counter(member for group in groups for member in group.members)
 
 
 def pack(plan: Plan, nodes: Nodes) -> list[int] | None:

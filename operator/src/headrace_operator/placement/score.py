@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
 from headrace_engine.contracts import Slo
 from headrace_operator.placement.memory import divide_kv
-from headrace_operator.placement.problem import Group, Nodes, Plan, Request, Service
+from headrace_operator.placement.problem import Group, Nodes, Plan, Request, Service, count_engines
 from headrace_operator.placement.shared_group import Answered, Load, serve_group
 from headrace_operator.placement.step_times import StepTimes
 
@@ -36,11 +35,6 @@ class Standing:
     engines: int = 0
 
     @property
-    def attainment(self) -> float:
-        """Share of the requests that met their targets."""
-        return self.met / self.requests
-
-    @property
     def mean_latency(self) -> float:
         """Normalised latency: E2E over the mean time that a request takes alone on the fewest GPUs."""
         return self.latency / self.requests
@@ -61,7 +55,8 @@ class Score(NamedTuple):
     latency: float
 
 
-NOTHING = Score(inf, inf, inf)
+_Sums = tuple[tuple[int, float], ...]
+"""Of each seat of a group: how many requests met their targets, and the sum of normalised latencies."""
 
 
 class FitsNowhereError(ValueError):
@@ -83,21 +78,19 @@ class Scorer:
         self.services = tuple(services)
         self.nodes = nodes
         self.estimated = 0  # groups so far
-        self._groups: dict[tuple[int, tuple[Seat, ...]], tuple[tuple[int, float], ...]] = {}
+        self._groups: dict[tuple[int, tuple[Seat, ...]], _Sums] = {}
         self._kv: dict[Group, list[int] | None] = {}
         self._times = [
             {size: StepTimes(cost, service.step_tokens) for size, cost in service.costs.items()}
             for service in services
         ]
         self.fewest = [self._fewest(number) for number in range(len(services))]
-        self._alone = [
-            times[size].alone(service.requests)
-            for service, times, size in zip(services, self._times, self.fewest, strict=True)
-        ]
-        self._mean_alone = [
-            {size: fmean(each.alone(service.requests)) for size, each in times.items()}
+        alone = [
+            {size: each.alone(service.requests) for size, each in times.items()}
             for service, times in zip(services, self._times, strict=True)
         ]
+        self._alone = [by_size[size] for by_size, size in zip(alone, self.fewest, strict=True)]
+        self._mean_alone = [{size: fmean(each) for size, each in by_size.items()} for by_size in alone]
 
     def fits(self, group: Group) -> bool:
         """Tell whether the group's GPUs have the memory for its members."""
@@ -105,7 +98,7 @@ class Scorer:
 
     def standings(self, plan: Plan) -> list[Standing]:
         """Estimate how each service fares, in order; ValueError if a group does not fit."""
-        parts = Counter(member for group in plan for member in group.members)
+        parts = count_engines(plan)
         taken: Counter[int] = Counter()
         found = [
             Standing(len(service.requests), engines=parts[number])
@@ -136,8 +129,7 @@ class Scorer:
             self._kv[group] = divide_kv(group, self.services, self.nodes)
         return self._kv[group]
 
-    def _estimate(self, group: Group, seats: tuple[Seat, ...]) -> tuple[tuple[int, float], ...]:
-        """Return how many requests of each seat met their targets, and the sum of normalised latencies."""
+    def _estimate(self, group: Group, seats: tuple[Seat, ...]) -> _Sums:
         key = (group.gpus, seats)
         found = self._groups.get(key)
         if found is None:
@@ -145,7 +137,7 @@ class Scorer:
             found = self._groups[key] = self._serve(group, seats)
         return found
 
-    def _serve(self, group: Group, seats: tuple[Seat, ...]) -> tuple[tuple[int, float], ...]:
+    def _serve(self, group: Group, seats: tuple[Seat, ...]) -> _Sums:
         kv = self._kv_of(group)
         if kv is None:
             raise ValueError(f"a group that does not fit: {group}")

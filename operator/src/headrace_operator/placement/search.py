@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from headrace_operator.placement.greedy import allocate, place_largest_first
 from headrace_operator.placement.local_search import neighbours
 from headrace_operator.placement.problem import Plan, sizes_up_to
-from headrace_operator.placement.score import NOTHING, Score, Scorer
+from headrace_operator.placement.score import Score, Scorer
 
 MOST_MEMBERS = 2  # of a group, as in SeaLLM (appendix A.2)
 SHAKES = 50  # times that a plan which no change betters is left by some changes at random
 SHAKE_CHANGES = 3
+NO_PLAN = Score(inf, inf, inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Found:
     """The best plan so far, and its score."""
 
     plan: Plan = ()
-    score: Score = NOTHING
+    score: Score = NO_PLAN
 
 
 def search(
@@ -43,9 +45,8 @@ def search(
     for size in sizes_up_to(scorer.nodes.gpus):
         for plan in allocate(scorer, size, most_members, out_of_time):
             best = _better(best, plan, scorer)
-    if improve and best.plan:
-        for plan in _improve(best, scorer, most_members, Random(seed), out_of_time):  # noqa: S311 no secret
-            best = _better(best, plan, scorer)
+    if improve:
+        best = _improve(best, scorer, most_members, Random(seed), out_of_time)  # noqa: S311  (no secret)
     return best
 
 
@@ -56,18 +57,19 @@ def _better(best: Found, plan: Plan, scorer: Scorer) -> Found:
 
 def _improve(
     start: Found, scorer: Scorer, most_members: int, random: Random, out_of_time: Callable[[], bool]
-) -> Iterator[Plan]:
-    """Yield plans that no single change betters."""
+) -> Found:
+    """Find a plan that no single change betters, and leave it for others as long as there is time."""
     best = _climb(start, scorer, most_members, random, out_of_time)
-    yield best.plan
     for _ in range(SHAKES):
+        if out_of_time():
+            break
         shaken = best.plan
         for _ in range(SHAKE_CHANGES):
             shaken = next(neighbours(shaken, scorer, most_members, random), shaken)
         found = _climb(Found(shaken, scorer.score(shaken)), scorer, most_members, random, out_of_time)
         if found.score < best.score:
             best = found
-            yield best.plan
+    return best
 
 
 def _climb(

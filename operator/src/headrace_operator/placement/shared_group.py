@@ -62,26 +62,17 @@ def _go_on(engines: Sequence[_Engine], now: float, until: float) -> float:
         active = [engine for engine in engines if engine.due < inf]
         if not active:
             return until
-        if len(active) == 1:
-            [soonest] = active
-            shares = [1.0]
-            wait = soonest.due
-        else:
-            weights = [engine.weight for engine in active]
-            whole = sum(weights) / HANDED_OVER
-            shares = [weight / whole for weight in weights]
-            wait, _, soonest = min(
-                (engine.due / share, place, engine)
-                for place, (engine, share) in enumerate(zip(active, shares, strict=True))
-            )
-        if now + wait >= until:
-            for engine, share in zip(active, shares, strict=True):
-                engine.compute((until - now) * share)
+        whole = sum(engine.weight for engine in active) / (HANDED_OVER if len(active) > 1 else 1)
+        shares = [engine.weight / whole for engine in active]
+        waits = [engine.due / share for engine, share in zip(active, shares, strict=True)]
+        wait = min(waits)
+        last = now + wait >= until
+        for engine, share in zip(active, shares, strict=True):
+            engine.compute((until - now if last else wait) * share)
+        if last:
             return until
         now += wait
-        for engine, share in zip(active, shares, strict=True):
-            engine.compute(wait * share)
-        soonest.settle(now)
+        active[waits.index(wait)].settle(now)
 
 
 @dataclass(slots=True)
@@ -99,7 +90,7 @@ class _Engine:
     _tokens: float = 0.0  # that whoever decodes has had since the beginning
     _rate: float = 0.0  # of those per own second
     _context: float = 0.0  # tokens of all that decode, less `_tokens` for each
-    _held: float = 0.0  # tokens of KV, with half the output
+    _held: float = 0.0  # tokens of KV, on average over each request's time
 
     def __post_init__(self) -> None:
         self.answered = [Answered() for _ in self.load.requests]
@@ -147,7 +138,7 @@ class _Engine:
     def _end(self, number: int, now: float) -> None:
         request = self.load.requests[number]
         self.answered[number].e2e = now - request.at + self.load.times.intake
-        self._held -= request.prompt_tokens + request.output_tokens / 2
+        self._held -= request.mean_context
 
     def _plan(self) -> None:
         """Begin with the prompts that fit into a step, or go on decoding."""
@@ -155,13 +146,12 @@ class _Engine:
         tokens = 0
         while self._waiting and len(self._decoding) + len(self._prefilling) < load.most_running:
             request = load.requests[self._waiting[0]]
-            held = request.prompt_tokens + request.output_tokens / 2
             tokens += request.prompt_tokens
             if self._prefilling and tokens + len(self._decoding) > times.step_tokens:
                 break
-            if self._held + held > load.kv_tokens and (self._decoding or self._prefilling):
+            if self._held + request.mean_context > load.kv_tokens and (self._decoding or self._prefilling):
                 break
-            self._held += held
+            self._held += request.mean_context
             self._prefilling.append(self._waiting.popleft())
         running = len(self._decoding)
         context = int(self._context + running * self._tokens)

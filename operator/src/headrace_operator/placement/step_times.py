@@ -38,17 +38,17 @@ class StepTimes:
 
         Each step decodes `decodes` besides, of `context` tokens altogether. Several prompts fit into one.
         """
-        seconds, steps = 0.0, 0
         tokens = sum(prompts)
         budget = max(self.step_tokens - decodes, 1)
         if tokens <= budget:
             work = sum(chunk_work(each, 0) for each in prompts)
             return self._step(Batch(tokens, work, decodes, context, len(prompts))), 1
-        for start in range(0, tokens, budget):
+        seconds = 0.0
+        chunks = range(0, tokens, budget)
+        for start in chunks:
             chunk = min(budget, tokens - start)
             seconds += self._step(Batch(chunk, chunk_work(chunk, start), decodes, context, 1))
-            steps += 1
-        return seconds, steps
+        return seconds, len(chunks)
 
     def alone(self, requests: Sequence[Request]) -> list[float]:
         """Return the seconds that each request takes on an idle engine, by the GPU alone."""
