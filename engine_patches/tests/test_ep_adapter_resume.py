@@ -49,7 +49,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 async def client():
-    async with httpx.AsyncClient(timeout=300) as made:
+    limits = httpx.Limits(keepalive_expiry=3)  # vLLM closes a connection that was idle for 5 s
+    async with httpx.AsyncClient(timeout=300, limits=limits) as made:
         yield made
 
 

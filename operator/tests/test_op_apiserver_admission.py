@@ -9,7 +9,7 @@ import httpx
 import op_release
 import pytest
 from op_admission import probe
-from op_kube import Kube, eventually, ok
+from op_kube import Kube, eventually, gpupool, llmservice, ok
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
@@ -65,19 +65,20 @@ def test_of_config_maps_only_those_of_earlier_releases_are_deleted(kube, thief):
         kube.delete("configmaps", name)
 
 
-def owned_by(kind, name):
+def owned_by(owner):
     """Metadata of an object that the operator could have made for it."""
+    kind, name = owner["kind"], owner["metadata"]["name"]
     label = "headrace.dev/gpu-pool" if kind == "GPUPool" else "headrace.dev/service"
-    owner = {
-        "apiVersion": "headrace.dev/v1alpha1",
+    reference = {
+        "apiVersion": owner["apiVersion"],
         "kind": kind,
         "name": name,
-        "uid": name,
+        "uid": owner["metadata"]["uid"],
         "controller": True,
     }
     return {
         "labels": {"app.kubernetes.io/managed-by": "headrace", label: name},
-        "ownerReferences": [owner],
+        "ownerReferences": [reference],
     }
 
 
@@ -89,17 +90,15 @@ def test_of_what_runs_only_what_groups_have_is_deleted(kube, thief, plural):
         "networkpolicies": {"podSelector": {}},
         "resourceclaims": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "x"}}]}},
     }
-    for kind, name in (("LLMService", "chat"), ("GPUPool", "shared")):
-        ok(
-            kube.create(
-                plural, {"metadata": {"name": name, **owned_by(kind, name)}, "spec": contents[plural]}
-            )
-        )
-        answer = thief.http.delete(
-            thief.path(plural, name), params=DRY
-        )  # else the garbage collector is faster
-        assert forbidden(answer) is (kind == "LLMService")
-        assert answer.status_code == (403 if kind == "LLMService" else 200)
+    for owners, owner in (("llmservices", llmservice("chat")), ("gpupools", gpupool("shared", g=["chat"]))):
+        made = ok(kube.create(owners, owner))  # without its owner, the garbage collector is faster
+        metadata = {"name": "owned", **owned_by(made)}
+        ok(kube.create(plural, {"metadata": metadata, "spec": contents[plural]}))
+        answer = thief.delete(plural, "owned")
+        assert forbidden(answer) is (owners == "llmservices")
+        assert answer.status_code == (403 if owners == "llmservices" else 200)
+        kube.delete(plural, "owned")
+        eventually(lambda: kube.get(plural, "owned") is None)
 
 
 def test_nothing_else_is_deleted(thief):

@@ -33,6 +33,7 @@ OUTPUTS = {SHORT: (4, 8, 12), LONG: (80, 160, 240)}  # tokens
 BURST, LONG_PER_SECOND = 8, 3.0
 ALONE = 5  # requests of each service, one after another, that tell how long one takes alone
 ANSWER_WITHIN = 300.0
+KEEP_ALIVE = 3.0  # vLLM closes a connection that was idle for 5 s, whatever is on the way to it
 GROUP_SECONDS = 0.5  # until engines have read that their group has changed; they look ten times a second
 SHAPE = {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 4}
 ARGUMENTS = (
@@ -171,7 +172,7 @@ def make_prompt(chance: random.Random) -> tuple[int, ...]:
 async def serve(engines: Engines, requests: Sequence[Request]) -> list[Answer]:
     """Send each request when it is due; returns the answers in the same order."""
     timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN)
-    connector = aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         begin = time.monotonic()
 

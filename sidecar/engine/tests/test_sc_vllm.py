@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).parents[3]
 START_WITHIN = 900.0
 ANSWER_WITHIN = 120.0
+KEEP_ALIVE = 3.0  # vLLM closes a connection that was idle for 5 s, whatever is on the way to it
 SLO = Slo(ttft_ms=60_000, tpot_ms=60_000, e2e_ms=1)
 FCFS = PolicyDocument(policy="FCFS", slo=SLO).sealed()
 LARRY = PolicyDocument(policy="LARRY", parameters={"alpha": 5}, slo=SLO).sealed()
@@ -208,7 +209,7 @@ class Client:
 
 @pytest.fixture
 async def client(pod):
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(keepalive_timeout=KEEP_ALIVE)) as session:
         client = Client(pod, session)
         await client.until(client.serving, within=START_WITHIN)
         yield client
