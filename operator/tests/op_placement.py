@@ -9,7 +9,7 @@ SIZES = {"llama-3-8b": (1, 2), "mistral-nemo-12b": (1, 2), "qwen3-32b": (1, 2, 4
 
 
 def nodes(count=1, gpus=2):
-    return Nodes(count, gpus, usable_bytes=73 * GIB, reserved_bytes=3 * GIB)
+    return Nodes((gpus,) * count, usable_bytes=73 * GIB, reserved_bytes=3 * GIB)
 
 
 def service(

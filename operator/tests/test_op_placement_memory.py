@@ -46,3 +46,11 @@ def test_what_is_given_fits_and_is_enough_for_the_longest_request(models, gpus):
         )
         assert taken + len(models) * gpus * NODES.reserved_bytes <= gpus * NODES.usable_bytes
         assert min(tokens) >= 4096
+
+
+def test_who_is_asked_nothing_gets_what_its_longest_request_needs_or_half_of_all():
+    idle = service(requests=0)
+    [busy, none] = divide_kv(Group(1, (0, 1)), [service(), idle], NODES)
+    assert (busy > none, none) == (True, 4096)
+    [one, other] = divide_kv(Group(1, (0, 1)), [idle, idle], NODES)
+    assert one == other > 4096

@@ -3,7 +3,7 @@
 import pytest
 from op_placement import nodes, service
 
-from headrace_operator.placement.problem import Group, make_plan, pack, sizes_up_to
+from headrace_operator.placement.problem import Group, Nodes, make_plan, pack, sizes_up_to
 
 
 def test_one_set_of_groups_is_one_plan():
@@ -16,6 +16,7 @@ def test_groups_get_nodes_that_have_room_for_them():
     assert pack(plan, nodes(count=2, gpus=4)) == [0, 1, 1, 1]
     assert pack(plan, nodes(count=1, gpus=4)) is None
     assert pack(plan, nodes(count=4, gpus=2)) is None
+    assert pack(plan, Nodes((1, 4, 3), 1, 1)) == [1, 2, 0, 2]
 
 
 @pytest.mark.parametrize(("most", "sizes"), [(1, [1]), (6, [1, 2, 4]), (8, [1, 2, 4, 8])])

@@ -55,6 +55,31 @@ def test_a_group_that_many_plans_have_is_estimated_once():
     assert scorer.estimated == before
 
 
+def test_what_was_estimated_is_known_on_other_nodes():
+    scorer = Scorer([service(), service("code")], NODES)
+    shared = plan((1, (0, 1)))
+    score = scorer.score(shared)
+    other = scorer.on(nodes(count=3))
+    before = other.estimated
+    assert (other.score(shared), other.estimated) == (score, before)
+    assert (scorer.nodes, other.nodes) == (NODES, nodes(count=3))
+
+
+def test_other_nodes_have_room_for_everybody_or_it_is_said_who_has_none():
+    scorer = Scorer([service("large", model="llama-3-70b")], NODES)
+    with pytest.raises(FitsNowhereError, match="large: fits no node"):
+        scorer.on(nodes(gpus=1))
+
+
+def test_a_service_that_nobody_asks_falls_short_of_nothing():
+    scorer = Scorer([service(), service("idle", requests=0)], NODES)
+    alone = plan((1, (0,)), (1, (1,)))
+    [_, idle] = scorer.standings(alone)
+    assert (idle.mean_latency, idle.attainment, idle.engines) == (0.0, 1.0, 1)
+    assert scorer.score(alone) < scorer.score(plan((1, (0,)), (1, ())))
+    assert scorer.score(plan((1, (0, 1)))).latency == pytest.approx(scorer.score(alone).latency)
+
+
 def test_a_plan_that_does_not_fit_is_refused():
     scorer = Scorer([service(model="qwen3-32b"), service(model="qwen3-32b")], NODES)
     assert not scorer.fits(Group(1, (0, 1)))

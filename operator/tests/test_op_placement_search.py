@@ -44,6 +44,11 @@ def test_it_keeps_the_best_that_it_has_when_time_is_out(times):
     assert (found == Found()) is (times == 0)
 
 
+def test_a_service_that_nobody_asks_is_placed_too():
+    found = find([service("chat", rate=20.0, requests=200), service("idle", requests=0)], nodes(gpus=1))
+    assert found.plan == (Group(1, (0, 1)),)
+
+
 def test_a_service_without_room_is_left_out():
     found = find([service(model="llama-3-70b"), service(model="llama-3-70b")], nodes())
     assert (found.score.unplaced, len(found.plan)) == (1, 1)

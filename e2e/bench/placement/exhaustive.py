@@ -17,7 +17,7 @@ def find_best(scorer: Scorer) -> Found:
 def every_plan(scorer: Scorer) -> Iterator[Plan]:
     """Yield the plans that use all GPUs, each once; an empty group is one that nothing uses."""
     wanted = set(range(len(scorer.services)))
-    for counts in _divisions(scorer.nodes.total_gpus, sizes_up_to(scorer.nodes.gpus)):
+    for counts in _divisions(scorer.nodes.total_gpus, sizes_up_to(scorer.nodes.most_gpus)):
         bare = make_plan([Group(size, ()) for size, count in counts for _ in range(count)])
         if pack(bare, scorer.nodes) is None:
             continue

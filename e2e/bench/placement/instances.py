@@ -60,7 +60,7 @@ def draw(instance: Instance) -> tuple[list[Service], Nodes]:
                 most_running=most_running,
             )
         )
-    return services, Nodes(instance.nodes, instance.gpus, int(GPU_GIB * GIB * UTILIZATION), RESERVED)
+    return services, Nodes((instance.gpus,) * instance.nodes, int(GPU_GIB * GIB * UTILIZATION), RESERVED)
 
 
 def sizes(model: str) -> list[int]:

@@ -17,7 +17,7 @@ def allocate(scorer: Scorer, size: int, most_members: int, out_of_time: Callable
     the small ones are merged (our reading of "until all services can be placed").
     """
     nodes = scorer.nodes
-    groups = [Group(size, ()) for _ in range(nodes.gpus // size * nodes.count)]
+    groups = [Group(size, ()) for _ in range(sum(gpus // size for gpus in nodes.gpus))]
     full: set[int] = set()  # services that nothing has room for
     while len(full) < len(scorer.services) and not out_of_time():
         plan = make_plan(groups)
@@ -61,7 +61,7 @@ def _add(scorer: Scorer, groups: list[Group], service: int, most_members: int) -
         return joined
     smallest = min(group.gpus for group in groups)
     small = [group for group in _by_rate(scorer, groups) if group.gpus == smallest]
-    for wanted in sizes_up_to(scorer.nodes.gpus):
+    for wanted in sizes_up_to(scorer.nodes.most_gpus):
         if wanted < scorer.fewest[service] or wanted // smallest > len(small):
             continue
         merged = small[: wanted // smallest]

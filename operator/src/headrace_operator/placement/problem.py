@@ -35,7 +35,7 @@ class Service:
     """A service to place. Sizes are numbers of GPUs that an engine is split over (tensor parallelism)."""
 
     name: str
-    requests: tuple[Request, ...]  # what it was asked, by time; at least one
+    requests: tuple[Request, ...]  # what it was asked, by time
     costs: Mapping[int, CostModel]  # how long its steps take, by size; it can have no other
     weight_bytes: int
     kv_bytes_per_token: int  # over all GPUs of an engine
@@ -57,15 +57,19 @@ class Nodes:
     engine on the GPU, go neither to weights nor to KV.
     """
 
-    count: int
-    gpus: int  # of each
+    gpus: tuple[int, ...]  # of each node
     usable_bytes: int
     reserved_bytes: int
 
     @property
+    def most_gpus(self) -> int:
+        """GPUs of the largest node, over which an engine can be split."""
+        return max(self.gpus)
+
+    @property
     def total_gpus(self) -> int:
         """GPUs of all nodes."""
-        return self.count * self.gpus
+        return sum(self.gpus)
 
 
 class Group(NamedTuple):
@@ -106,7 +110,7 @@ def pack(plan: Plan, nodes: Nodes) -> list[int] | None:
 
     First fit in order of size, which wastes nothing where each size divides the larger ones.
     """
-    free = [nodes.gpus] * nodes.count
+    free = list(nodes.gpus)
     found = []
     for group in plan:
         node = next((node for node, left in enumerate(free) if left >= group.gpus), None)

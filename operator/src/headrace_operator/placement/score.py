@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
@@ -37,7 +39,12 @@ class Standing:
     @property
     def mean_latency(self) -> float:
         """Normalised latency: E2E over the mean time that a request takes alone on the fewest GPUs."""
-        return self.latency / self.requests
+        return self.latency / self.requests if self.requests else 0.0
+
+    @property
+    def attainment(self) -> float:
+        """Share of the requests that met their targets; 1 if there are none."""
+        return self.met / self.requests if self.requests else 1.0
 
     @property
     def unserved(self) -> tuple[int, float]:
@@ -65,7 +72,7 @@ class FitsNowhereError(ValueError):
     def __init__(self, service: Service, nodes: Nodes) -> None:
         sizes = ", ".join(map(str, sorted(service.costs))) or "none"
         super().__init__(
-            f"{service.name}: fits no node: on {nodes.gpus} GPUs no memory is left for a KV cache of "
+            f"{service.name}: fits no node: on {nodes.most_gpus} GPUs no memory is left for a KV cache of "
             f"{service.longest} tokens beside its weights (sizes with a cost model: {sizes}); "
             "use nodes with more GPUs or a smaller maxModelLen"
         )
@@ -77,7 +84,7 @@ class Scorer:
     def __init__(self, services: Sequence[Service], nodes: Nodes) -> None:
         self.services = tuple(services)
         self.nodes = nodes
-        self.estimated = 0  # groups so far
+        self.estimated = 0  # requests so far, each time that their group was estimated
         self._groups: dict[tuple[int, tuple[Seat, ...]], _Sums] = {}
         self._kv: dict[Group, list[int] | None] = {}
         self._times = [
@@ -90,7 +97,26 @@ class Scorer:
             for service, times in zip(services, self._times, strict=True)
         ]
         self._alone = [by_size[size] for by_size, size in zip(alone, self.fewest, strict=True)]
-        self._mean_alone = [{size: fmean(each) for size, each in by_size.items()} for by_size in alone]
+        self._mean_alone = [
+            {size: fmean(each) if each else inf for size, each in by_size.items()} for by_size in alone
+        ]
+
+    def on(self, nodes: Nodes) -> Scorer:
+        """Score plans on other nodes with the same kind of GPUs; what was estimated is known to both.
+
+        Raises FitsNowhereError.
+        """
+        found = copy(self)
+        found.nodes = nodes
+        found.fewest = [found._fewest(number) for number in range(len(self.services))]
+        return found
+
+    def kv_tokens(self, group: Group) -> list[int]:
+        """Return the tokens of KV for each member, in order; ValueError if the group does not fit."""
+        found = self._kv_of(group)
+        if found is None:
+            raise ValueError(f"a group that does not fit: {group}")
+        return found
 
     def fits(self, group: Group) -> bool:
         """Tell whether the group's GPUs have the memory for its members."""
@@ -120,7 +146,7 @@ class Scorer:
 
     def _fewest(self, service: int) -> int:
         for size in sorted(self.services[service].costs):
-            if size <= self.nodes.gpus and self.fits(Group(size, (service,))):
+            if size <= self.nodes.most_gpus and self.fits(Group(size, (service,))):
                 return size
         raise FitsNowhereError(self.services[service], self.nodes)
 
@@ -133,14 +159,10 @@ class Scorer:
         key = (group.gpus, seats)
         found = self._groups.get(key)
         if found is None:
-            self.estimated += 1
             found = self._groups[key] = self._serve(group, seats)
         return found
 
     def _serve(self, group: Group, seats: tuple[Seat, ...]) -> _Sums:
-        kv = self._kv_of(group)
-        if kv is None:
-            raise ValueError(f"a group that does not fit: {group}")
         loads = [
             Load(
                 [self.services[seat.service].requests[number] for number in self._part(seat)],
@@ -149,8 +171,9 @@ class Scorer:
                 self.services[seat.service].most_running,
                 self._mean_alone[seat.service][group.gpus],
             )
-            for seat, tokens in zip(seats, kv, strict=True)
+            for seat, tokens in zip(seats, self.kv_tokens(group), strict=True)
         ]
+        self.estimated += sum(len(load.requests) for load in loads)
         return tuple(
             self._sum(seat, load, answered)
             for seat, load, answered in zip(seats, loads, serve_group(loads), strict=True)

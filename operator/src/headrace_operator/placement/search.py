@@ -42,7 +42,7 @@ def search(
     best = Found()
     if improve and not out_of_time():
         best = _better(best, place_largest_first(scorer, most_members), scorer)
-    for size in sizes_up_to(scorer.nodes.gpus):
+    for size in sizes_up_to(scorer.nodes.most_gpus):
         for plan in allocate(scorer, size, most_members, out_of_time):
             best = _better(best, plan, scorer)
     if improve:
