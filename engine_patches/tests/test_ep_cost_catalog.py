@@ -64,6 +64,7 @@ def test_memory_beside_the_weights_holds_the_cache():
     tokens = catalog.kv_tokens("llama-3-8b", "A100", utilization=0.9)
     assert tokens == (80 * 2**30 * 0.9 - need.weight_bytes) // 131072
     assert catalog.kv_tokens("llama-3-70b", "H100") == 0
+    assert catalog.gpu_bytes("h200") == 141 * 2**30
 
 
 @pytest.mark.parametrize(

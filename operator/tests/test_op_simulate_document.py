@@ -2,9 +2,10 @@
 
 import pytest
 import yaml
+from op_kube import gpupool
 from op_world import body
 
-from headrace_operator.simulate.document import load_service
+from headrace_operator.simulate.document import load_pools, load_service, load_services
 from headrace_operator.simulate.usage_error import UsageError
 
 
@@ -77,3 +78,26 @@ def test_a_file_that_cannot_be_read(tmp_path):
     assert refusal(tmp_path / "none.yaml").endswith("No such file or directory")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     assert "not a text file" in refusal(tmp_path / "binary.yaml")
+
+
+def test_all_services_and_pools_of_a_file_are_found(file):
+    path = file(plain(), gpupool("shared", pair=["chat", "code"]), plain() | {"metadata": {"name": "code"}})
+    assert [service.key.name for service in load_services(path)] == ["chat", "code"]
+    [pool] = load_pools(path)
+    assert (pool.key.name, pool.groups[0].members) == ("shared", ("chat", "code"))
+
+
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [
+        (gpupool("shared"), 'the GPUPool "shared" is invalid: spec.groups'),
+        (
+            gpupool("shared", a=["chat"]) | {"metadata": {}},
+            "metadata.name: missing; each GPUPool needs a name",
+        ),
+    ],
+)
+def test_a_wrong_pool_is_named(file, pool, words):
+    with pytest.raises(UsageError) as caught:
+        load_pools(file(plain(), pool))
+    assert words in str(caught.value)

@@ -7,11 +7,29 @@ import sys
 
 import pytest
 import yaml
+from op_simulate_pool import raw, write_trace
 from op_world import body
 
 from headrace_engine.policies import registry
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]  # three processes import vLLM on however few cores
+
+
+def run(*options):
+    """Run the command to its end; gives its JSON, and what it says meanwhile."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "headrace_operator.simulate", "simulate"),
+            *options,
+            *("--gpu", "h100", "--output", "json"),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
 
 
 def test_a_policy_is_recommended_where_long_prompts_hold_up_short_ones(tmp_path):
@@ -42,17 +60,8 @@ def test_a_policy_is_recommended_where_long_prompts_hold_up_short_ones(tmp_path)
         )
     )
     files = ["--service", str(service), "--trace", str(trace)]
-    options = ["--gpu", "h100", "--replicas-up-to", "2", "--output", "json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace_operator.simulate", "simulate", *files, *options],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "policies" in done.stderr
-    found = json.loads(done.stdout)
+    found, progress = run(*files, "--replicas-up-to", "2")
+    assert "policies" in progress
     by_name = {each["name"]: each for each in found["policies"]}
     stock = by_name["FCFS, 8192"]
     assert stock["current"]
@@ -69,3 +78,21 @@ def test_a_policy_is_recommended_where_long_prompts_hold_up_short_ones(tmp_path)
     assert best["met"]["all"] > stock["met"]["all"] + 0.2
     assert best["ttft"]["mean"] < stock["ttft"]["mean"]
     assert found["recommended"]["replicas"] in {None, 2}
+
+
+def test_services_that_are_seldom_asked_at_the_same_time_need_one_gpu(tmp_path):
+    (tmp_path / "pool.yaml").write_text("---\n".join(yaml.safe_dump(raw(name)) for name in ("chat", "code")))
+    chat = write_trace(tmp_path, "chat", range(0, 120, 2), output=40)
+    code = write_trace(tmp_path, "code", [0.2 + each for each in range(0, 120, 2)], output=40)
+    found, progress = run(
+        *("--pool", str(tmp_path / "pool.yaml"), "--trace", f"chat={chat}", "--trace", f"code={code}")
+    )
+    assert "plans" in progress
+    assert found["gpus"] == {"today": 2, "own_gpus": 2, "shared": 1}
+    today, shared = found["plans"]["today"]["services"], found["plans"]["fewest_shared"]["services"]
+    [group] = found["plans"]["fewest_shared"]["groups"]
+    assert sum(each["gpu_memory_utilization_percent"] for each in group["engines"]) <= 100
+    for name in ("chat", "code"):
+        assert (today[name]["requests"], shared[name]["requests"]) == (48, 48)
+        assert shared[name]["met"]["all"] == 1.0
+        assert 1.2 < shared[name]["e2e"]["mean"] / today[name]["e2e"]["mean"] < 2

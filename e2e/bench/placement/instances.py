@@ -7,10 +7,9 @@ from e2e.bench.runs import workloads
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
 from headrace_operator.placement.problem import Nodes, Request, Service
-from headrace_operator.simulate.simulated_engine import GIB, RESERVED, UTILIZATION, default_steps
+from headrace_operator.simulate.simulated_engine import RESERVED, UTILIZATION, default_steps
 
 GPU = "H100"
-GPU_GIB = 80
 MODELS = {"llama-3-8b": 4, "mistral-nemo-12b": 3, "qwen3-32b": 2, "llama-3-70b": 1}  # with weights
 LENGTHS = ("sharegpt", "code", "conversation", "arxiv")
 GAPS = ("poisson", "bursty")
@@ -60,7 +59,9 @@ def draw(instance: Instance) -> tuple[list[Service], Nodes]:
                 most_running=most_running,
             )
         )
-    return services, Nodes((instance.gpus,) * instance.nodes, int(GPU_GIB * GIB * UTILIZATION), RESERVED)
+    return services, Nodes(
+        (instance.gpus,) * instance.nodes, int(catalog.gpu_bytes(GPU) * UTILIZATION), RESERVED
+    )
 
 
 def sizes(model: str) -> list[int]:

@@ -73,11 +73,16 @@ def kv_tokens(model: str, gpu: str, tensor_parallel: int = 1, utilization: float
     UnknownProfileError.
     """
     need = find_shape(model)
-    memory = {name.lower(): size * GIB for name, size in _document()["gpu_memory_gib"].items()}
+    left = gpu_bytes(gpu) * tensor_parallel * utilization - need.weight_bytes
+    return max(0, int(left // need.kv_bytes_per_token))
+
+
+def gpu_bytes(gpu: str) -> int:
+    """Return the memory of a GPU; raises UnknownProfileError."""
+    memory = {name.lower(): int(size * GIB) for name, size in _document()["gpu_memory_gib"].items()}
     if gpu.lower() not in memory:
         raise UnknownProfileError(f"no GPU {gpu!r}; there are {', '.join(_document()['gpu_memory_gib'])}")
-    left = memory[gpu.lower()] * tensor_parallel * utilization - need.weight_bytes
-    return max(0, int(left // need.kv_bytes_per_token))
+    return memory[gpu.lower()]
 
 
 def _plain(model: str) -> str:

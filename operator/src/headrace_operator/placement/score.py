@@ -91,7 +91,7 @@ class Scorer:
             {size: StepTimes(cost, service.step_tokens) for size, cost in service.costs.items()}
             for service in services
         ]
-        self.fewest = [self._fewest(number) for number in range(len(services))]
+        self.fewest = _smallest_sizes(self)
         alone = [
             {size: each.alone(service.requests) for size, each in times.items()}
             for service, times in zip(services, self._times, strict=True)
@@ -108,7 +108,7 @@ class Scorer:
         """
         found = copy(self)
         found.nodes = nodes
-        found.fewest = [found._fewest(number) for number in range(len(self.services))]
+        found.fewest = _smallest_sizes(found)
         return found
 
     def kv_tokens(self, group: Group) -> list[int]:
@@ -143,12 +143,6 @@ class Scorer:
     def score(self, plan: Plan) -> Score:
         """Score the plan; ValueError if a group does not fit."""
         return sum_up(self.standings(plan))
-
-    def _fewest(self, service: int) -> int:
-        for size in sorted(self.services[service].costs):
-            if size <= self.nodes.most_gpus and self.fits(Group(size, (service,))):
-                return size
-        raise FitsNowhereError(self.services[service], self.nodes)
 
     def _kv_of(self, group: Group) -> list[int] | None:
         if group not in self._kv:
@@ -190,6 +184,18 @@ class Scorer:
             met += meets(answer, request, service.slo, alone[number])
             latency += answer.e2e / mean
         return met, latency
+
+
+def _smallest_sizes(scorer: Scorer) -> list[int]:
+    """Return the fewest GPUs that each service's engine fits on; raises FitsNowhereError."""
+    found = []
+    for number, service in enumerate(scorer.services):
+        sizes = (size for size in sorted(service.costs) if size <= scorer.nodes.most_gpus)
+        size = next((size for size in sizes if scorer.fits(Group(size, (number,)))), None)
+        if size is None:
+            raise FitsNowhereError(service, scorer.nodes)
+        found.append(size)
+    return found
 
 
 def sum_up(standings: Sequence[Standing]) -> Score:

@@ -16,7 +16,7 @@ from rich.progress import track
 
 from headrace_operator.predict.cases import Case, Unpredictable, read_cases
 from headrace_operator.simulate.needed_vllm import require_vllm
-from headrace_operator.simulate.pool import ENVIRONMENT, MOST
+from headrace_operator.simulate.processes import ENVIRONMENT, MOST
 from headrace_operator.simulate.usage_error import UsageError
 
 FIGURES = (

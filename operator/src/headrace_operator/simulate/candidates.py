@@ -32,10 +32,15 @@ class Candidate:
 
     @property
     def simulated(self) -> PolicyDocument:
-        """The document to simulate with: `Learned` needs the prompts, which no trace has."""
-        if self.document.prediction.predictor != "Learned":
-            return self.document
-        return replace(self.document, prediction=Prediction()).sealed()
+        """The document to simulate with."""
+        return make_simulated(self.document)
+
+
+def make_simulated(document: PolicyDocument) -> PolicyDocument:
+    """Return the document to simulate with: `Learned` needs the prompts, which no trace has."""
+    if document.prediction.predictor != "Learned":
+        return document
+    return replace(document, prediction=Prediction()).sealed()
 
 
 def list_candidates(service: LLMService, engine_tokens: int) -> list[Candidate]:

@@ -19,9 +19,11 @@ from headrace_operator.simulate.jobs import World
 from headrace_operator.simulate.known_error import find_known_error
 from headrace_operator.simulate.listing import ListCostModels
 from headrace_operator.simulate.needed_vllm import require_vllm
-from headrace_operator.simulate.pool import open_pool
+from headrace_operator.simulate.pool import pool_command
+from headrace_operator.simulate.processes import open_processes
 from headrace_operator.simulate.report import Report, as_json
 from headrace_operator.simulate.simulated_engine import make_engine
+from headrace_operator.simulate.simulations import Simulations
 from headrace_operator.simulate.study import run_study
 from headrace_operator.simulate.table import WIDTH, print_report
 from headrace_operator.simulate.usage_error import UsageError
@@ -42,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Simulate and print the report; raises UsageError."""
+    if options.pool:
+        pool_command.run(options)
+        return
     report = simulate(options)
     if options.output == "json":
         print(json.dumps(as_json(report), indent=2))
@@ -52,11 +57,16 @@ def run(options: argparse.Namespace) -> None:
 def simulate(options: argparse.Namespace) -> Report:
     """Read what was named, simulate, conclude; raises UsageError."""
     service = document.load_service(options.service)
-    served = models.find_served_model(service, options.model)
+    if len(options.trace) > 1 or len(options.model) > 1:
+        raise UsageError(
+            "--trace, --model: one is enough with --service; --pool takes one for each LLMService"
+        )
+    [path] = map(Path, options.trace)
+    served = models.find_served_model(service, options.model[0] if options.model else None)
     cost = models.find_cost_model(served.name, options.gpu, service.spec.engine.tensor_parallel_size)
     profile = cost.profile
     derived = make_engine(service, served, profile)
-    stretch = trace.load_stretch(options.trace, derived.settings, options.window, skip=options.skip_bad_rows)
+    stretch = trace.load_stretch(path, derived.settings, options.window, skip=options.skip_bad_rows)
     slo, assumed = targets.choose_targets(service)
     require_vllm()
     world = World(
@@ -73,14 +83,21 @@ def simulate(options: argparse.Namespace) -> Report:
     known = find_known_error(profile)
     replicas = max(service.replicas, 1)
     most = max(options.replicas_up_to, replicas)
-    with open_pool(world) as workers:
+    with open_processes() as processes:
         compared = candidates.list_candidates(service, derived.settings.max_num_batched_tokens)
-        result = run_study(workers, compared, replicas, most, off_by=known.off_by, seed=options.seed)
+        result = run_study(
+            Simulations(processes, world),
+            compared,
+            replicas,
+            most,
+            off_by=known.off_by,
+            seed=options.seed,
+        )
     return Report(
         service=service,
         profile=profile,
         engine=derived,
-        trace=str(options.trace),
+        trace=str(path),
         stretch=stretch,
         slo=slo,
         slo_assumed=assumed,
@@ -103,21 +120,28 @@ def _parser() -> argparse.ArgumentParser:
     prediction_file.add_arguments(described)
     command = commands.add_parser(
         "simulate",
-        help="what other scheduling policies would do to a service's own traffic",
+        help="what other scheduling policies, or shared GPUs, would do to services' own traffic",
         description="Simulate an LLMService on a trace with vLLM's own scheduler and Headrace's own balancer,"
-        " under its policy and others. No GPU and no cluster is needed.",
+        " under its policy and others; or several LLMServices, on GPUs of their own and shared. No GPU and "
+        "no cluster is needed.",
     )
     command.set_defaults(run=run)
-    command.add_argument(
-        "--service", type=Path, required=True, metavar="FILE", help="YAML file with the LLMService"
+    what = command.add_mutually_exclusive_group(required=True)
+    what.add_argument("--service", type=Path, metavar="FILE", help="YAML file with the LLMService")
+    what.add_argument(
+        "--pool",
+        type=Path,
+        metavar="FILE",
+        help="YAML file with several LLMServices, to learn what they would gain by sharing GPUs, and the "
+        "GPUPool if there is one",
     )
     command.add_argument(
         "--trace",
-        type=Path,
+        action="append",
         required=True,
-        metavar="FILE",
+        metavar="[NAME=]FILE",
         help="CSV or JSON lines: arrival_time (seconds or ISO dates), prompt_tokens, output_tokens; the "
-        "finished-request log, Azure's and Mooncake's columns are known too",
+        "finished-request log, Azure's and Mooncake's columns are known too. One for each service of --pool",
     )
     command.add_argument(
         "--list-cost-models",
@@ -127,6 +151,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--gpu", required=True, help=", ".join(models.list_known("gpu")))
     command.add_argument(
         "--model",
+        action="append",
+        default=[],
+        metavar="[NAME=]MODEL",
         help=f"{', '.join(models.list_known('model'))}; default: known from spec.model.source",
     )
     command.add_argument(
@@ -141,7 +168,16 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         default=8,
         metavar="N",
-        help="how many replicas to try at most (default: 8)",
+        help="how many replicas to try at most (default: 8); not with --pool, where plans say it",
+    )
+    command.add_argument(
+        "--nodes",
+        type=_count,
+        metavar="N",
+        help="with --pool: nodes to place the services on (default: as many as today's engines need)",
+    )
+    command.add_argument(
+        "--gpus-per-node", type=_count, default=8, metavar="N", help="with --pool: GPUs of each (default: 8)"
     )
     command.add_argument("--skip-bad-rows", action="store_true", help="leave out rows that can't be used")
     command.add_argument("--seed", type=int, default=0, help="of the balancer's chance (default: 0)")

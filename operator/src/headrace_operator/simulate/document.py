@@ -1,4 +1,4 @@
-"""The LLMService of a YAML file, checked as the API server and the operator check it."""
+"""The LLMServices of a YAML file, checked as the API server and the operator check them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 
 import yaml
 
-from headrace_operator.api import API_VERSION, GROUP, KIND, LLMService, parse_service
-from headrace_operator.api.bodies import Body
+from headrace_operator.api import (
+    API_VERSION,
+    GROUP,
+    KIND,
+    POOL_KIND,
+    GPUPool,
+    LLMService,
+    parse_pool,
+    parse_service,
+)
+from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.api.crd import definition
 from headrace_operator.decide import accept
 from headrace_operator.errors import RefusedError
@@ -25,30 +34,64 @@ _ANY_CLUSTER = Settings(
 
 def load_service(path: Path) -> LLMService:
     """Read the one LLMService in the file; UsageError names the file, the field and the fix."""
-    found = [body for body in _documents(path) if _kind(body) == KIND]
+    found = load_services(path)
+    if len(found) > 1:
+        listed = ", ".join(service.key.name for service in found)
+        raise UsageError(
+            f"{path}: {len(found)} {KIND}s ({listed}); keep one of them in the file, or simulate all "
+            "with --pool"
+        )
+    return found[0]
+
+
+def load_services(path: Path) -> list[LLMService]:
+    """Read all LLMServices in the file, at least one; UsageError names the file, the field and the fix."""
+    found = [_load(path, body) for body in _documents(path) if _kind(body) == KIND]
     if not found:
         raise UsageError(f"{path}: no {KIND} in it; {_contents(path)}")
-    if len(found) > 1:
-        listed = ", ".join(str((body.get("metadata") or {}).get("name")) for body in found)
-        raise UsageError(f"{path}: {len(found)} {KIND}s ({listed}); keep one of them in the file")
-    body = found[0]
+    return found
+
+
+def load_pools(path: Path) -> list[GPUPool]:
+    """Read all GPUPools in the file; UsageError names the file, the field and the fix."""
+    found = []
+    for body in _documents(path):
+        if _kind(body) == POOL_KIND:
+            name = _name(path, body, POOL_KIND)
+            try:
+                found.append(parse_pool({**body, "metadata": _metadata(body)}))
+            except RefusedError as error:
+                raise UsageError(f'{path}: the {POOL_KIND} "{name}" is invalid: {error}') from error
+    return found
+
+
+def _load(path: Path, body: Body) -> LLMService:
     if body.get("apiVersion") != API_VERSION:
         raise UsageError(f"{path}: apiVersion: {body.get('apiVersion')!r} is not {API_VERSION}")
-    metadata = body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"{path}: metadata.name: missing; an {KIND} needs a name")
+    name = _name(path, body, KIND)
     try:
         return _checked(body)
     except RefusedError as error:
         raise UsageError(f'{path}: the {KIND} "{name}" is invalid: {error}') from error
 
 
+def _name(path: Path, body: Body, kind: str) -> str:
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{path}: metadata.name: missing; each {kind} needs a name")
+    return name
+
+
+def _metadata(body: Body) -> JsonObject:
+    """Return the metadata, with what the API server would add."""
+    return {"namespace": "default", "uid": "simulated", **body["metadata"]}
+
+
 def _checked(body: Body) -> LLMService:
     for field, known in _unknown(body.get("spec"), _schema(), "spec"):
         raise RefusedError("InvalidSpec", f"{field}: unknown field; there are {', '.join(known)}")
-    metadata = {"namespace": "default", "uid": "simulated", **body["metadata"]}
-    service = parse_service({**body, "metadata": metadata})
+    service = parse_service({**body, "metadata": _metadata(body)})
     accept.check_accepted(service, _ANY_CLUSTER)
     return service
 
@@ -89,7 +132,7 @@ def _kind(body: Any) -> str:
     if not isinstance(body, Mapping):
         return "no object"
     kind = str(body.get("kind", "an object without kind"))
-    foreign = kind == KIND and not str(body.get("apiVersion", "")).startswith(f"{GROUP}/")
+    foreign = kind in {KIND, POOL_KIND} and not str(body.get("apiVersion", "")).startswith(f"{GROUP}/")
     return f"{kind} of another API" if foreign else kind
 
 

@@ -76,6 +76,14 @@ def list_known(what: Literal["model", "gpu"]) -> list[str]:
     return list(dict.fromkeys(getattr(profile, what) for profile in catalog.list_profiles()))
 
 
+def list_sizes(model: str, gpu: str) -> list[int]:
+    """List the numbers of GPUs on which step times of `model` are known, ascending."""
+    wanted = (model.rpartition("/")[2].lower(), gpu.lower())
+    return sorted(
+        {each.tensor_parallel for each in catalog.list_profiles() if (each.model, each.gpu.lower()) == wanted}
+    )
+
+
 def find_cost_model(model: str, gpu: str, tensor_parallel: int) -> CostModel:
     """Find the newest cost model of `model` on so many GPUs; raises UsageError that lists what exists."""
     try:

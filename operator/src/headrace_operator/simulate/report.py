@@ -79,7 +79,7 @@ def as_json(report: Report) -> JsonObject:
                 "current": number == study.current,
                 "recommended": number == study.recommended,
                 "scheduling": candidates.make_patch(report.service, each)["spec"]["scheduling"],
-                **_rounded(dataclasses.asdict(figures)),
+                **round_figures(dataclasses.asdict(figures)),
                 "intervals": _intervals(study, number),
             }
             for number, (each, figures) in enumerate(zip(study.candidates, study.figures, strict=True))
@@ -87,7 +87,9 @@ def as_json(report: Report) -> JsonObject:
         "recommended": {
             "name": study.candidates[study.recommended].name,
             "patch": report.change,
-            "change": _rounded({key: dataclasses.asdict(each) for key, each in study.rival.change.items()})
+            "change": round_figures(
+                {key: dataclasses.asdict(each) for key, each in study.rival.change.items()}
+            )
             if study.rival
             else None,
             "replicas": study.replicas,
@@ -215,7 +217,7 @@ def _intervals(study: Study, number: int) -> JsonObject | None:
         found = study.rival.intervals
     if found is None:
         return None
-    return _rounded({name: dataclasses.asdict(each) for name, each in found.items()})
+    return round_figures({name: dataclasses.asdict(each) for name, each in found.items()})
 
 
 def _doubtful(study: Study) -> JsonObject | None:
@@ -225,7 +227,9 @@ def _doubtful(study: Study) -> JsonObject | None:
     return {"name": study.candidates[study.rival.number].name, "refuted_by": study.rival.refuted_by}
 
 
-def _rounded(figures: JsonObject) -> JsonObject:
+def round_figures(figures: JsonObject) -> JsonObject:
+    """Round all numbers to four digits."""
+
     def shorter(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: shorter(inner) for key, inner in value.items()}

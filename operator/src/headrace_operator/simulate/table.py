@@ -65,7 +65,7 @@ def met_table(report: Report) -> Table:
             number,
             *(f"{figures.met[name]:.1%}" for name in limits),
             f"{figures.met['all']:.1%}",
-            f"{_short(figures.longest_wait)} s",
+            f"{short(figures.longest_wait)} s",
             f"{figures.preemptions}",
             *([f"{figures.refused}"] if refused else []),
         )
@@ -129,7 +129,7 @@ def _times(ratio: float) -> str:
 
 
 def _scaled(factor: float, seconds: float) -> str:
-    return _short(factor * seconds)
+    return short(factor * seconds)
 
 
 def _table(title: str, *headings: str) -> Table:
@@ -151,10 +151,10 @@ def _add_row(table: Table, report: Report, number: int, *cells: str) -> None:
 def _spread(spread: Spread | None, factor: float) -> str:
     if spread is None:
         return "-"
-    return " ".join(f"{_short(value * factor):>5}" for value in astuple(spread))
+    return " ".join(f"{short(value * factor):>5}" for value in astuple(spread))
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Write a number in three figures and five characters."""
     digits = 3 if value < 0.9995 else 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:.{digits}f}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_engine.sim.workloads.trace import TraceError, read_trace
+from headrace_engine.sim.workloads.trace import Trace, TraceError, read_trace
 from headrace_operator.simulate.usage_error import UsageError
 
 FEWEST = 50  # requests; quantiles of fewer say nothing
@@ -34,12 +35,7 @@ class Stretch:
 def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> Stretch:
     """Read the busiest `window` seconds of a trace; UsageError names file, row and column."""
     longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
-    try:
-        trace = read_trace(path, longest=longest, skip=skip)
-    except TraceError as error:
-        limit = f" (what spec.engine allows: {longest})" if f"{longest} tokens" in str(error) else ""
-        advice = "; --skip-bad-rows leaves such rows out" if error.skippable else ""
-        raise UsageError(f"{error}{limit}{advice}") from error
+    trace = load_trace(path, longest, skip=skip)
     arrivals = trace.arrivals
     total = arrivals[-1].at
     start = find_busiest_start(arrivals, window) if total > window else 0.0
@@ -56,7 +52,17 @@ def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: b
     return Stretch(chosen, start, seconds, len(arrivals), total, tuple(trace.skipped))
 
 
-def find_busiest_start(arrivals: list[Arrival], window: float) -> float:
+def load_trace(path: Path, longest: int, *, skip: bool) -> Trace:
+    """Read a trace whose requests have up to `longest` tokens; UsageError names file, row and column."""
+    try:
+        return read_trace(path, longest=longest, skip=skip)
+    except TraceError as error:
+        limit = f" (what spec.engine allows: {longest})" if f"{longest} tokens" in str(error) else ""
+        advice = "; --skip-bad-rows leaves such rows out" if error.skippable else ""
+        raise UsageError(f"{error}{limit}{advice}") from error
+
+
+def find_busiest_start(arrivals: Sequence[Arrival], window: float) -> float:
     """Find where the window with the most tokens (prompt and output) starts: at the arrival of a request."""
     best, best_start, tokens, last = -1, 0.0, 0, 0
     for first in arrivals:

@@ -40,8 +40,8 @@ def run_job(world: World, job: Job) -> Figures:
         steps = world.settings.max_num_batched_tokens
         return unloaded_seconds(served.cost, arrival.prompt_tokens, arrival.output_tokens, steps)
 
-    found = summarise_run(served.outcomes, _targets(world.slo), alone)
-    return _figures(found, refused=served.refused)
+    found = summarise_run(served.outcomes, list_targets(world.slo), alone)
+    return make_figures(found, refused=served.refused)
 
 
 def serve(world: World, job: Job) -> Served:
@@ -64,7 +64,7 @@ def serve(world: World, job: Job) -> Served:
     return Served(outcomes, gateway.refused, cost)
 
 
-def _targets(slo: Slo) -> dict[str, Targets]:
+def list_targets(slo: Slo) -> dict[str, Targets]:
     """Return each target alone, and all together."""
     seconds = {
         name: milliseconds / 1000
@@ -78,7 +78,8 @@ def _targets(slo: Slo) -> dict[str, Targets]:
     return {**{name: Targets(**each) for name, each in by_name.items()}, "all": Targets(**together)}
 
 
-def _figures(found: dict[str, float], refused: int) -> Figures:
+def make_figures(found: dict[str, float], refused: int) -> Figures:
+    """Make the figures of what `summarise_run` found, of which so many requests were refused."""
     return Figures(
         requests=int(found["requests"]),
         refused=refused,

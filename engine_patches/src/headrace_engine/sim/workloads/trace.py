@@ -58,9 +58,12 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a file held; `skipped` has one line for each row that could not be used."""
+    """What a file held. `start`: the first request's time as it stands there, in seconds (of an ISO date,
+    unix seconds). `skipped` has one line for each row that could not be used.
+    """
 
     arrivals: list[Arrival]
+    start: float
     skipped: list[str]
 
 
@@ -90,10 +93,10 @@ def read_trace(path: Path, *, longest: int | None = None, skip: bool = False) ->
         start = arrival.at if start is None else start
         latest = arrival.at
         arrivals.append(replace(arrival, at=at))
-    if not arrivals:
+    if start is None:
         why = f", {len(skipped)} skipped, first: {skipped[0]}" if skipped else ""
         raise TraceError(f"{path}: holds no requests{why}")
-    return Trace(arrivals, skipped)
+    return Trace(arrivals, start, skipped)
 
 
 def read_lengths(path: Path) -> list[Arrival]:

@@ -6,19 +6,21 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import connection
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headrace_operator.simulate.figures import Figures
-from headrace_operator.simulate.jobs import Job, Simulate, World
 from headrace_operator.simulate.usage_error import UsageError
+
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 PRELOADED = ["headrace_operator.simulate.quiet", "headrace_operator.simulate.worker"]
 MOST = 8  # processes; each takes about 1 GiB
@@ -27,30 +29,29 @@ MOST = 8  # processes; each takes about 1 GiB
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
-class Pool:
-    """`Simulate` for one world."""
+class Processes:
+    """Processes that can simulate; `at_once`: how many there are."""
 
-    def __init__(self, executor: ProcessPoolExecutor, world: World, progress: Progress, at_once: int) -> None:
+    def __init__(self, executor: ProcessPoolExecutor, progress: Progress, at_once: int) -> None:
         self.at_once = at_once
         self._executor = executor
-        self._world = world
         self._progress = progress
 
-    def __call__(self, jobs: Sequence[Job], what: str) -> list[Figures]:
-        """Figures of each job, in order; `what` they are for is shown beside the bar."""
+    def run(self, function: Callable[[_Job], _Result], jobs: Sequence[_Job], what: str) -> list[_Result]:
+        """Return what `function` makes of each job, in order; `what` they are for is shown beside the bar."""
         task = self._progress.add_task(what, total=len(jobs))
-        futures = [self._executor.submit(_run, self._world, job) for job in jobs]
+        futures = [self._executor.submit(function, job) for job in jobs]
         for future in futures:
             future.add_done_callback(partial(self._advance, task))
         return [future.result() for future in futures]
 
-    def _advance(self, task: TaskID, done: Future[Figures]) -> None:
+    def _advance(self, task: TaskID, done: Future[_Result]) -> None:
         if not done.cancelled():
             self._progress.advance(task)
 
 
 @contextmanager
-def open_pool(world: World) -> Iterator[Simulate]:
+def open_processes() -> Iterator[Processes]:
     """Start as many processes as the machine has cores, within reason; raises UsageError if one dies."""
     at_once = max(2, min(os.cpu_count() or 2, MOST))
     os.environ.update(ENVIRONMENT)
@@ -65,7 +66,7 @@ def open_pool(world: World) -> Iterator[Simulate]:
     )
     with ProcessPoolExecutor(at_once, context, initializer=_end_with_parent) as executor, progress:
         try:
-            yield Pool(executor, world, progress, at_once)
+            yield Processes(executor, progress, at_once)
         except BrokenProcessPool as error:
             raise UsageError(
                 f"a simulation ended by itself, most likely for want of memory ({at_once} run at once and "
@@ -86,9 +87,3 @@ def _end_with_parent() -> None:
 def _wait_and_exit(sentinel: int) -> None:
     connection.wait([sentinel])
     os._exit(1)
-
-
-def _run(world: World, job: Job) -> Figures:
-    from headrace_operator.simulate import worker  # noqa: PLC0415 vLLM must not be imported where tables are drawn
-
-    return worker.run_job(world, job)
