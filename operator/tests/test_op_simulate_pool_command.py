@@ -57,6 +57,7 @@ PAIR = (raw("chat"), raw("code"))
         ),
         (PAIR, {"gpu": "tpu"}, "chat: --gpu: no cost model for llama-3-8b on tpu"),
         ([raw("chat", gpus=8), raw("code")], {}, "chat: spec.engine.tensorParallelSize: no cost model for"),
+        ([*PAIR, gpupool()], {}, 'pool.yaml: the GPUPool "shared" is invalid: spec.groups'),
         ([*PAIR, gpupool(a=["chat", "x"])], {}, "pool.yaml: group a: no LLMService x in the file"),
     ],
 )

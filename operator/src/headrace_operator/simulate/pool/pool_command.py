@@ -50,8 +50,9 @@ def simulate(options: argparse.Namespace) -> PoolReport:
     if missing:
         raise UsageError(f"--trace: none for {', '.join(missing)}; add --trace {missing[0]}=FILE")
     services = [read_service(each, told.get(each.key.name), options.gpu) for each in found]
+    pools = document.load_pools(options.pool)
     try:
-        today = pool_study.list_todays(services, document.load_pools(options.pool))
+        today = pool_study.list_todays(services, pools)
     except UsageError as error:
         raise UsageError(f"{options.pool}: {error}") from error
     nodes = _nodes(options, sum(group.gpus for group in today))

@@ -187,23 +187,25 @@ class _Planner:
         wanted = [
             1.0 if each is None else min(ATTAINMENT, each.met["all"]) - SAME_SHARE for each in today.figures
         ]
-        found: dict[int, Found] = {}
+        enough: dict[int, tuple[Placed, ...]] = {}
 
         def is_enough(gpus: int) -> bool:
             nodes = self.scorer.nodes
-            fewer = replace(nodes, gpus=divide(gpus, nodes.most_gpus))
-            found[gpus] = self.find(fewer, most_members)
-            return not found[gpus].score.unplaced and all(
+            found = self.find(replace(nodes, gpus=divide(gpus, nodes.most_gpus)), most_members)
+            groups = self.place(found)
+            if groups and all(
                 standing.attainment >= share
-                for standing, share in zip(self.scorer.standings(found[gpus].plan), wanted, strict=True)
-            )
+                for standing, share in zip(self.scorer.standings(found.plan), wanted, strict=True)
+            ):
+                enough[gpus] = groups
+            return gpus in enough
 
         most = min(today.gpus - 1, self.scorer.nodes.total_gpus)
         fewest = find_fewest(lambda numbers: [is_enough(each) for each in numbers], most, most, 1)
         for gpus in range(fewest or most + 1, most + 1):
-            if gpus not in found and not is_enough(gpus):
+            if gpus not in enough and not is_enough(gpus):
                 continue
-            [plan] = self.simulate([self.place(found[gpus])], f"on {gpus} GPUs")
+            [plan] = self.simulate([enough[gpus]], f"on {gpus} GPUs")
             if all(
                 each is None or each.met["all"] >= share
                 for each, share in zip(plan.figures, wanted, strict=True)
