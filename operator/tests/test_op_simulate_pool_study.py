@@ -63,7 +63,7 @@ def test_services_that_are_seldom_asked_need_one_gpu_if_they_share_it():
     assert (found.fewest_shared.gpus, found.fewest_shared.shares) == (1, True)
     assert found.fewest_alone is None
     [group] = simulated.jobs[-1].groups
-    assert [engine.service for engine in group.engines] == [0, 1]
+    assert [engine.seat.service for engine in group.engines] == [0, 1]
 
 
 def test_the_simulation_decides_how_few_gpus_are_enough():
@@ -103,11 +103,8 @@ def test_a_service_that_fits_no_node_is_named():
 def test_replicas_have_equal_parts_of_the_requests():
     simulated = Simulated()
     study([read("chat", replicas=3)], [asked(1.0)], 3, simulated)
-    assert [(e.part, e.parts) for group in simulated.jobs[0].groups for e in group.engines] == [
-        (0, 3),
-        (1, 3),
-        (2, 3),
-    ]
+    seats = [engine.seat for group in simulated.jobs[0].groups for engine in group.engines]
+    assert seats == [(0, 0, 3), (0, 1, 3), (0, 2, 3)]
 
 
 def pool(**groups):

@@ -7,6 +7,7 @@ from e2e.bench.runs import workloads
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
 from headrace_operator.placement.problem import Nodes, Request, Service
+from headrace_operator.simulate.models import list_sizes
 from headrace_operator.simulate.simulated_engine import RESERVED, UTILIZATION, default_steps
 
 GPU = "H100"
@@ -39,7 +40,7 @@ class Instance:
 def draw(instance: Instance) -> tuple[list[Service], Nodes]:
     """Draw the instance's services."""
     chance = random.Random(f"placement {instance}")
-    models = [model for model in MODELS if min(sizes(model)) <= instance.gpus]
+    models = [model for model in MODELS if min(list_sizes(model, GPU)) <= instance.gpus]
     parts = [chance.paretovariate(SKEW) for _ in range(instance.services)]
     step_tokens, most_running = default_steps(GPU)
     services = []
@@ -50,7 +51,7 @@ def draw(instance: Instance) -> tuple[list[Service], Nodes]:
             Service(
                 name=f"{model}-{number}",
                 requests=_requests(instance, share, chance),
-                costs={size: catalog.find_cost_model(model, GPU, size) for size in sizes(model)},
+                costs={size: catalog.find_cost_model(model, GPU, size) for size in list_sizes(model, GPU)},
                 weight_bytes=catalog.find_shape(model).weight_bytes,
                 kv_bytes_per_token=catalog.find_shape(model).kv_bytes_per_token,
                 longest=LONGEST,
@@ -62,12 +63,6 @@ def draw(instance: Instance) -> tuple[list[Service], Nodes]:
     return services, Nodes(
         (instance.gpus,) * instance.nodes, int(catalog.gpu_bytes(GPU) * UTILIZATION), RESERVED
     )
-
-
-def sizes(model: str) -> list[int]:
-    """List the numbers of GPUs for which the model's step times are known."""
-    profiles = catalog.list_profiles()
-    return sorted({each.tensor_parallel for each in profiles if (each.model, each.gpu) == (model, GPU)})
 
 
 def _requests(instance: Instance, share: float, chance: random.Random) -> tuple[Request, ...]:

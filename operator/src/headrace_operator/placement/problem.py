@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headrace_engine.contracts import Slo
 from headrace_engine.cost.model import CostModel
+
+_Item = TypeVar("_Item")
 
 
 class Request(NamedTuple):
@@ -90,6 +92,18 @@ class Group(NamedTuple):
         return Group(self.gpus, tuple(member for member in self.members if member != service))
 
 
+class Seat(NamedTuple):
+    """A service's engine in a group: which of so many equal parts of its requests it is sent."""
+
+    service: int
+    part: int
+    parts: int
+
+    def take(self, requests: Sequence[_Item]) -> Sequence[_Item]:
+        """Return its part of all requests of the service."""
+        return requests[self.part :: self.parts]
+
+
 Plan = tuple[Group, ...]
 """Groups in order, the largest first. A service in several has an engine in each, with an equal part of its
 requests."""
@@ -103,6 +117,20 @@ def make_plan(groups: list[Group]) -> Plan:
 def count_engines(groups: Iterable[Group]) -> Counter[int]:
     """Count the engines of each service."""
     return Counter(member for group in groups for member in group.members)
+
+
+def deal(groups: Sequence[Sequence[int]]) -> list[tuple[Seat, ...]]:
+    """Deal each service's requests to its engines; `groups` are the services of each group's engines."""
+    parts = Counter(service for group in groups for service in group)
+    taken: Counter[int] = Counter()
+    found = []
+    for group in groups:
+        seats = []
+        for service in group:
+            seats.append(Seat(service, taken[service], parts[service]))
+            taken[service] += 1
+        found.append(tuple(seats))
+    return found
 
 
 def pack(plan: Plan, nodes: Nodes) -> list[int] | None:

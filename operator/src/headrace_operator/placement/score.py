@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -12,19 +11,20 @@ from typing import NamedTuple
 
 from headrace_engine.contracts import Slo
 from headrace_operator.placement.memory import divide_kv
-from headrace_operator.placement.problem import Group, Nodes, Plan, Request, Service, count_engines
+from headrace_operator.placement.problem import (
+    Group,
+    Nodes,
+    Plan,
+    Request,
+    Seat,
+    Service,
+    count_engines,
+    deal,
+)
 from headrace_operator.placement.shared_group import Answered, Load, serve_group
 from headrace_operator.placement.step_times import StepTimes
 
 ATTAINMENT = 0.9  # share of each service's requests that shall meet its targets [SeaLLM, equation 5]
-
-
-class Seat(NamedTuple):
-    """A service's engine in a group: which of so many equal parts of its requests it is sent."""
-
-    service: int
-    part: int
-    parts: int
 
 
 @dataclass(slots=True)
@@ -124,18 +124,14 @@ class Scorer:
 
     def standings(self, plan: Plan) -> list[Standing]:
         """Estimate how each service fares, in order; ValueError if a group does not fit."""
-        parts = count_engines(plan)
-        taken: Counter[int] = Counter()
+        engines = count_engines(plan)
         found = [
-            Standing(len(service.requests), engines=parts[number])
+            Standing(len(service.requests), engines=engines[number])
             for number, service in enumerate(self.services)
         ]
-        for group in plan:
-            seats = []
-            for member in group.members:
-                seats.append(Seat(member, taken[member], parts[member]))
-                taken[member] += 1
-            for seat, (met, latency) in zip(seats, self._estimate(group, tuple(seats)), strict=True):
+        dealt = deal([group.members for group in plan])
+        for group, seats in zip(plan, dealt, strict=True):
+            for seat, (met, latency) in zip(seats, self._estimate(group, seats), strict=True):
                 found[seat.service].met += met
                 found[seat.service].latency += latency
         return found
@@ -159,7 +155,7 @@ class Scorer:
     def _serve(self, group: Group, seats: tuple[Seat, ...]) -> _Sums:
         loads = [
             Load(
-                [self.services[seat.service].requests[number] for number in self._part(seat)],
+                seat.take(self.services[seat.service].requests),
                 self._times[seat.service][group.gpus],
                 tokens,
                 self.services[seat.service].most_running,
@@ -173,15 +169,13 @@ class Scorer:
             for seat, load, answered in zip(seats, loads, serve_group(loads), strict=True)
         )
 
-    def _part(self, seat: Seat) -> Sequence[int]:
-        return range(seat.part, len(self.services[seat.service].requests), seat.parts)
-
     def _sum(self, seat: Seat, load: Load, answered: Sequence[Answered]) -> tuple[int, float]:
         service = self.services[seat.service]
-        alone, mean = self._alone[seat.service], self._mean_alone[seat.service][self.fewest[seat.service]]
+        alone = seat.take(self._alone[seat.service])
+        mean = self._mean_alone[seat.service][self.fewest[seat.service]]
         met, latency = 0, 0.0
-        for number, request, answer in zip(self._part(seat), load.requests, answered, strict=True):
-            met += meets(answer, request, service.slo, alone[number])
+        for request, answer, seconds in zip(load.requests, answered, alone, strict=True):
+            met += meets(answer, request, service.slo, seconds)
             latency += answer.e2e / mean
         return met, latency
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from headrace_operator.api.base import milliseconds
 from headrace_operator.desired.llm_route import gateway_config
 from headrace_operator.predict import prediction_file
@@ -25,7 +23,7 @@ from headrace_operator.simulate.report import Report, as_json
 from headrace_operator.simulate.simulated_engine import make_engine
 from headrace_operator.simulate.simulations import Simulations
 from headrace_operator.simulate.study import run_study
-from headrace_operator.simulate.table import WIDTH, print_report
+from headrace_operator.simulate.table import open_console, print_report
 from headrace_operator.simulate.usage_error import UsageError
 
 
@@ -51,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output == "json":
         print(json.dumps(as_json(report), indent=2))
     else:
-        print_report(report, Console(width=max(Console().width, WIDTH)))
+        print_report(report, open_console())
 
 
 def simulate(options: argparse.Namespace) -> Report:

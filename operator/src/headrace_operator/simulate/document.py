@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -19,12 +19,14 @@ from headrace_operator.api import (
     parse_pool,
     parse_service,
 )
-from headrace_operator.api.bodies import Body, JsonObject
+from headrace_operator.api.bodies import Body
 from headrace_operator.api.crd import definition
 from headrace_operator.decide import accept
 from headrace_operator.errors import RefusedError
 from headrace_operator.settings import Settings
 from headrace_operator.simulate.usage_error import UsageError
+
+_Object = TypeVar("_Object")
 
 # What only a cluster knows is taken as allowed.
 _ANY_CLUSTER = Settings(
@@ -46,7 +48,7 @@ def load_service(path: Path) -> LLMService:
 
 def load_services(path: Path) -> list[LLMService]:
     """Read all LLMServices in the file, at least one; UsageError names the file, the field and the fix."""
-    found = [_load(path, body) for body in _documents(path) if _kind(body) == KIND]
+    found = _load(path, KIND, _checked)
     if not found:
         raise UsageError(f"{path}: no {KIND} in it; {_contents(path)}")
     return found
@@ -54,44 +56,34 @@ def load_services(path: Path) -> list[LLMService]:
 
 def load_pools(path: Path) -> list[GPUPool]:
     """Read all GPUPools in the file; UsageError names the file, the field and the fix."""
+    return _load(path, POOL_KIND, parse_pool)
+
+
+def _load(path: Path, kind: str, parse: Callable[[Body], _Object]) -> list[_Object]:
+    """Parse every object of a kind in the file, with the metadata that the API server would add."""
     found = []
     for body in _documents(path):
-        if _kind(body) == POOL_KIND:
-            name = _name(path, body, POOL_KIND)
-            try:
-                found.append(parse_pool({**body, "metadata": _metadata(body)}))
-            except RefusedError as error:
-                raise UsageError(f'{path}: the {POOL_KIND} "{name}" is invalid: {error}') from error
+        if _kind(body) != kind:
+            continue
+        if body.get("apiVersion") != API_VERSION:
+            raise UsageError(f"{path}: apiVersion: {body.get('apiVersion')!r} is not {API_VERSION}")
+        metadata = body.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"{path}: metadata.name: missing; each {kind} needs a name")
+        try:
+            found.append(
+                parse({**body, "metadata": {"namespace": "default", "uid": "simulated", **body["metadata"]}})
+            )
+        except RefusedError as error:
+            raise UsageError(f'{path}: the {kind} "{name}" is invalid: {error}') from error
     return found
-
-
-def _load(path: Path, body: Body) -> LLMService:
-    if body.get("apiVersion") != API_VERSION:
-        raise UsageError(f"{path}: apiVersion: {body.get('apiVersion')!r} is not {API_VERSION}")
-    name = _name(path, body, KIND)
-    try:
-        return _checked(body)
-    except RefusedError as error:
-        raise UsageError(f'{path}: the {KIND} "{name}" is invalid: {error}') from error
-
-
-def _name(path: Path, body: Body, kind: str) -> str:
-    metadata = body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"{path}: metadata.name: missing; each {kind} needs a name")
-    return name
-
-
-def _metadata(body: Body) -> JsonObject:
-    """Return the metadata, with what the API server would add."""
-    return {"namespace": "default", "uid": "simulated", **body["metadata"]}
 
 
 def _checked(body: Body) -> LLMService:
     for field, known in _unknown(body.get("spec"), _schema(), "spec"):
         raise RefusedError("InvalidSpec", f"{field}: unknown field; there are {', '.join(known)}")
-    service = parse_service({**body, "metadata": _metadata(body)})
+    service = parse_service(body)
     accept.check_accepted(service, _ANY_CLUSTER)
     return service
 

@@ -14,7 +14,7 @@ from headrace_engine.cost import catalog
 from headrace_engine.cost.known_error import FIGURES, Comparison, load_comparisons, median_error, worst_error
 from headrace_engine.cost.model import Profile
 from headrace_operator.simulate.known_error import find_known_error
-from headrace_operator.simulate.table import WIDTH
+from headrace_operator.simulate.table import open_console
 
 
 class ListCostModels(argparse.Action):
@@ -25,7 +25,7 @@ class ListCostModels(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Print and exit with 0."""
-        print_cost_models(Console(width=max(Console().width, WIDTH)))
+        print_cost_models(open_console())
         parser.exit()
 
 

@@ -61,29 +61,16 @@ def make_engine(service: LLMService, served: Served, profile: Profile) -> Engine
     spec = service.spec.engine
     options = engine_arguments.parse_arguments(spec.args)
     notes = _notes(service, served, profile, options)
-    block_size = spec.block_size or BLOCK_SIZE
-    blocks, kv_source = _kv_blocks(service, profile, options, block_size)
-    settings = make_settings(service, served, profile, blocks)
-    if blocks * block_size < settings.max_model_len:
-        raise UsageError(
-            f"spec.engine.maxModelLen: {settings.max_model_len} tokens are more than the KV cache holds "
-            f"({blocks * block_size} tokens: {kv_source}): vLLM refuses to start; set a smaller maxModelLen"
-        )
-    return Engine(settings, kv_source, notes)
-
-
-def make_settings(service: LLMService, served: Served, profile: Profile, num_blocks: int) -> EngineSettings:
-    """Make the settings of an engine of `service` with so many KV blocks; raises UsageError."""
-    spec = service.spec.engine
-    options = engine_arguments.parse_arguments(spec.args)
     budget, seqs = default_steps(profile.gpu)
     budget = arguments.parse_whole_number(options, "max-num-batched-tokens") or budget
     longest = spec.max_model_len or served.longest or profile.max_context
     if longest is None:
         raise UsageError("spec.engine.maxModelLen: set it; the limit of this model is not known")
+    block_size = spec.block_size or BLOCK_SIZE
+    blocks, kv_source = _kv_blocks(service, profile, options, block_size)
     settings = EngineSettings(
-        num_blocks=num_blocks,
-        block_size=spec.block_size or BLOCK_SIZE,
+        num_blocks=blocks,
+        block_size=block_size,
         max_num_seqs=arguments.parse_whole_number(options, "max-num-seqs") or min(seqs, budget),
         max_num_batched_tokens=budget,
         async_scheduling=engine_arguments.is_switched_on(options, "async-scheduling", otherwise=True),
@@ -96,7 +83,12 @@ def make_settings(service: LLMService, served: Served, profile: Profile, num_blo
             f"spec.engine.args: --max-num-seqs {settings.max_num_seqs} is more than "
             f"--max-num-batched-tokens {settings.max_num_batched_tokens}: vLLM refuses to start"
         )
-    return settings
+    if blocks * block_size < longest:
+        raise UsageError(
+            f"spec.engine.maxModelLen: {longest} tokens are more than the KV cache holds "
+            f"({blocks * block_size} tokens: {kv_source}): vLLM refuses to start; set a smaller maxModelLen"
+        )
+    return Engine(settings, kv_source, notes)
 
 
 def default_steps(gpu: str) -> tuple[int, int]:

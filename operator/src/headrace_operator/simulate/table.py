@@ -23,6 +23,11 @@ _UNITS = {"ttft": ("s", 1.0), "tpot": ("ms", 1000.0), "e2e": ("s", 1.0)}
 _FOUR = "   ".join(field.name for field in fields(Spread))
 
 
+def open_console() -> Console:
+    """Open a console on stdout that tables have room on."""
+    return Console(width=max(Console().width, WIDTH))
+
+
 def print_report(report: Report, console: Console) -> None:
     """Print the report as tables and text."""
     console.print(headline(report), style="bold", highlight=False, markup=False)

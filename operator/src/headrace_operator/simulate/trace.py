@@ -34,8 +34,7 @@ class Stretch:
 
 def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: bool) -> Stretch:
     """Read the busiest `window` seconds of a trace; UsageError names file, row and column."""
-    longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
-    trace = load_trace(path, longest, skip=skip)
+    trace = load_trace(path, settings, skip=skip)
     arrivals = trace.arrivals
     total = arrivals[-1].at
     start = find_busiest_start(arrivals, window) if total > window else 0.0
@@ -52,8 +51,9 @@ def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: b
     return Stretch(chosen, start, seconds, len(arrivals), total, tuple(trace.skipped))
 
 
-def load_trace(path: Path, longest: int, *, skip: bool) -> Trace:
-    """Read a trace whose requests have up to `longest` tokens; UsageError names file, row and column."""
+def load_trace(path: Path, settings: EngineSettings, *, skip: bool) -> Trace:
+    """Read a trace of requests that such an engine can serve; UsageError names file, row and column."""
+    longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
     try:
         return read_trace(path, longest=longest, skip=skip)
     except TraceError as error:

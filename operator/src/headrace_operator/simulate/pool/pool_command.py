@@ -7,8 +7,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from headrace_engine.cost import catalog
 from headrace_operator.placement.problem import Nodes
 from headrace_operator.placement.score import FitsNowhereError
@@ -23,7 +21,7 @@ from headrace_operator.simulate.pool.pool_table import print_report
 from headrace_operator.simulate.pool.pool_traces import load_traces
 from headrace_operator.simulate.processes import open_processes
 from headrace_operator.simulate.simulated_engine import RESERVED, UTILIZATION
-from headrace_operator.simulate.table import WIDTH
+from headrace_operator.simulate.table import open_console
 from headrace_operator.simulate.usage_error import UsageError
 
 
@@ -33,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output == "json":
         print(json.dumps(as_json(report), indent=2))
     else:
-        print_report(report, Console(width=max(Console().width, WIDTH)))
+        print_report(report, open_console())
 
 
 def simulate(options: argparse.Namespace) -> PoolReport:
@@ -45,7 +43,7 @@ def simulate(options: argparse.Namespace) -> PoolReport:
             f"{options.pool}: two LLMServices are called {', '.join(sorted(repeated))}; rename one"
         )
     files = _by_name("--trace", "FILE", options.trace, names)
-    told = _by_name("--model", "MODEL", options.model or [], names)
+    told = _by_name("--model", "MODEL", options.model, names)
     missing = [name for name in names if name not in files]
     if missing:
         raise UsageError(f"--trace: none for {', '.join(missing)}; add --trace {missing[0]}=FILE")

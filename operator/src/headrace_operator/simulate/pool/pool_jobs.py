@@ -9,6 +9,7 @@ from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_engine.cost.model import CostModel
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
+from headrace_operator.placement.problem import Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Seated:
-    """One engine of a group: its service (a number), and which of so many equal parts of the requests it
-    has.
-    """
+    """One engine of a group, and the requests that it is sent."""
 
-    service: int
-    part: int
-    parts: int
+    seat: Seat
     settings: EngineSettings
     cost: CostModel
 

@@ -73,8 +73,8 @@ def as_json(report: PoolReport) -> JsonObject:
         "plans": {key: _plan_json(report, plan) for key, _, plan in report.plans()},
         "gpus": {
             "today": study.today.gpus,
-            "own_gpus": study.fewest_alone.gpus if study.fewest_alone else study.today.gpus,
-            "shared": study.fewest_shared.gpus if study.fewest_shared else study.today.gpus,
+            "own_gpus": _count(study.fewest_alone, study.today),
+            "shared": _count(study.fewest_shared, study.today),
         },
         "notes": notes(report),
     }
@@ -100,7 +100,8 @@ def conclusion(report: PoolReport) -> list[str]:
     lines.append(f"{words}:")
     for group in best.groups:
         if len(group.engines) > 1:
-            lines.append(f"  {describe_group(report, group)}")
+            names = [report.services[engine.service].name for engine in group.engines]
+            lines.append(f"  {' and '.join(names)} by turns on {group.gpus} x {report.gpu.upper()}")
             lines += [f"    {_setting(report, group, engine)}" for engine in group.engines]
     unlike = [service.name for number, service in enumerate(report.services) if _unlike(best, number)]
     if unlike:
@@ -140,13 +141,6 @@ def notes(report: PoolReport) -> list[str]:
     return found
 
 
-def describe_group(report: PoolReport, group: Placed) -> str:
-    """Write a group as `chat and code by turns on 2 x H100`."""
-    names = [report.services[engine.service].name for engine in group.engines]
-    joined = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"{joined}{' by turns' if len(names) > 1 else ''} on {group.gpus} x {report.gpu.upper()}"
-
-
 def _unlike(plan: SimulatedPlan, service: int) -> bool:
     """Tell whether a service has engines in a group and elsewhere, too."""
     groups = [group for group in plan.groups for engine in group.engines if engine.service == service]
@@ -154,6 +148,7 @@ def _unlike(plan: SimulatedPlan, service: int) -> bool:
 
 
 def _count(plan: SimulatedPlan | None, today: SimulatedPlan) -> int:
+    """Count the GPUs of a plan, today's without one."""
     return plan.gpus if plan else today.gpus
 
 

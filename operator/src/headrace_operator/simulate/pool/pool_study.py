@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api import GPUPool, policy_document
-from headrace_operator.placement.problem import Group, Nodes, count_engines
+from headrace_operator.placement.problem import Nodes, Seat, deal
 from headrace_operator.placement.score import ATTAINMENT, FitsNowhereError, Scorer
 from headrace_operator.placement.search import MOST_MEMBERS, Found, search
 from headrace_operator.simulate.candidates import make_simulated
@@ -234,22 +234,16 @@ class _Planner:
                 self.services, self.stretch.arrivals, self.scorer.fewest, strict=True
             )
         )
-        parts = count_engines(Group(each.gpus, tuple(e.service for e in each.engines)) for each in groups)
-        taken = dict.fromkeys(parts, 0)
+        dealt = deal([[engine.service for engine in group.engines] for group in groups])
         taking_turns = []
-        for group in groups:
-            seats = []
-            for engine in group.engines:
-                service = self.services[engine.service]
-                seats.append(
-                    Seated(
-                        engine.service,
-                        taken[engine.service],
-                        parts[engine.service],
-                        service.settings_with(engine.kv_tokens),
-                        service.costs[group.gpus],
-                    )
-                )
-                taken[engine.service] += 1
-            taking_turns.append(TakingTurns(tuple(seats), group.order))
+        for group, seats in zip(groups, dealt, strict=True):
+            engines = (
+                self._seat(group.gpus, seat, engine)
+                for seat, engine in zip(seats, group.engines, strict=True)
+            )
+            taking_turns.append(TakingTurns(tuple(engines), group.order))
         return PlanJob(asked, tuple(taking_turns))
+
+    def _seat(self, gpus: int, seat: Seat, engine: Engine) -> Seated:
+        service = self.services[engine.service]
+        return Seated(seat, service.settings_with(engine.kv_tokens), service.costs[gpus])

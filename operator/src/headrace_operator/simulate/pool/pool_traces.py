@@ -72,10 +72,8 @@ def load_traces(
 
 
 def _load(path: Path, service: PoolService, *, skip: bool) -> Trace:
-    settings = service.engine.settings
-    longest = min(settings.max_model_len, (settings.num_blocks - 1) * settings.block_size)
     try:
-        return load_trace(path, longest, skip=skip)
+        return load_trace(path, service.engine.settings, skip=skip)
     except UsageError as error:
         raise UsageError(f"{service.name}: {error}") from error
 

@@ -24,7 +24,7 @@ def serve_plan(job: PlanJob) -> list[Figures | None]:
     with no_collector():
         for group in job.groups:
             for seated, outcomes in zip(group.engines, _serve_group(job.services, group), strict=True):
-                served[seated.service] += outcomes
+                served[seated.seat.service] += outcomes
     return [
         _sum_up(asked, sorted(outcomes, key=lambda outcome: outcome.arrival.at)) if outcomes else None
         for asked, outcomes in zip(job.services, served, strict=True)
@@ -37,15 +37,16 @@ def _serve_group(services: Sequence[Asked], group: TakingTurns) -> list[list[Out
         SimulatedEngine(
             seated.settings,
             seated.cost,
-            services[seated.service].policy,
+            services[seated.seat.service].policy,
             number=number,
             host=server_host_time(seated.cost.profile.tensor_parallel),
             seat=None if turns is None else Seat(turns),
         )
         for number, seated in enumerate(group.engines)
     ]
-    parts = [services[seated.service].arrivals[seated.part :: seated.parts] for seated in group.engines]
-    serve_together(engines, parts)
+    serve_together(
+        engines, [seated.seat.take(services[seated.seat.service].arrivals) for seated in group.engines]
+    )
     return [engine.outcomes for engine in engines]
 
 
