@@ -31,6 +31,7 @@ from headrace_engine.contracts import (
     loads,
 )
 from headrace_engine.contracts.resume_arguments import ResumeKey
+from headrace_engine.contracts.traffic import Traffic, TrafficWindow
 from headrace_engine.contracts.turn_group import TurnGroup
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -107,6 +108,12 @@ DOCUMENTS = {
         prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
     ),
     "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
+    "traffic": Traffic(
+        windows=(
+            TrafficWindow(1_795_000_000, 2, 900, 300, 450_000.0, 50_000.0, 1, 12.5),
+            TrafficWindow(1_795_000_060, 1, 1024, 1, 1_048_576.0, 1.0, 1, 0.25),
+        )
+    ),
     "turn_group": TurnGroup(host="10.0.3.7", port=9500, token="c0ffee00" * 8, order="DoublingBudget"),
 }
 names = pytest.mark.parametrize("name", DOCUMENTS)
@@ -145,7 +152,7 @@ def test_a_missing_key_is_named(name):
     required = next(
         key
         for key in document
-        if key in {"policy", "namespace", "boot", "runtimeVersion", "modulus", "token"}
+        if key in {"policy", "namespace", "boot", "runtimeVersion", "modulus", "token", "windows"}
     )
     del document[required]
     with pytest.raises(ContractError, match=rf"\.{required}: missing"):
@@ -180,6 +187,21 @@ def test_a_wrong_value_is_named(change, message):
 def test_a_group_that_no_server_can_have_is_refused(change, message):
     with pytest.raises(ContractError, match=message):
         decode(TurnGroup, golden("turn_group") | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"requests": -1}, "requests: -1 is no sum"),
+        ({"promptSquares": float("inf")}, "prompt_squares: inf is no sum"),
+        ({"e2eSeconds": float("nan")}, "e2e_seconds: nan is no sum"),
+        ({"met": 3}, "met: 3 of 2 requests"),
+    ],
+)
+def test_traffic_that_cannot_be_is_refused(change, message):
+    windows = [golden("traffic")["windows"][0] | change]
+    with pytest.raises(ContractError, match=message):
+        decode(Traffic, golden("traffic") | {"windows": windows})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', "[" * 100_000])

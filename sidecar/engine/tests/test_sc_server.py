@@ -15,6 +15,7 @@ from sc_fake_engine import FakeEngine, finished
 
 from e2e import ports
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode, dumps, loads
+from headrace_engine.contracts.traffic import Traffic
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode, StepSample
 from headrace_engine.policies import registry
@@ -162,6 +163,7 @@ async def test_what_is_served_follows_the_contracts(sidecar, engine):
     for path, golden, kind in (
         ("/load", "load_report.json", LoadReport),
         ("/status", "engine_status.json", EngineStatus),
+        ("/traffic", "traffic.json", Traffic),
     ):
         served = json.loads((await sidecar.get(path))[1])
         assert set(served) == set(json.loads((GOLDEN / golden).read_text()))
@@ -179,6 +181,17 @@ async def test_finished_requests_can_be_had(sidecar, engine):
 
     async def told():
         return '"prompt_tokens": 123, ' in (await sidecar.get("/requests"))[1]
+
+    await sidecar.until(told)
+
+
+async def test_traffic_is_told_in_sums(sidecar, engine):
+    for prompt_tokens in (100, 200):
+        engine.finished.append(finished(time=time.time(), e2e=0.5, prompt_tokens=prompt_tokens))
+
+    async def told():
+        windows = loads(Traffic, (await sidecar.get("/traffic"))[1]).windows
+        return sum(window.prompt_tokens for window in windows) == 300
 
     await sidecar.until(told)
 

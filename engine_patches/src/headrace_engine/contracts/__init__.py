@@ -8,6 +8,7 @@
 | GatewayConfig   | operator → picker    | `spec` of LLMRoute `<service>`                       |
 | LoadReport      | sidecar → picker     | `GET /load`, `GET /load/stream`                      |
 | EngineStatus    | sidecar → operator   | `GET /status`                                        |
+| Traffic         | sidecar → operator   | `GET /traffic`                                       |
 
 Everything is JSON with camelCase keys. A reader ignores keys it does not know and refuses a `schema` newer
 than its own, so that a writer may add but never repurpose a key. An LLMRoute has its API version instead.

@@ -29,6 +29,7 @@ from headrace_sidecar.request_log import RequestLog
 from headrace_sidecar.server import Sidecar, make_application
 from headrace_sidecar.settings import Settings
 from headrace_sidecar.stream import Broadcast
+from headrace_sidecar.traffic_log import TrafficLog
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +98,13 @@ async def run_sidecar(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoR
     registry = CollectorRegistry()
     requests = RequestMetrics(registry)
     request_log = RequestLog()
+    traffic_log = TrafficLog()
 
     def finished(batch: Sequence[FinishedRequest]) -> None:
         if monitor.observed:
             requests.add(batch)
         request_log.add(batch)
+        traffic_log.add(batch)
 
     handover = Handover(
         settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate_document
@@ -117,7 +120,7 @@ async def run_sidecar(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoR
     observations.observe_once()
 
     app = make_application(
-        Sidecar(monitor, handover, broadcast, request_log, registry, observations.is_alive)
+        Sidecar(monitor, handover, broadcast, request_log, traffic_log, registry, observations.is_alive)
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
     await runner.setup()

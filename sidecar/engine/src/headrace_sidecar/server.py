@@ -1,4 +1,4 @@
-"""The sidecar's HTTP side: load for the picker, status for the operator, metrics, speed, requests, probes.
+"""The sidecar's HTTP side: load for the picker, status and traffic for the operator, metrics, probes.
 
 Only GET, no parameters, nothing that changes anything. Every answer comes from memory. Finished requests are
 for readers inside the pod alone.
@@ -25,6 +25,7 @@ from headrace_sidecar.monitor import Monitor
 from headrace_sidecar.reports import applied_hash, applied_policy, prediction_state
 from headrace_sidecar.request_log import RequestLog
 from headrace_sidecar.stream import Broadcast
+from headrace_sidecar.traffic_log import TrafficLog
 
 POLICY_SCHEMA = PolicyDocument(policy="").schema
 DECIDED_AFTER = 1.0  # seconds; an engine looks for a new document ten times a second
@@ -41,15 +42,13 @@ class Sidecar:
     handover: Handover
     broadcast: Broadcast
     requests: RequestLog
+    traffic: TrafficLog
     registry: CollectorRegistry
     alive: Callable[[], bool]
 
 
 def make_application(sidecar: Sidecar) -> web.Application:
     """Make the HTTP application, with all routes of this sidecar."""
-
-    async def load(_: web.Request) -> web.Response:
-        return _json(sidecar.monitor.load)
 
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(
@@ -62,9 +61,6 @@ def make_application(sidecar: Sidecar) -> web.Application:
             if request.transport is not None:
                 request.transport.abort()
         return response
-
-    async def status(_: web.Request) -> web.Response:
-        return _json(engine_status(sidecar, time.monotonic()))
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(
@@ -83,11 +79,12 @@ def make_application(sidecar: Sidecar) -> web.Application:
 
     app = web.Application()
     for path, handler in (
-        ("/load", load),
+        ("/load", functools.partial(_document, lambda: sidecar.monitor.load)),
         ("/load/stream", stream),
         ("/cost", functools.partial(_cost, sidecar.monitor)),
         ("/requests", functools.partial(_finished_requests, sidecar.requests)),
-        ("/status", status),
+        ("/status", functools.partial(_document, lambda: engine_status(sidecar, time.monotonic()))),
+        ("/traffic", functools.partial(_document, lambda: sidecar.traffic.last_hour(time.time()))),
         ("/metrics", metrics),
         ("/healthz", healthz),
         ("/readyz", readyz),
@@ -134,5 +131,5 @@ async def _finished_requests(log: RequestLog, request: web.Request) -> web.Strea
     return response
 
 
-def _json(document: object) -> web.Response:
-    return web.Response(text=dumps(document), content_type="application/json")
+async def _document(make: Callable[[], object], _: web.Request) -> web.Response:
+    return web.Response(text=dumps(make()), content_type="application/json")
