@@ -36,6 +36,7 @@ STUDIES = (
     "slices",
     "sharing",
     "placement",
+    "traffic_sums",
     "step_budget",
     "policy_soak",
     "live_fit",
@@ -60,8 +61,8 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing", "placement"),
-    *("step_budget", "policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients"),
-    *("continuation", "turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
+    *("traffic_sums", "step_budget", "policy_soak", "prediction", "operator_scale", "attacks", "mutations"),
+    *("clients", "continuation", "turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {
@@ -76,6 +77,7 @@ POOLED = {
     "slices": "slices",
     "sharing": "sharing.study",
     "placement": "placement.study",
+    "traffic_sums": "traffic_sums",
     "step_budget": "step_budget",
 }
 """Studies whose module has `run(options)` and that share one pool; the others have a process each."""

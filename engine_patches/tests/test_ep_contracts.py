@@ -110,8 +110,8 @@ DOCUMENTS = {
     "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
     "traffic": Traffic(
         windows=(
-            TrafficWindow(1_795_000_000, 2, 900, 300, 450_000.0, 50_000.0, 1, 12.5),
-            TrafficWindow(1_795_000_060, 1, 1024, 1, 1_048_576.0, 1.0, 1, 0.25),
+            TrafficWindow(1_795_000_000, (2, *[0] * 39), 900, 300, 450_000.0, 50_000.0, 1, 12.5),
+            TrafficWindow(1_795_000_060, (*[0] * 39, 1), 1024, 1, 1_048_576.0, 1.0, 1, 0.25),
         )
     ),
     "turn_group": TurnGroup(host="10.0.3.7", port=9500, token="c0ffee00" * 8, order="DoublingBudget"),
@@ -192,7 +192,8 @@ def test_a_group_that_no_server_can_have_is_refused(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"requests": -1}, "requests: -1 is no sum"),
+        ({"arrivals": [2, -1, *[0] * 38]}, "arrivals: -1 is no sum"),
+        ({"arrivals": [2]}, "arrivals: has 1 numbers and not 40"),
         ({"promptSquares": float("inf")}, "prompt_squares: inf is no sum"),
         ({"e2eSeconds": float("nan")}, "e2e_seconds: nan is no sum"),
         ({"met": 3}, "met: 3 of 2 requests"),

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import isfinite
 
 WINDOW_SECONDS = 20
-MOST_WINDOWS = 180  # an hour; in JSON less than half of what a reader takes
+SLOTS = 40  # of half a second, of a window: who should share GPUs depends on how requests come in bursts
+MOST_WINDOWS = 180  # an hour
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficWindow:
     """Sums over the requests that arrived within one window, as far as they have run to their end.
 
-    Raises ValueError for a sum that none can have.
+    Raises ValueError for what cannot be.
     """
 
     start: int  # unix seconds, a multiple of the window's length
-    requests: int
+    arrivals: tuple[int, ...]  # requests of each of its slots
     prompt_tokens: int
     output_tokens: int
     prompt_squares: float  # of each request's prompt tokens
@@ -27,12 +28,27 @@ class TrafficWindow:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        if len(self.arrivals) != SLOTS:
+            raise ValueError(f"arrivals: has {len(self.arrivals)} numbers and not {SLOTS}")
+        for name, value in (
+            ("start", self.start),
+            ("arrivals", min(self.arrivals)),
+            ("prompt_tokens", self.prompt_tokens),
+            ("output_tokens", self.output_tokens),
+            ("prompt_squares", self.prompt_squares),
+            ("output_squares", self.output_squares),
+            ("met", self.met),
+            ("e2e_seconds", self.e2e_seconds),
+        ):
             if not isfinite(value) or value < 0:
-                raise ValueError(f"{each.name}: {value} is no sum")
-        if not self.met <= self.requests:
+                raise ValueError(f"{name}: {value} is no sum")
+        if self.met > self.requests:
             raise ValueError(f"met: {self.met} of {self.requests} requests")
+
+    @property
+    def requests(self) -> int:
+        """Requests of the window."""
+        return sum(self.arrivals)
 
 
 @dataclass(frozen=True, slots=True)
