@@ -1,0 +1,100 @@
+"""The plan with the fewest GPUs under which services do as well as today, by estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace_operator.placement.problem import Nodes, Plan, Service
+from headrace_operator.placement.score import ATTAINMENT, FitsNowhereError, Scorer, Standing
+from headrace_operator.placement.search import search
+
+SAME_SHARE = 0.005  # of requests; a plan that is as much worse counts as good as today's
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A plan with what it comes to for each service, in order; and what today's engines come to.
+
+    `kv_tokens`: of each group's members, in order. `today` is None where today's engines can't be estimated.
+    """
+
+    plan: Plan
+    kv_tokens: tuple[tuple[int, ...], ...]
+    standings: tuple[Standing, ...]
+    today: tuple[Standing, ...] | None
+    enough: bool  # every service does as well as today
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the groups that have members."""
+        return sum(group.gpus for group in self.plan)
+
+
+def recommend(
+    services: Sequence[Service], today: Plan, nodes: Nodes, work: int, *, seed: int = 0
+) -> Recommendation | None:
+    """Find the plan with the fewest GPUs under which each service does as well as today, or well enough.
+
+    Well enough: `ATTAINMENT` of its requests are in time. If there is none, the best plan for all of `nodes`.
+    `work`: requests that the search for one number of GPUs may estimate. None if no plan has all services.
+    Raises FitsNowhereError for a service that fits no node.
+    """
+    scorer = Scorer(services, nodes)
+    as_today = _standings_of(today, scorer)
+    wanted = [ATTAINMENT] * len(services)
+    if as_today is not None:
+        wanted = [min(ATTAINMENT, each.attainment) - SAME_SHARE for each in as_today]
+
+    def attempt(gpus: int) -> Recommendation | None:
+        plan = _find(scorer, _first(nodes, gpus), work, seed)
+        if plan is None:
+            return None
+        standings = tuple(scorer.standings(plan))
+        return Recommendation(
+            plan,
+            tuple(tuple(scorer.kv_tokens(group)) for group in plan),
+            standings,
+            as_today,
+            all(each.attainment >= share for each, share in zip(standings, wanted, strict=True)),
+        )
+
+    best = attempt(nodes.total_gpus)
+    if best is None or not best.enough:
+        return best
+    too_few = 0
+    while too_few < best.gpus - 1:
+        gpus = (too_few + best.gpus) // 2
+        found = attempt(gpus)
+        if found is not None and found.enough:
+            best = found
+        else:
+            too_few = gpus
+    return best
+
+
+def _standings_of(plan: Plan, scorer: Scorer) -> tuple[Standing, ...] | None:
+    if all(scorer.fits(group) for group in plan):
+        return tuple(scorer.standings(plan))
+    return None
+
+
+def _find(scorer: Scorer, nodes: Nodes, work: int, seed: int) -> Plan | None:
+    """Search for a plan with all services; its groups that have members."""
+    try:
+        scorer = scorer.on(nodes)
+    except FitsNowhereError:
+        return None
+    limit = scorer.estimated + work
+    found = search(scorer, lambda: scorer.estimated > limit, seed=seed)
+    if found.score.unplaced:
+        return None
+    return tuple(group for group in found.plan if group.members)
+
+
+def _first(nodes: Nodes, gpus: int) -> Nodes:
+    """Return so many GPUs of the nodes, as many whole nodes as that has."""
+    taken = []
+    for of_node in nodes.gpus:
+        taken.append(min(of_node, gpus - sum(taken)))
+    return replace(nodes, gpus=tuple(filter(None, taken)))
