@@ -94,7 +94,7 @@ def _find(scorer: Scorer, nodes: Nodes, work: int, seed: int) -> Plan | None:
 
 def _first(nodes: Nodes, gpus: int) -> Nodes:
     """Return so many GPUs of the nodes, as many whole nodes as that has."""
-    taken = []
+    taken: list[int] = []
     for of_node in nodes.gpus:
         taken.append(min(of_node, gpus - sum(taken)))
     return replace(nodes, gpus=tuple(filter(None, taken)))
