@@ -197,7 +197,7 @@ def test_the_policy_in_force_is_told(rig, engine):
 
 
 def test_an_older_error_is_not_held_against_a_new_document(rig, engine):
-    sidecar = Sidecar(rig.monitor, rig.handover, None, None, rig.registry, lambda: True)
+    sidecar = Sidecar(rig.monitor, rig.handover, None, None, None, rig.registry, lambda: True)
     engine.report(error_code=ErrorCode.PARAMETERS)
     document = PolicyDocument(policy="LARRY").sealed()
     write_policy(rig.source, document)
