@@ -17,6 +17,7 @@ import pytest
 
 from e2e import ports
 from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, Slo, loads
+from headrace_engine.contracts.traffic import Traffic
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.cost.fit import MIN_PREFILLS
 from headrace_sidecar.stock import read_stock_load
@@ -272,6 +273,10 @@ async def test_load_and_metrics_tell_what_the_engine_did(client):
     assert metrics['headrace_slo_requests_total{met="true",set_by="Service",target="TTFT"}'] == load.finishes
     assert metrics['headrace_slo_requests_total{met="false",set_by="Service",target="E2E"}'] == load.finishes
     assert metrics['headrace_lost_records_total{ring="finished"}'] == 0
+    traffic = loads(Traffic, await client.text(f"{client.pod.sidecar}/traffic")).windows
+    assert sum(window.requests for window in traffic) == load.finishes
+    assert sum(window.output_tokens for window in traffic) == 60 * load.finishes
+    assert sum(window.met for window in traffic) == 0  # all miss the target of E2E
 
 
 async def test_vllms_own_metrics_give_nearly_the_same_load(client):
