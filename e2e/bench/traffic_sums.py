@@ -19,7 +19,7 @@ from headrace_engine.contracts.traffic import WINDOW_SECONDS, TrafficWindow
 from headrace_engine.control.records import FinishedRequest
 from headrace_operator.placement.problem import Plan, Request, Service
 from headrace_operator.placement.score import FitsNowhereError, Scorer
-from headrace_operator.placement.search import search
+from headrace_operator.placement.search import search_within
 from headrace_operator.placement.traffic import busiest_span, make_requests
 from headrace_sidecar.traffic_log import TrafficLog
 
@@ -83,7 +83,8 @@ def compare(instance: Instance) -> Figures:
         "known": _attainment(known, best),
         "known_latency": known.score(best).latency,
     }
-    for way, asked in (("told", from_sums(services)), ("even", spread(services))):
+    told = from_sums(services)
+    for way, asked in (("told", told), ("even", spread(told))):
         scorer = Scorer(asked, nodes)
         plan = _search(scorer)
         figures[way] = _attainment(known, plan)
@@ -103,9 +104,9 @@ def from_sums(services: Sequence[Service]) -> list[Service]:
 
 
 def spread(services: Sequence[Service]) -> list[Service]:
-    """Return the same with the requests of each window anywhere in it."""
+    """Return the services with the requests of each window anywhere in it."""
     found = []
-    for service in from_sums(services):
+    for service in services:
         random = Random(service.name)
         times = sorted(
             (each.at // WINDOW_SECONDS + random.random()) * WINDOW_SECONDS for each in service.requests
@@ -139,7 +140,7 @@ def tell(requests: Sequence[Request]) -> tuple[TrafficWindow, ...]:
 
 
 def _search(scorer: Scorer) -> Plan:
-    found = search(scorer, lambda: scorer.estimated > WORK)
+    found = search_within(scorer, WORK)
     return () if found.score.unplaced else found.plan
 
 

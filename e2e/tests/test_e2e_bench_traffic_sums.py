@@ -9,15 +9,15 @@ FEW = Instance(1, 4, 2, 1.0, requests=120, seed=1)
 
 def test_as_many_requests_are_made_as_there_are():
     services, _ = draw(FEW)
-    for way in (traffic_sums.from_sums, traffic_sums.spread):
-        made = way(services)
+    told = traffic_sums.from_sums(services)
+    for made in (told, traffic_sums.spread(told)):
         assert [len(each.requests) for each in made] == [len(each.requests) for each in services]
         assert [each.requests for each in made] != [each.requests for each in services]
 
 
 def test_spread_requests_stay_in_their_windows():
-    services, _ = draw(FEW)
-    for told, even in zip(traffic_sums.from_sums(services), traffic_sums.spread(services), strict=True):
+    services = traffic_sums.from_sums(draw(FEW)[0])
+    for told, even in zip(services, traffic_sums.spread(services), strict=True):
         windows = [[each.at // WINDOW_SECONDS for each in service.requests] for service in (told, even)]
         assert windows[0] == windows[1]
 

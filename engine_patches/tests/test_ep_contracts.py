@@ -197,6 +197,8 @@ def test_a_group_that_no_server_can_have_is_refused(change, message):
         ({"promptSquares": float("inf")}, "prompt_squares: inf is no sum"),
         ({"e2eSeconds": float("nan")}, "e2e_seconds: nan is no sum"),
         ({"met": 3}, "met: 3 of 2 requests"),
+        ({"start": 10**400}, "start: 10+ is no sum"),
+        ({"arrivals": [10**400, *[0] * 39]}, "arrivals: 10+ is no sum"),
     ],
 )
 def test_traffic_that_cannot_be_is_refused(change, message):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from op_placement import nodes, service
 
 from headrace_operator.placement.problem import Group, make_plan, pack
-from headrace_operator.placement.recommend import SAME_SHARE, recommend
-from headrace_operator.placement.score import ATTAINMENT, FitsNowhereError, Scorer
+from headrace_operator.placement.recommend import recommend
+from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer
 
 WORK = 8_000
 

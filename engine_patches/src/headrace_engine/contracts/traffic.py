@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 
 WINDOW_SECONDS = 20
 SLOTS = 40  # of half a second, of a window: who should share GPUs depends on how requests come in bursts
 MOST_WINDOWS = 180  # an hour
+_BEYOND = 1e30  # more than any sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class TrafficWindow:
         for name, value in (
             ("start", self.start),
             ("arrivals", min(self.arrivals)),
+            ("arrivals", max(self.arrivals)),
             ("prompt_tokens", self.prompt_tokens),
             ("output_tokens", self.output_tokens),
             ("prompt_squares", self.prompt_squares),
@@ -40,7 +41,7 @@ class TrafficWindow:
             ("met", self.met),
             ("e2e_seconds", self.e2e_seconds),
         ):
-            if not isfinite(value) or value < 0:
+            if not 0 <= value < _BEYOND:
                 raise ValueError(f"{name}: {value} is no sum")
         if self.met > self.requests:
             raise ValueError(f"met: {self.met} of {self.requests} requests")
@@ -56,5 +57,4 @@ class Traffic:
     """Sidecar → operator, `GET /traffic`: the windows of the last hour that had requests, by time."""
 
     windows: tuple[TrafficWindow, ...]
-    window_seconds: int = WINDOW_SECONDS
     schema: int = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -72,6 +72,13 @@ class Nodes:
     def total_gpus(self) -> int:
         """GPUs of all nodes."""
         return sum(self.gpus)
+
+    def first(self, gpus: int) -> Nodes:
+        """Return so many of their GPUs: whole nodes, and what is left of the next."""
+        taken: list[int] = []
+        for of_node in self.gpus:
+            taken.append(min(of_node, gpus - sum(taken)))
+        return replace(self, gpus=tuple(filter(None, taken)))
 
 
 class Group(NamedTuple):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace_operator.placement.problem import Nodes, Plan, Service
-from headrace_operator.placement.score import ATTAINMENT, FitsNowhereError, Scorer, Standing
-from headrace_operator.placement.search import search
-
-SAME_SHARE = 0.005  # of requests; a plan that is as much worse counts as good as today's
+from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer, Standing
+from headrace_operator.placement.search import search_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def recommend(
         wanted = [min(ATTAINMENT, each.attainment) - SAME_SHARE for each in as_today]
 
     def attempt(gpus: int) -> Recommendation | None:
-        plan = _find(scorer, _first(nodes, gpus), work, seed)
+        plan = _find(scorer, nodes.first(gpus), work, seed)
         if plan is None:
             return None
         standings = tuple(scorer.standings(plan))
@@ -85,16 +83,7 @@ def _find(scorer: Scorer, nodes: Nodes, work: int, seed: int) -> Plan | None:
         scorer = scorer.on(nodes)
     except FitsNowhereError:
         return None
-    limit = scorer.estimated + work
-    found = search(scorer, lambda: scorer.estimated > limit, seed=seed)
+    found = search_within(scorer, work, seed=seed)
     if found.score.unplaced:
         return None
     return tuple(group for group in found.plan if group.members)
-
-
-def _first(nodes: Nodes, gpus: int) -> Nodes:
-    """Return so many GPUs of the nodes, as many whole nodes as that has."""
-    taken: list[int] = []
-    for of_node in nodes.gpus:
-        taken.append(min(of_node, gpus - sum(taken)))
-    return replace(nodes, gpus=tuple(filter(None, taken)))

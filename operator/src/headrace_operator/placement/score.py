@@ -25,6 +25,7 @@ from headrace_operator.placement.shared_group import Answered, Load, serve_group
 from headrace_operator.placement.step_times import StepTimes
 
 ATTAINMENT = 0.9  # share of each service's requests that shall meet its targets [SeaLLM, equation 5]
+SAME_SHARE = 0.01  # shares closer than this are taken as equal
 
 
 @dataclass(slots=True)

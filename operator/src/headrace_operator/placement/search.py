@@ -50,6 +50,12 @@ def search(
     return best
 
 
+def search_within(scorer: Scorer, work: int, *, seed: int = 0, most_members: int = MOST_MEMBERS) -> Found:
+    """Search until `work` more requests were estimated: that finds the same plan on any machine."""
+    limit = scorer.estimated + work
+    return search(scorer, lambda: scorer.estimated > limit, seed=seed, most_members=most_members)
+
+
 def _better(best: Found, plan: Plan, scorer: Scorer) -> Found:
     score = scorer.score(plan)
     return Found(plan, score) if score < best.score else best

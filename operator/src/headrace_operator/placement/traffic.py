@@ -2,7 +2,7 @@
 
 Sidecars tell sums over windows of time. Requests are made that have them: as many in each window, at random
 moments, with lengths of a log-normal distribution that has the mean and the deviation of all (our reading:
-SeaLLM's monitor tells means and deviations too, appendix A.1, but not how requests are made of them).
+SeaLLM's monitor tells means and deviations too, section 3, but not how requests are made of them).
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from headrace_operator.placement.score import SAME_SHARE
+
 ENOUGH = 0.9  # share of requests that shall meet every target
-SAME_SHARE = 0.01  # shares closer than this are taken as equal
 WORTH = (
     0.95  # a change that gains less than 5 % of the mean E2E is none: the simulator's own error is like that
 )

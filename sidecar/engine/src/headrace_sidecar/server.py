@@ -1,4 +1,4 @@
-"""The sidecar's HTTP side: load for the picker, status and traffic for the operator, metrics, probes.
+"""The sidecar's HTTP side, for picker, operator, Prometheus, probes and people.
 
 Only GET, no parameters, nothing that changes anything. Every answer comes from memory. Finished requests are
 for readers inside the pod alone.

@@ -6,16 +6,16 @@ Plans are found by estimates (`headrace_operator.placement`), and what they come
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api import GPUPool, policy_document
 from headrace_operator.placement.problem import Nodes, Seat, deal
-from headrace_operator.placement.score import ATTAINMENT, FitsNowhereError, Scorer
-from headrace_operator.placement.search import MOST_MEMBERS, Found, search
+from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer
+from headrace_operator.placement.search import MOST_MEMBERS, Found, search_within
 from headrace_operator.simulate.candidates import make_simulated
-from headrace_operator.simulate.figures import SAME_SHARE, Figures
+from headrace_operator.simulate.figures import Figures
 from headrace_operator.simulate.pool.pool_jobs import Asked, PlanJob, Seated, TakingTurns
 from headrace_operator.simulate.pool.pool_service import PoolService
 from headrace_operator.simulate.pool.pool_traces import PoolStretch
@@ -163,8 +163,7 @@ class _Planner:
             scorer = self.scorer.on(nodes)
         except FitsNowhereError:
             return Found()
-        limit = scorer.estimated + WORK
-        return search(scorer, lambda: scorer.estimated > limit, seed=self.seed, most_members=most_members)
+        return search_within(scorer, WORK, seed=self.seed, most_members=most_members)
 
     def place(self, found: Found) -> tuple[Placed, ...]:
         """List a plan's groups that have members, with their KV; none if it leaves a service out."""
@@ -190,8 +189,7 @@ class _Planner:
         enough: dict[int, tuple[Placed, ...]] = {}
 
         def is_enough(gpus: int) -> bool:
-            nodes = self.scorer.nodes
-            found = self.find(replace(nodes, gpus=divide(gpus, nodes.most_gpus)), most_members)
+            found = self.find(self.scorer.nodes.first(gpus), most_members)
             groups = self.place(found)
             if groups and all(
                 standing.attainment >= share
