@@ -98,7 +98,10 @@ def from_sums(services: Sequence[Service]) -> list[Service]:
     told = [tell(service.requests) for service in services]
     span = busiest_span(told, sum(len(service.requests) for service in services))
     return [
-        replace(service, requests=make_requests(windows, span, LONGEST, Random(service.name)))
+        replace(
+            service,
+            requests=make_requests(windows, span, LONGEST, len(service.requests), Random(service.name)),
+        )
         for service, windows in zip(services, told, strict=True)
     ]
 

@@ -5,7 +5,7 @@ import dataclasses
 import time
 
 from op_golden import SETTINGS
-from op_memory import Reports
+from op_memory import Plans, Reports
 
 from headrace_operator import names
 from headrace_operator.api import Key, parse_service
@@ -127,6 +127,7 @@ class Desk:
             lambda: self.now,
             key,
             lambda _: None,
+            Plans(),
         )
         await self.catch_up()
         return self.operator

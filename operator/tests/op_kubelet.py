@@ -1,7 +1,8 @@
 """Plays kubelet, sidecar and engine for the pods of one namespace, since the test's API server has no node.
 
 Each pod gets an address of its own on loopback, a ready status, and a server on port 9400 that answers
-`/status`. As with a real kubelet, a changed policy reaches the pod only when an annotation changes too.
+`/status` and `/traffic`. As with a real kubelet, a changed policy reaches the pod only when an annotation
+changes too.
 """
 
 import json
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from op_world import routed
 
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
+from headrace_engine.contracts.traffic import Traffic
 
 _ADDRESSES = iter(range(2, 65_000))
 # Tests that run side by side each have a network of their own, since the port is fixed.
@@ -28,6 +30,7 @@ class FakeNode:
         self.policies = policies
         self.engines = {}
         self.info = EngineInfo("Idle", vllm_version="0.32.0", boot="b1")
+        self.windows = ()  # that each engine was asked
         self.problem = None  # a pod status to report instead of a ready one
         self.problems = {}  # the same by engine image
         self._stop = threading.Event()
@@ -89,7 +92,8 @@ class _Engine:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                body = dumps(engine.status()).encode()
+                told = Traffic(engine.node.windows) if self.path == "/traffic" else engine.status()
+                body = dumps(told).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

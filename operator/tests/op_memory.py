@@ -15,6 +15,7 @@ from headrace_operator.kube.event_recorder import EventRecorder
 from headrace_operator.kube.kinds import resource
 from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.run.gateway_key import GatewayKey
+from headrace_operator.run.pool_planner import PoolPlanner
 from headrace_operator.run.reconcile import Reconciler
 from headrace_operator.run.sidecar_status import SidecarStatuses
 
@@ -158,13 +159,33 @@ class Reports(SidecarStatuses):
         return self.said
 
 
+class Plans(PoolPlanner):
+    """Answers as the test sets them, by pool."""
+
+    def __init__(self):
+        super().__init__(None, None, lambda key: None)
+        self.looks = {}
+        self.answers = {}
+
+    def follow(self, key, generation, look):
+        self.looks[key] = look
+
+    def forget(self, key):
+        self.looks.pop(key, None)
+
+    def answer(self, key, generation):
+        return self.answers.get(key)
+
+
 def operator(memory, settings=SETTINGS, clock=lambda: 0.0):
     """A freshly started operator: its cache is what exists."""
     cache = Cache()
     for item in memory.objects.values():
         cache.put(copy.deepcopy(item))
     key = GatewayKey(settings.system_namespace, settings.gateway_key)
-    return Reconciler(settings, cache, memory, Reports(), EventRecorder(memory), clock, key, lambda _: None)
+    return Reconciler(
+        settings, cache, memory, Reports(), EventRecorder(memory), clock, key, lambda _: None, Plans()
+    )
 
 
 def with_service(**spec):

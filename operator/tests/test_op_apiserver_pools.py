@@ -1,11 +1,17 @@
 """GPUPools on a real API server: groups come, change and go while their services run."""
 
 import json
+import time
+from dataclasses import replace
 
 import pytest
 from op_devices import engine, spec
 from op_kube import eventually, gpupool, ok
 from op_kubelet import FakeNode
+from op_planning import asked
+from op_simulate_pool import LLAMA
+
+from headrace_engine.contracts.traffic import WINDOW_SECONDS
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("operator"), pytest.mark.timeout(300)]
 
@@ -20,6 +26,17 @@ BAD = {
 }
 
 
+BAD_PLACEMENT = {
+    "nothing": ({}, ["set groups, placement, or both"]),
+    "no services": ({"services": []}, ["spec.placement.services", "at least 1"]),
+    "no kind of GPUs": ({"gpus": {}}, ["spec.placement.gpus.type", "Required"]),
+    "no GPUs": ({"gpus": {"type": "H100", "count": 0}}, ["spec.placement.gpus.count", "1"]),
+    "nodes of no GPUs": ({"gpus": {"type": "H100", "perNode": 0}}, ["spec.placement.gpus.perNode", "1"]),
+    "a service twice": ({"services": [{"name": "chat"}] * 2}, ["spec.placement.services[1]", "Duplicate"]),
+    "another mode": ({"mode": "Auto"}, ["spec.placement.mode", "Recommend"]),
+}
+
+
 def turn_group(kube, service):
     """What the service's engines are told; None: nothing."""
     found = (kube.get("configmaps", f"{service}-policy") or {}).get("data", {}).get("turn-group.json")
@@ -30,6 +47,12 @@ def of_pool(kube):
     """Names of what the operator made for pools."""
     mine = {"labelSelector": "headrace.dev/gpu-pool"}
     return {item["metadata"]["name"] for plural in OF_A_POOL for item in kube.list(plural, **mine)}
+
+
+def planned_pool(**fields):
+    """A GPUPool that asks for a plan for two services."""
+    placement = {"gpus": {"type": "H100"}, "services": [{"name": "chat"}, {"name": "code"}], **fields}
+    return {**gpupool(), "spec": {"placement": placement}}
 
 
 def pods(kube):
@@ -47,6 +70,39 @@ def test_a_bad_pool_is_refused_with_field_and_fix(kube, case):
     assert answer.status_code == 422, answer.text
     message = answer.json()["message"]
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("case", BAD_PLACEMENT)
+def test_a_bad_placement_is_refused_with_field_and_fix(kube, case):
+    fields, words = BAD_PLACEMENT[case]
+    answer = kube.create("gpupools", planned_pool(**fields) if fields else {**gpupool(), "spec": {}})
+    assert answer.status_code == 422, answer.text
+    message = answer.json()["message"]
+    assert all(word in message for word in words), message
+
+
+def test_a_plan_is_made_from_what_engines_were_asked_and_goes_with_its_question(kube):
+    ok(kube.apply("gpupools", planned_pool()))
+    eventually(lambda: condition(kube, "Planned") == ("False", "MemberNotFound"))
+    assert condition(kube, "Ready") == ("True", "AllGroupsReady")
+    for name in ("chat", "code"):
+        kube.start(name, model={"source": LLAMA}, engine={"image": "i", "maxModelLen": 8192})
+    start = int(time.time()) // WINDOW_SECONDS * WINDOW_SECONDS
+    with FakeNode(kube) as node:
+        node.windows = tuple(replace(each, start=start - 20 * (n + 1)) for n, each in enumerate(asked(3)))
+        ok(kube.apply("gpupools", planned_pool(gpus={"type": "H100", "perNode": 4})))
+        eventually(lambda: condition(kube, "Planned") == ("True", "PlanMade"), 150)
+        plan = kube.get("gpupools", "shared")["status"]["plan"]
+        assert (plan["gpus"], plan["gpusToday"]) == (1, 4), "two replicas each"
+        assert [member["service"] for member in plan["groups"][0]["members"]] == ["chat", "code"]
+        assert {each["name"]: each["requests"] for each in plan["services"]} == {"chat": 12, "code": 12}
+        assert of_pool(kube) == set(), "nothing is done about it"
+
+        ok(kube.apply("gpupools", planned_pool(gpus={"type": "TPU"})))
+        eventually(lambda: condition(kube, "Planned") == ("False", "NotEstimable"), 60)
+        assert kube.get("gpupools", "shared")["status"]["plan"] == plan, "the last one stays"
+        ok(kube.apply("gpupools", gpupool(a=["chat"])))
+        eventually(lambda: "plan" not in kube.get("gpupools", "shared")["status"])
 
 
 def test_the_longest_names_can_be_made(kube):

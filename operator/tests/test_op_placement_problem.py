@@ -3,7 +3,7 @@
 import pytest
 from op_placement import nodes, service
 
-from headrace_operator.placement.problem import Group, Nodes, make_plan, pack, sizes_up_to
+from headrace_operator.placement.problem import Group, Nodes, divide_gpus, make_plan, pack, sizes_up_to
 
 
 def test_one_set_of_groups_is_one_plan():
@@ -26,3 +26,8 @@ def test_sizes_are_powers_of_two(most, sizes):
 
 def test_long_answers_hold_kv_for_longer():
     assert service(output=200).kv_demand > 2 * service(output=100).kv_demand
+
+
+@pytest.mark.parametrize(("total", "of_nodes"), [(8, (8,)), (19, (8, 8, 3)), (3, (3,))])
+def test_gpus_are_divided_among_full_nodes_and_what_is_left(total, of_nodes):
+    assert divide_gpus(total, 8) == of_nodes

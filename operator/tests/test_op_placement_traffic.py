@@ -6,8 +6,9 @@ from statistics import fmean, pstdev
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from op_planning import NOON, window
 
-from headrace_engine.contracts.traffic import SLOTS, WINDOW_SECONDS, TrafficWindow
+from headrace_engine.contracts.traffic import SLOTS, WINDOW_SECONDS
 from headrace_operator.placement.problem import Request
 from headrace_operator.placement.traffic import (
     Lengths,
@@ -18,24 +19,8 @@ from headrace_operator.placement.traffic import (
     sum_up,
 )
 
-NOON = 1_795_000_000
 LONGEST = 8192
-
-
-def window(number=0, slots=None, *, prompt=500, output=100, met=0, e2e=1.0):
-    """A window of requests of one length; `slots`: how many of them in each."""
-    arrivals = tuple((slots or {0: 1}).get(slot, 0) for slot in range(SLOTS))
-    count = sum(arrivals)
-    return TrafficWindow(
-        start=NOON + number * WINDOW_SECONDS,
-        arrivals=arrivals,
-        prompt_tokens=count * prompt,
-        output_tokens=count * output,
-        prompt_squares=count * prompt**2,
-        output_squares=count * output**2,
-        met=met,
-        e2e_seconds=count * e2e,
-    )
+MOST = 10_000
 
 
 def all_of(windows):
@@ -89,21 +74,21 @@ def test_lengths_have_their_deviation():
 
 def test_requests_come_in_their_half_seconds():
     windows = [window(0, {4: 10}), window(3, {0: 2, 39: 1})]
-    requests = make_requests(windows, all_of(windows), LONGEST, Random(0))
+    requests = make_requests(windows, all_of(windows), LONGEST, MOST, Random(0))
     assert [int(each.at * 2) for each in requests] == [4] * 10 + [120] * 2 + [159]
     assert {each[1:] for each in requests} == {(500, 100)}
-    assert requests == make_requests(windows, all_of(windows), LONGEST, Random(0))
+    assert requests == make_requests(windows, all_of(windows), LONGEST, MOST, Random(0))
 
 
 def test_no_request_is_longer_than_its_engine_takes():
     windows = [window(0, {0: 1}, prompt=90_000, output=50), window(1, {0: 1}, prompt=10, output=90_000)]
-    for request in make_requests(windows, all_of(windows), LONGEST, Random(0)):
+    for request in make_requests(windows, all_of(windows), LONGEST, MOST, Random(0)):
         assert request.prompt_tokens >= 1 <= request.output_tokens
         assert request.tokens <= LONGEST
 
 
 def test_a_service_without_requests_in_the_span_has_none():
-    assert make_requests([window(0)], Span(NOON + 20, 40.0), LONGEST, Random(0)) == ()
+    assert make_requests([window(0)], Span(NOON + 20, 40.0), LONGEST, MOST, Random(0)) == ()
 
 
 def test_the_span_is_as_long_as_its_requests_allow_and_the_busiest():
@@ -115,26 +100,30 @@ def test_the_span_is_as_long_as_its_requests_allow_and_the_busiest():
     assert busiest_span([[], []], 9) == Span(0, 0.0)
 
 
-def test_of_windows_that_are_all_too_busy_a_part_is_taken():
+def test_of_windows_that_are_all_too_busy_the_busiest_is_taken():
     windows = [window(0, dict.fromkeys(range(SLOTS), 10)), window(1, dict.fromkeys(range(SLOTS), 20))]
     span = busiest_span([windows], 200)
-    assert span == Span(NOON + WINDOW_SECONDS, WINDOW_SECONDS / 4)
-    assert len(make_requests(windows, span, LONGEST, Random(0))) == 200
+    assert span == Span(NOON + WINDOW_SECONDS, WINDOW_SECONDS)
+    assert len(make_requests(windows, span, LONGEST, 200, Random(0))) == 200
 
 
 @given(st.lists(windows_of_any_service, min_size=1, max_size=3), st.integers(1, 300))
 def test_what_is_made_is_what_came(services, most):
     told = [add_up(windows) for windows in services]
     span = busiest_span(told, most)
-    made = [make_requests(windows, span, LONGEST, Random(0)) for windows in told]
+    made = [make_requests(windows, span, LONGEST, MOST, Random(0)) for windows in told]
     if not any(told):
         assert made == [()] * len(told)
         return
     inside = [[each for each in windows if span.start <= each.start < span.end] for windows in told]
-    if span.seconds >= WINDOW_SECONDS:
-        assert sum(map(len, made)) <= most
-        for windows, requests in zip(inside, made, strict=True):
-            assert len(requests) == sum(each.requests for each in windows)
+    assert sum(map(len, made)) <= most or span.seconds == WINDOW_SECONDS
+    for windows, requests in zip(inside, made, strict=True):
+        assert len(requests) == sum(each.requests for each in windows)
     for requests in made:
         assert list(requests) == sorted(requests, key=lambda each: each.at)
         assert all(isinstance(each, Request) and 0 <= each.at < span.seconds + 0.5 for each in requests)
+
+
+def test_more_requests_than_are_wanted_are_cut_off():
+    requests = make_requests([window(0, {0: 10**20}), window(1)], Span(NOON, 40.0), LONGEST, 50, Random(0))
+    assert len(requests) == 50

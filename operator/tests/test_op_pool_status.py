@@ -1,10 +1,14 @@
 """A pool's conditions say whether its groups take turns, and what to do where one does not."""
 
+from op_planning import planned_pool
 from op_pools import pool, pool_body
 
+from headrace_operator.api import Reason, parse_pool
+from headrace_operator.api.placement import PlanStatus
 from headrace_operator.decide.observation import observe
 from headrace_operator.decide.pool_status import build_pool_status
 from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError
+from headrace_operator.planning.question import Answer
 
 NOW = "2026-11-01T00:00:00Z"
 BODY = pool_body(a=["chat", "code"], b=["summary"])
@@ -21,7 +25,9 @@ def server(group, available=1):
 
 
 def told(*servers, services=ALL, problem=None, body=BODY, of=POOL):
-    status = build_pool_status(body, of, observe(servers, (), {}), services, problem=problem, now=NOW)
+    status = build_pool_status(
+        body, of, observe(servers, (), {}), services, problem=problem, answer=None, now=NOW
+    )
     return {each.type: (each.status, each.reason, each.message) for each in status.conditions}
 
 
@@ -65,10 +71,12 @@ def test_trouble_with_the_api_server_is_told():
 
 
 def test_the_transition_time_moves_only_with_the_status():
-    first = build_pool_status(BODY, POOL, observe([], (), {}), ALL, problem=None, now="2026-01-01T00:00:00Z")
+    first = build_pool_status(
+        BODY, POOL, observe([], (), {}), ALL, problem=None, answer=None, now="2026-01-01T00:00:00Z"
+    )
     body = {**BODY, "status": first.as_body()}
     later = build_pool_status(
-        body, POOL, observe([server("a"), server("b")], (), {}), ALL, problem=None, now=NOW
+        body, POOL, observe([server("a"), server("b")], (), {}), ALL, problem=None, answer=None, now=NOW
     )
     times = {each.type: each.last_transition_time for each in later.conditions}
     assert times == {"Accepted": "2026-01-01T00:00:00Z", "Ready": NOW, "Placed": "2026-01-01T00:00:00Z"}
@@ -102,3 +110,58 @@ def test_a_group_that_is_not_placed_is_named_with_the_reason():
     status, reason, message = told(claim("a", "gpu-0", leaving=True), claim("b", "gpu-1"))["Placed"]
     assert (status, reason) == ("False", "ClaimDeleted")
     assert "ResourceClaim shared-a-gpu-1 was deleted" in message
+
+
+PLANNED = planned_pool("chat", "code")
+MADE = Answer(Reason.PLAN_MADE, "1 GPUs, today 2", PlanStatus(time=NOW, gpus=1))
+
+
+def planned(answer, *, services=ALL, status=None, spec=None):
+    body = {**PLANNED, "spec": spec or PLANNED["spec"], "status": status or {}}
+    return build_pool_status(
+        body, parse_pool(body), observe([], (), {}), services, problem=None, answer=answer, now=NOW
+    )
+
+
+def condition(status, kind):
+    [found] = [each for each in status.conditions if each.type == kind]
+    return found.status, found.reason, found.message
+
+
+def test_a_pool_that_only_has_a_plan_made_is_ready_and_places_nothing():
+    status = planned(None)
+    assert condition(status, "Ready") == ("True", "AllGroupsReady", "there are no groups")
+    assert [each.type for each in status.conditions] == ["Accepted", "Ready", "Planned"]
+    assert condition(status, "Planned")[:2] == ("Unknown", "Planning")
+    assert status.plan is None
+
+
+def test_a_plan_is_told_and_a_pool_that_asks_for_none_has_none():
+    status = planned(MADE)
+    assert condition(status, "Planned") == ("True", "PlanMade", "1 GPUs, today 2")
+    assert status.plan == MADE.plan
+    groups = {"groups": [{"name": "a", "members": ["chat"]}]}
+    without = planned(None, status=status.as_body(), spec=groups)
+    assert without.plan is None
+    assert "Planned" not in {each.type for each in without.conditions}
+
+
+def test_the_last_plan_stays_while_no_newer_one_can_be_made():
+    last = planned(MADE).as_body()
+    failed = planned(Answer(Reason.NO_TRAFFIC, "nothing was asked"), status=last)
+    assert condition(failed, "Planned") == ("False", "NoTraffic", "nothing was asked")
+    assert failed.plan == MADE.plan
+
+
+def test_an_operator_that_starts_goes_by_what_was_told_before():
+    last = planned(MADE).as_body()
+    assert planned(None, status=last).as_body() == last
+    last["conditions"][2]["observedGeneration"] = 0
+    assert condition(planned(None, status=last), "Planned")[:2] == ("Unknown", "Planning")
+
+
+def test_services_of_a_plan_that_do_not_exist_are_named():
+    status = planned(MADE, services={"chat"})
+    assert condition(status, "Planned")[:2] == ("False", "MemberNotFound")
+    assert "no LLMService code in namespace llm; a plan is made without" in condition(status, "Planned")[2]
+    assert status.plan == MADE.plan

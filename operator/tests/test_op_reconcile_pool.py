@@ -5,16 +5,18 @@ import copy
 import pytest
 from op_devices import raw_member
 from op_golden import SETTINGS
-from op_memory import Memory, Reports
+from op_memory import Memory, Plans, Reports
 from op_pools import KEY, pool_body
 from op_world import body
 
 from headrace_engine.contracts import loads
 from headrace_engine.contracts.turn_group import TurnGroup
-from headrace_operator.api import Key
+from headrace_operator.api import Key, Reason
+from headrace_operator.api.placement import PlanStatus
 from headrace_operator.errors import ApiError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.planning.question import Answer
 from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.reconcile import Reconciler
 
@@ -40,6 +42,7 @@ class Operator:
     def __init__(self, memory):
         self.queue = [CHAT, CODE, KEY]
         self.cache = Cache()
+        self.plans = Plans()
         for item in memory.objects.values():
             self.cache.put(copy.deepcopy(item))
         key = GatewayKey(SETTINGS.system_namespace, SETTINGS.gateway_key)
@@ -52,6 +55,7 @@ class Operator:
             lambda: 0.0,
             key,
             self.queue.append,
+            self.plans,
         )
 
     async def work(self):
@@ -315,3 +319,46 @@ async def test_a_change_of_a_member_has_its_pool_looked_at_and_a_change_of_statu
     assert KEY not in operator.cache.put(same)
     update(memory, raw_member("chat", 50))
     assert KEY in operator.cache.put(copy.deepcopy(memory.objects["LLMService", "chat"]))
+
+
+def asking_for_a_plan(**spec):
+    raw = pool_body()
+    asked = {"gpus": {"type": "H100"}, "services": [{"name": "chat"}, {"name": "new"}]}
+    raw["spec"] = {"placement": asked, **spec}
+    return raw
+
+
+async def test_a_pool_has_its_plan_made_from_its_services_and_their_ready_engines():
+    memory = with_services(body("chat"))
+    memory.store(asking_for_a_plan())
+    operator = Operator(memory)
+    await operator.work()
+    view = operator.plans.looks[KEY]()
+    assert (list(view.services), dict(view.engines)) == (["chat"], {"chat": {}})
+    assert view.pool["spec"] == memory.objects["GPUPool", "shared"]["spec"]
+    assert memory.objects["GPUPool", "shared"]["status"]["conditions"][2]["reason"] == "MemberNotFound"
+
+    made = PlanStatus(time="2026-01-01T00:00:00Z", gpus=1)
+    operator.plans.answers[KEY] = Answer(Reason.PLAN_MADE, "made", made)
+    operator.queue.append(KEY)
+    await operator.work()
+    assert memory.objects["GPUPool", "shared"]["status"]["plan"]["gpus"] == 1
+
+
+@pytest.mark.parametrize("change", ["no plan is asked for", "the pool is deleted", "the pool is not valid"])
+async def test_a_plan_that_is_not_wanted_any_more_is_made_no_more(change):
+    memory = with_services(body("chat"))
+    memory.store(asking_for_a_plan())
+    operator = Operator(memory)
+    await operator.work()
+    assert KEY in operator.plans.looks
+    raw = asking_for_a_plan(placement=None, groups=[{"name": "a", "members": ["chat"]}])
+    if change == "the pool is deleted":
+        raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if change == "the pool is not valid":
+        raw["spec"] = {}
+    raw["metadata"] |= {"generation": 2, "resourceVersion": "900"}
+    memory.store(raw)
+    operator.cache.put(raw)
+    await operator.reconciler.reconcile(KEY)
+    assert KEY not in operator.plans.looks

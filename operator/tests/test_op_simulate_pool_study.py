@@ -9,10 +9,10 @@ from op_simulate_pool import QWEN, read
 from headrace_engine.cost import catalog
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.api import parse_pool
-from headrace_operator.placement.problem import Nodes
+from headrace_operator.placement.problem import Nodes, divide_gpus
 from headrace_operator.placement.score import FitsNowhereError
 from headrace_operator.simulate.figures import Figures, Spread
-from headrace_operator.simulate.pool.pool_study import divide, list_todays, run_study
+from headrace_operator.simulate.pool.pool_study import list_todays, run_study
 from headrace_operator.simulate.pool.pool_traces import PoolStretch
 from headrace_operator.simulate.simulated_engine import RESERVED, UTILIZATION
 from headrace_operator.simulate.usage_error import UsageError
@@ -52,7 +52,7 @@ class Simulated:
 
 
 def study(services, arrivals, gpus, simulated, per_node=8):
-    nodes = Nodes(divide(gpus, per_node), USABLE, RESERVED)
+    nodes = Nodes(divide_gpus(gpus, per_node), USABLE, RESERVED)
     return run_study(simulated, services, list_todays(services, []), stretch(*arrivals), nodes, seed=0)
 
 
@@ -135,11 +135,6 @@ def test_a_group_that_cannot_be_simulated_is_named(members, words):
     with pytest.raises(UsageError) as caught:
         list_todays(services, [pool(pair=members)])
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(("total", "nodes"), [(8, (8,)), (19, (8, 8, 3)), (3, (3,))])
-def test_gpus_are_divided_among_full_nodes_and_what_is_left(total, nodes):
-    assert divide(total, 8) == nodes
 
 
 def test_each_engine_has_the_kv_of_its_plan():

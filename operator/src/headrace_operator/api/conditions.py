@@ -11,6 +11,7 @@ class Condition(StrEnum):
     ACCEPTED = "Accepted"
     READY = "Ready"
     PLACED = "Placed"  # of a GPUPool
+    PLANNED = "Planned"  # of a GPUPool
     PROGRESSING = "Progressing"
     POLICY_APPLIED = "PolicyApplied"
     ROUTING_READY = "RoutingReady"
@@ -44,6 +45,14 @@ class Reason(StrEnum):
     NO_CLAIM = "NoClaim"  # members that ask for their devices otherwise, or for none
     DEVICES_NOT_ALLOCATED = "DevicesNotAllocated"
     CLAIM_DELETED = "ClaimDeleted"  # by somebody, while pods have its devices
+
+    # Planned, of a GPUPool
+    PLAN_MADE = "PlanMade"
+    PLANNING = "Planning"
+    NO_TRAFFIC = "NoTraffic"  # nobody asked the services anything
+    NOT_ESTIMABLE = "NotEstimable"  # no cost model, or one that does not fit
+    NO_ROOM = "NoRoom"
+    PLAN_FAILED = "PlanFailed"
 
     # Ready, of a GPUPool
     ALL_GROUPS_READY = "AllGroupsReady"

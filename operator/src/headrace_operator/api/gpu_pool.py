@@ -11,6 +11,7 @@ from pydantic import StringConstraints, ValidationError, model_validator
 from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api.base import Block, list_map, live, rule, ruled
 from headrace_operator.api.bodies import Body
+from headrace_operator.api.placement import Placement, PlanStatus, ServiceName
 from headrace_operator.api.service import Key, explain, key_of
 from headrace_operator.api.status import StatusCondition, seen
 from headrace_operator.errors import SpecInvalidError
@@ -19,9 +20,9 @@ MOST_GROUPS = 32
 MOST_MEMBERS = 16
 
 GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?$", max_length=20)]
-ServiceName = Annotated[str, StringConstraints(min_length=1, max_length=50)]
 
 _ONCE = "groups: a service is in one group only: take it out of the others"
+_SOMETHING = "set groups, placement, or both"
 
 
 class Group(Block):
@@ -48,17 +49,29 @@ class PoolSpec(Block):
 
     groups: tuple[Group, ...] = live(
         "Groups of services that share a GPU.",
+        (),
         min_length=1,
         max_length=MOST_GROUPS,
         json_schema_extra=list_map("name"),
     )
 
+    placement: Placement | None = live(
+        "Has a plan made from what services are asked: who should share GPUs.", None
+    )
+
     model_config = ruled(
-        rule("self.groups.all(g, g.members.all(m, self.groups.exists_one(h, m in h.members)))", _ONCE)
+        rule("has(self.groups) || has(self.placement)", _SOMETHING),
+        rule(
+            "!has(self.groups) || "
+            "self.groups.all(g, g.members.all(m, self.groups.exists_one(h, m in h.members)))",
+            _ONCE,
+        ),
     )
 
     @model_validator(mode="after")
     def _in_one_group(self) -> PoolSpec:
+        if not (self.groups or self.placement):
+            raise ValueError(_SOMETHING)
         named = [member for group in self.groups for member in group.members]
         if len(named) != len(set(named)):
             raise ValueError(_ONCE)
@@ -71,11 +84,12 @@ class PoolStatus(Block):
     observed_generation: int = seen("Generation of the spec that this status is about.", 0, ge=0)
     conditions: tuple[StatusCondition, ...] = seen(
         "Accepted: the groups can be as the spec asks. Ready: every group takes turns. Placed: every group "
-        "shares devices.",
+        "shares devices. Planned: status.plan is what spec.placement asks for.",
         (),
         max_length=8,
         json_schema_extra=list_map("type"),
     )
+    plan: PlanStatus | None = seen("The last plan for spec.placement.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,7 @@ class GPUPool:
     generation: int
     created: str  # RFC 3339, UTC: sorts as text
     groups: tuple[Group, ...]
+    placement: Placement | None
 
 
 def parse_pool(body: Body) -> GPUPool:
@@ -102,6 +117,7 @@ def parse_pool(body: Body) -> GPUPool:
         generation=metadata.get("generation", 1),
         created=metadata.get("creationTimestamp") or "",
         groups=spec.groups,
+        placement=spec.placement,
     )
 
 

@@ -1,4 +1,4 @@
-"""The status of a GPUPool: whether its groups take turns, and what a user can do where one does not. Pure."""
+"""The status of a GPUPool: whether its groups take turns, its plan, and what a user can do about it. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import replace
 from headrace_operator import names
 from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason
 from headrace_operator.api.bodies import Body
-from headrace_operator.decide.condition_state import ConditionState, make_condition
+from headrace_operator.api.placement import PlanStatus
+from headrace_operator.decide.condition_state import STATUSES, ConditionState, make_condition, told_before
 from headrace_operator.decide.observation import Observation
 from headrace_operator.desired.resource_claims import devices_in, is_allocated
 from headrace_operator.errors import RefusedError
+from headrace_operator.planning.question import Answer
+
+_HOLDS = {text: holds for holds, text in STATUSES.items()}
 
 
 def build_pool_status(
@@ -21,24 +25,29 @@ def build_pool_status(
     services: Collection[str],
     *,
     problem: Exception | None,
+    answer: Answer | None,
     now: str,
 ) -> PoolStatus:
     """Build the status of a raw GPUPool at `now` (RFC 3339, UTC).
 
     `pool`: as it was parsed, None if it is not valid. `services`: names of those that its namespace has.
-    `problem`: what stood against this pass.
+    `problem`: what stood against this pass. `answer`: about the pool's plan; None if there is none yet.
     """
+    generation, previous = body["metadata"].get("generation", 1), body.get("status") or {}
     states = {
         Condition.ACCEPTED: _accepted(problem),
         Condition.READY: _ready(pool, observed, services, problem),
-        Condition.PLACED: _placed(pool, observed),
     }
-    generation, previous = body["metadata"].get("generation", 1), body.get("status") or {}
+    if pool is None or pool.groups:
+        states[Condition.PLACED] = _placed(pool, observed)
+    if pool is not None and pool.placement is not None:
+        states[Condition.PLANNED] = _planned(pool, services, answer, previous)
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(
             make_condition(kind, state, previous, generation, now) for kind, state in states.items()
         ),
+        plan=_plan(pool, answer, previous),
     )
 
 
@@ -55,6 +64,8 @@ def _ready(
         return ConditionState(False, Reason.RECONCILE_ERROR, str(problem) or type(problem).__name__)
     if pool is None:
         return ConditionState(False, Reason.NOT_ACCEPTED, "the spec is not accepted")
+    if not pool.groups:
+        return ConditionState(True, Reason.ALL_GROUPS_READY, "there are no groups")
     if missing := "; ".join(_missing(pool, services)):
         return ConditionState(False, Reason.MEMBER_NOT_FOUND, missing)
     waiting = [group.name for group in pool.groups if not _serves(pool, group.name, observed)]
@@ -108,6 +119,35 @@ def _placed_group(group: str, observed: Observation) -> ConditionState:
     return ConditionState(
         True, Reason.DEVICES_SHARED, f"group {group}: on {', '.join(devices_in(allocated[-1]))}"
     )
+
+
+def _planned(
+    pool: GPUPool, services: Collection[str], answer: Answer | None, previous: Body
+) -> ConditionState:
+    named = [service.name for service in pool.placement.services] if pool.placement else []
+    missing = [name for name in named if name not in services]
+    if missing:
+        return ConditionState(
+            False,
+            Reason.MEMBER_NOT_FOUND,
+            f"no LLMService {', '.join(missing)} in namespace {pool.key.namespace}; a plan is made without",
+        )
+    if answer is not None:
+        return ConditionState(answer.plan is not None, answer.reason, answer.message)
+    before = told_before(Condition.PLANNED, previous)
+    if before.get("observedGeneration") == pool.generation:  # the operator was started anew
+        return ConditionState(_HOLDS[before["status"]], before["reason"], before.get("message", ""))
+    return ConditionState(None, Reason.PLANNING, "engines are asked for their traffic, and a plan is made")
+
+
+def _plan(pool: GPUPool | None, answer: Answer | None, previous: Body) -> PlanStatus | None:
+    """Return the last plan; it stays, with its time, while no newer one can be made."""
+    if pool is not None and pool.placement is None:
+        return None
+    if answer is not None and answer.plan is not None:
+        return answer.plan
+    before = previous.get("plan")
+    return PlanStatus.model_validate(before) if before else None
 
 
 def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:

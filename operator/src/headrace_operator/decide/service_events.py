@@ -9,11 +9,18 @@ from headrace_operator.api import Condition, PodReason, PoolStatus, Reason, Serv
 from headrace_operator.api.bodies import Body
 
 # Progressing and RoutingReady follow from what these already tell.
-_TOLD = (Condition.ACCEPTED, Condition.READY, Condition.POLICY_APPLIED, Condition.DEGRADED)
+_TOLD = (
+    Condition.ACCEPTED,
+    Condition.READY,
+    Condition.PLANNED,
+    Condition.POLICY_APPLIED,
+    Condition.DEGRADED,
+)
 # Steps on the way to something that will be told when it is there.
-_SILENT = {Reason.PENDING, Reason.NO_READY_REPLICAS, Reason.AS_EXPECTED, Reason.NOT_ACCEPTED}
+_SILENT = {Reason.PENDING, Reason.PLANNING, Reason.NO_READY_REPLICAS, Reason.AS_EXPECTED, Reason.NOT_ACCEPTED}
 _EXPECTED = {
     Reason.SCALED_TO_ZERO,
+    Reason.NO_TRAFFIC,
     *(reason for reason in PodReason if reason.severity is Severity.EXPECTED),
 }
 _LONGEST_NOTE = 1024  # bytes; the API server refuses an Event whose note has more

@@ -63,9 +63,12 @@ def known_token(config_map: Body | None) -> str:
 
 
 def members_in(pool: Body) -> set[str]:
-    """Return the names of services that a raw GPUPool, which may not be valid, has in its groups."""
-    groups = (pool.get("spec") or {}).get("groups") or ()
-    return {member for group in groups for member in group.get("members") or ()}
+    """Return the names of services that a raw GPUPool, which may not be valid, groups or makes a plan for."""
+    spec = pool.get("spec") or {}
+    planned = (spec.get("placement") or {}).get("services") or ()
+    return {member for group in spec.get("groups") or () for member in group.get("members") or ()} | {
+        service["name"] for service in planned
+    }
 
 
 def check_members_free(pool: GPUPool, pools: Collection[GPUPool]) -> None:

@@ -156,6 +156,12 @@ def pack(plan: Plan, nodes: Nodes) -> list[int] | None:
     return found
 
 
+def divide_gpus(total: int, per_node: int) -> tuple[int, ...]:
+    """Divide GPUs among nodes: full ones, and what is left on a last one."""
+    full, rest = divmod(total, per_node)
+    return (per_node,) * full + ((rest,) if rest else ())
+
+
 def sizes_up_to(most: int) -> list[int]:
     """List the powers of two up to `most`: how engines are split in practice."""
     return [1 << power for power in range(most.bit_length())]

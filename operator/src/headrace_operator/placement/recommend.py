@@ -21,7 +21,12 @@ class Recommendation:
     kv_tokens: tuple[tuple[int, ...], ...]
     standings: tuple[Standing, ...]
     today: tuple[Standing, ...] | None
-    enough: bool  # every service does as well as today
+    worse: tuple[int, ...]  # services that do neither as well as today nor well enough
+
+    @property
+    def enough(self) -> bool:
+        """Whether every service does as well as today, or well enough."""
+        return not self.worse
 
     @property
     def gpus(self) -> int:
@@ -30,12 +35,13 @@ class Recommendation:
 
 
 def recommend(
-    services: Sequence[Service], today: Plan, nodes: Nodes, work: int, *, seed: int = 0
+    services: Sequence[Service], today: Plan | None, nodes: Nodes, work: int, *, seed: int = 0
 ) -> Recommendation | None:
     """Find the plan with the fewest GPUs under which each service does as well as today, or well enough.
 
     Well enough: `ATTAINMENT` of its requests are in time. If there is none, the best plan for all of `nodes`.
-    `work`: requests that the search for one number of GPUs may estimate. None if no plan has all services.
+    `today`: None if a plan can't say what there is. `work`: requests that the search for one number of GPUs
+    may estimate. None if no plan has all services.
     Raises FitsNowhereError for a service that fits no node.
     """
     scorer = Scorer(services, nodes)
@@ -54,7 +60,11 @@ def recommend(
             tuple(tuple(scorer.kv_tokens(group)) for group in plan),
             standings,
             as_today,
-            all(each.attainment >= share for each, share in zip(standings, wanted, strict=True)),
+            tuple(
+                number
+                for number, (each, share) in enumerate(zip(standings, wanted, strict=True))
+                if each.attainment < share
+            ),
         )
 
     best = attempt(nodes.total_gpus)
@@ -71,8 +81,8 @@ def recommend(
     return best
 
 
-def _standings_of(plan: Plan, scorer: Scorer) -> tuple[Standing, ...] | None:
-    if all(scorer.fits(group) for group in plan):
+def _standings_of(plan: Plan | None, scorer: Scorer) -> tuple[Standing, ...] | None:
+    if plan is not None and all(scorer.fits(group) for group in plan):
         return tuple(scorer.standings(plan))
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import exp, log, sqrt
 from random import Random
 from statistics import NormalDist
@@ -111,7 +111,7 @@ def sum_up(windows: Sequence[TrafficWindow]) -> Summary | None:
 def busiest_span(services: Iterable[Iterable[TrafficWindow]], most: int) -> Span:
     """Return the busiest span, as long as even that has at most `most` requests of all services together.
 
-    It is a part of the busiest window if that has more; of no seconds without a request.
+    It is the busiest window if that alone has more; of no seconds without a request.
     """
     counts: Counter[int] = Counter()
     for windows in services:
@@ -125,28 +125,27 @@ def busiest_span(services: Iterable[Iterable[TrafficWindow]], most: int) -> Span
         sums = [before[first + length] - before[first] for first in range(len(starts) - length + 1)]
         if max(sums) <= most:
             return Span(starts[sums.index(max(sums))], length * WINDOW_SECONDS)
-    start, requests = counts.most_common(1)[0]
-    return Span(start, WINDOW_SECONDS * most / requests)
+    return Span(counts.most_common(1)[0][0], WINDOW_SECONDS)
 
 
 def make_requests(
-    windows: Iterable[TrafficWindow], span: Span, longest: int, random: Random
+    windows: Iterable[TrafficWindow], span: Span, longest: int, most: int, random: Random
 ) -> tuple[Request, ...]:
     """Make the requests of a service over `span`, from whose start their times count.
 
-    `longest`: tokens of prompt and output that its engine takes.
+    `longest`: tokens of prompt and output that its engine takes. `most`: requests; later ones are left out.
     """
     inside = [window for window in windows if span.start <= window.start < span.end]
     summary = sum_up(inside)
     if summary is None:
         return ()
-    times = sorted(
-        window.start - span.start + (slot + random.random()) * _SLOT_SECONDS
+    asked = (
+        window.start - span.start + slot * _SLOT_SECONDS
         for window in inside
         for slot, requests in enumerate(window.arrivals)
-        if window.start + slot * _SLOT_SECONDS < span.end
         for _ in range(requests)
     )
+    times = sorted(at + random.random() * _SLOT_SECONDS for at in islice(asked, most))
     prompts = [min(tokens, longest - 1) for tokens in summary.prompt.draw(len(times), random)]
     outputs = summary.output.draw(len(times), random)
     return tuple(

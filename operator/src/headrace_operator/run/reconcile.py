@@ -27,6 +27,7 @@ from headrace_operator.run.gateway_key import GatewayKey
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.pod_writes import open_readiness_gates
+from headrace_operator.run.pool_planner import PoolPlanner
 from headrace_operator.run.reconcile_pool import PoolReconciler
 from headrace_operator.run.sidecar_status import SidecarStatuses
 from headrace_operator.run.status_writer import StatusWriter
@@ -47,6 +48,7 @@ class Reconciler:
     clock: Callable[[], float]  # seconds
     gateway_key: GatewayKey
     enqueue: Callable[[Key], None]  # has a service looked at
+    planner: PoolPlanner
     _throttle: WriteThrottle = field(default_factory=WriteThrottle)
     _model_names: ModelNames = field(init=False)
     _observer: Observer = field(init=False)
@@ -84,6 +86,8 @@ class Reconciler:
             throttle=self._throttle,
             clock=self.clock,
             enqueue=self.enqueue,
+            observer=self._observer,
+            planner=self.planner,
         )
 
     async def reconcile(self, key: Key) -> float | None:
@@ -106,6 +110,7 @@ class Reconciler:
     async def stop_writing(self) -> None:
         """Let go of what only a writer needs: another replica writes from now on."""
         await self.sidecars.stop()
+        await self.planner.stop()
         metrics.drop_all_condition_gauges()
 
     async def _do_steps(self, key: Key, service: JsonObject) -> Outcome:

@@ -1,6 +1,6 @@
 """Brings one GPUPool from what is to what should be; safe to run at any time, any number of times.
 
-    parse ─► devices and turn servers of its groups ─► status, events ─► its members' passes
+    parse ─► devices and turn servers of its groups ─► plan ─► status, events ─► its members' passes
 
 The members' own passes tell their engines: each service keeps one writer.
 """
@@ -8,7 +8,7 @@ The members' own passes tell their engines: each service keeps one writer.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace_operator import names
@@ -30,7 +30,9 @@ from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, execute_actions
 from headrace_operator.run.groups import Groups, members_of
+from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import soonest
+from headrace_operator.run.pool_planner import PoolPlanner, PoolView
 from headrace_operator.run.status_writer import StatusWriter
 from headrace_operator.run.write_throttle import WriteThrottle
 from headrace_operator.settings import Settings
@@ -49,6 +51,8 @@ class PoolReconciler:
     throttle: WriteThrottle
     clock: Callable[[], float]  # seconds
     enqueue: Callable[[Key], None]
+    observer: Observer
+    planner: PoolPlanner
     _refusals: Refusals = field(default_factory=Refusals)
     _tokens: dict[tuple[Key, str], str] = field(default_factory=dict)  # made for new groups
 
@@ -76,6 +80,7 @@ class PoolReconciler:
             problem, due = error, error.retry_after
         except Exception as error:
             problem = error
+        self._follow(key, pool)
         status_due = await self._write_status(body, pool, problem, now)
         self._tell_services(key.namespace)
         if problem is not None and not isinstance(problem, RefusedError):
@@ -121,14 +126,40 @@ class PoolReconciler:
         key = key_of(body)
         seen = {**body, "status": (self.cache.pool(key) or body).get("status") or {}}
         services = {each["metadata"]["name"] for each in self.cache.services(key.namespace)}
-        current = build_pool_status(seen, pool, self._observe(key), services, problem=problem, now=now)
+        answer = self.planner.answer(key, pool.generation) if pool else None
+        current = build_pool_status(
+            seen, pool, self._observe(key), services, problem=problem, answer=answer, now=now
+        )
         return await self.statuses.write_changes(seen, seen["status"], current)
+
+    def _follow(self, key: Key, pool: GPUPool | None) -> None:
+        """Have plans made for a pool that asks for one."""
+        if pool is None or pool.placement is None:
+            self.planner.forget(key)
+        else:
+            named = [service.name for service in pool.placement.services]
+            self.planner.follow(key, pool.generation, lambda: self._look(key, named))
+
+    def _look(self, key: Key, named: Sequence[str]) -> PoolView:
+        """Look at a pool, and at those of the services that it names which exist."""
+        keys = [Key(key.namespace, name) for name in named]
+        services = {each.name: body for each in keys if (body := self.cache.service(each))}
+        return PoolView(
+            self.cache.pool(key) or {},
+            services,
+            {
+                each.name: {pod.uid: pod.ip for pod in self.observer.observe(each).ready if pod.ip}
+                for each in keys
+                if each.name in services
+            },
+        )
 
     def _tell_services(self, namespace: str) -> None:
         for key in Groups(self.cache, namespace).services_to_tell():
             self.enqueue(key)
 
     def _forget(self, key: Key) -> None:
+        self.planner.forget(key)
         self._tokens = {place: token for place, token in self._tokens.items() if place[0] != key}
         self._refusals.forget(key)
         self.throttle.forget(key)

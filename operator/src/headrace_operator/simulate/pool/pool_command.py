@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace_engine.cost import catalog
-from headrace_operator.placement.problem import Nodes
+from headrace_operator.placement.problem import Nodes, divide_gpus
 from headrace_operator.placement.score import FitsNowhereError
 from headrace_operator.simulate import document
 from headrace_operator.simulate.figures import Figures
@@ -79,7 +79,7 @@ def simulate(options: argparse.Namespace) -> PoolReport:
 def _nodes(options: argparse.Namespace, today: int) -> Nodes:
     """Return the nodes that were asked for, or those that today's engines need."""
     per_node = options.gpus_per_node
-    gpus = (per_node,) * options.nodes if options.nodes else pool_study.divide(today, per_node)
+    gpus = (per_node,) * options.nodes if options.nodes else divide_gpus(today, per_node)
     return Nodes(gpus, int(catalog.gpu_bytes(options.gpu) * UTILIZATION), RESERVED)
 
 

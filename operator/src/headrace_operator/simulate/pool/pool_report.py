@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace_engine.cost import catalog
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.placement.problem import Nodes
 from headrace_operator.placement.score import ATTAINMENT
@@ -17,7 +15,6 @@ from headrace_operator.simulate.pool.pool_service import PoolService
 from headrace_operator.simulate.pool.pool_study import Engine, Placed, PoolStudy, SimulatedPlan
 from headrace_operator.simulate.pool.pool_traces import PoolStretch
 from headrace_operator.simulate.report import format_clock, round_figures
-from headrace_operator.simulate.simulated_engine import RESERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,21 +153,9 @@ def _setting(report: PoolReport, group: Placed, engine: Engine) -> str:
     service = report.services[engine.service]
     return (
         f"{service.name}: tensorParallelSize: {group.gpus}, "
-        f"gpuMemoryUtilizationPercent: {_percent(report, group, engine)}, "
-        f"args: [--kv-cache-memory-bytes={_kv_bytes(report, group, engine)}]"
+        f"gpuMemoryUtilizationPercent: {service.memory_percent(engine.kv_tokens, group.gpus)}, "
+        f"args: [--kv-cache-memory-bytes={service.kv_bytes(engine.kv_tokens, group.gpus)}]"
     )
-
-
-def _kv_bytes(report: PoolReport, group: Placed, engine: Engine) -> int:
-    """Count the bytes of KV on each GPU."""
-    return report.services[engine.service].kv_bytes(engine.kv_tokens) // group.gpus
-
-
-def _percent(report: PoolReport, group: Placed, engine: Engine) -> int:
-    """Return the part of each GPU's memory that an engine takes, rounded up."""
-    weights = catalog.find_shape(report.services[engine.service].model).weight_bytes // group.gpus
-    taken = weights + _kv_bytes(report, group, engine) + RESERVED
-    return math.ceil(100 * taken / catalog.gpu_bytes(report.gpu))
 
 
 def _plan_json(report: PoolReport, plan: SimulatedPlan) -> JsonObject:
@@ -181,11 +166,14 @@ def _plan_json(report: PoolReport, plan: SimulatedPlan) -> JsonObject:
                 "gpus": group.gpus,
                 "engines": [
                     {
-                        "service": report.services[engine.service].name,
-                        "gpu_memory_utilization_percent": _percent(report, group, engine),
-                        "kv_cache_memory_bytes": _kv_bytes(report, group, engine),
+                        "service": service.name,
+                        "gpu_memory_utilization_percent": service.memory_percent(
+                            engine.kv_tokens, group.gpus
+                        ),
+                        "kv_cache_memory_bytes": service.kv_bytes(engine.kv_tokens, group.gpus),
                     }
                     for engine in group.engines
+                    for service in [report.services[engine.service]]
                 ],
             }
             for group in plan.groups

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from headrace_engine.contracts import Slo
 from headrace_engine.cost import catalog
@@ -13,7 +14,7 @@ from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_operator.api import LLMService
 from headrace_operator.placement.problem import Request, Service
 from headrace_operator.simulate import models, targets
-from headrace_operator.simulate.simulated_engine import Engine, make_engine
+from headrace_operator.simulate.simulated_engine import RESERVED, Engine, make_engine
 from headrace_operator.simulate.usage_error import UsageError
 
 
@@ -49,21 +50,27 @@ class PoolService:
         settings = self.engine.settings
         return (-(-settings.max_model_len // settings.block_size) + 1) * settings.block_size
 
-    def kv_bytes(self, tokens: int) -> int:
-        """Count the bytes of so many tokens of KV, over all GPUs of an engine."""
-        return tokens * catalog.find_shape(self.model).kv_bytes_per_token
+    def kv_bytes(self, tokens: int, gpus: int) -> int:
+        """Count the bytes on each of an engine's GPUs of so many tokens of KV."""
+        return tokens * catalog.find_shape(self.model).kv_bytes_per_token // gpus
+
+    def memory_percent(self, tokens: int, gpus: int) -> int:
+        """Return the part of each GPU's memory that an engine with so much KV takes, rounded up."""
+        weights = catalog.find_shape(self.model).weight_bytes // gpus
+        gpu = self.costs[gpus].profile.gpu
+        return ceil(100 * (weights + self.kv_bytes(tokens, gpus) + RESERVED) / catalog.gpu_bytes(gpu))
 
     def settings_with(self, kv_tokens: int) -> EngineSettings:
         """Return the settings of an engine that has so many tokens of KV."""
         settings = self.engine.settings
         return replace(settings, num_blocks=kv_tokens // settings.block_size)
 
-    def as_placed(self, arrivals: Sequence[Arrival]) -> Service:
-        """Return what the search for a plan needs to know, asked `arrivals`."""
+    def as_placed(self, requests: Iterable[Arrival | Request]) -> Service:
+        """Return what the search for a plan needs to know, asked `requests`."""
         settings = self.engine.settings
         return Service(
             name=self.name,
-            requests=tuple(Request(each.at, each.prompt_tokens, each.output_tokens) for each in arrivals),
+            requests=tuple(Request(each.at, each.prompt_tokens, each.output_tokens) for each in requests),
             costs=self.costs,
             weight_bytes=catalog.find_shape(self.model).weight_bytes,
             kv_bytes_per_token=catalog.find_shape(self.model).kv_bytes_per_token,

@@ -103,12 +103,6 @@ def run_study(
     )
 
 
-def divide(total: int, per_node: int) -> tuple[int, ...]:
-    """Divide GPUs among nodes: full ones, and what is left on a last one."""
-    full, rest = divmod(total, per_node)
-    return (per_node,) * full + ((rest,) if rest else ())
-
-
 def list_todays(services: Sequence[PoolService], pools: Sequence[GPUPool]) -> list[Placed]:
     """List today's engines: those of a pool's group together, the others on GPUs of their own.
 

@@ -1,0 +1,65 @@
+"""Traffic, and questions for a plan."""
+
+from op_simulate_pool import LLAMA, raw
+
+from headrace_engine.contracts.traffic import SLOTS, WINDOW_SECONDS, TrafficWindow
+from headrace_operator.planning.question import Question, ServiceTraffic
+
+NOON = 1_795_000_000
+TIME = "2026-11-18T09:46:40Z"
+
+
+def window(number=0, slots=None, *, prompt=500, output=100, met=0, e2e=1.0):
+    """A window of requests of one length; `slots`: how many of them in each."""
+    arrivals = tuple((slots or {0: 1}).get(slot, 0) for slot in range(SLOTS))
+    count = sum(arrivals)
+    return TrafficWindow(
+        start=NOON + number * WINDOW_SECONDS,
+        arrivals=arrivals,
+        prompt_tokens=count * prompt,
+        output_tokens=count * output,
+        prompt_squares=float(count * prompt**2),
+        output_squares=float(count * output**2),
+        met=met,
+        e2e_seconds=count * e2e,
+    )
+
+
+def asked(requests=3, windows=2, **lengths):
+    """As many requests in each of some windows, one in a slot."""
+    slots = {slot: requests // SLOTS + (slot < requests % SLOTS) for slot in range(SLOTS)}
+    return tuple(window(number, slots, **lengths) for number in range(windows))
+
+
+def service(name, source=LLAMA, **fields):
+    """A raw LLMService as the API server has it."""
+    made = raw(name, source, **fields)
+    made["metadata"] |= {"namespace": "llm", "uid": name, "generation": 1}
+    made["spec"]["accelerator"] = {"type": "GPU"}
+    return made
+
+
+def planned_pool(*names, gpus=None, groups=(), **cost_models):
+    """A raw GPUPool that asks for a plan for services of these names."""
+    services = [
+        {"name": name, **({"costModel": cost_models[name]} if name in cost_models else {})} for name in names
+    ]
+    spec = {"placement": {"gpus": {"type": "H100", **(gpus or {})}, "services": services}}
+    if groups:
+        spec["groups"] = [{"name": f"g{n}", "members": list(members)} for n, members in enumerate(groups)]
+    return {
+        "apiVersion": "headrace.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": "shared", "namespace": "llm", "uid": "llm-shared", "generation": 1},
+        "spec": spec,
+    }
+
+
+def question(*told, silent=(), gpus=None, groups=(), **cost_models):
+    """A question about raw services and their windows."""
+    names = [body["metadata"]["name"] for body, _ in told]
+    return Question(
+        planned_pool(*names, gpus=gpus, groups=groups, **cost_models),
+        tuple(ServiceTraffic(body, windows, body["metadata"]["name"] in silent) for body, windows in told),
+        TIME,
+    )
