@@ -115,6 +115,28 @@ def _stop(stage):
     stage.until(nobody_does, TELLING, "engines without a group")
 
 
+def planned(stage):
+    """Whether the plan is made: its condition's status and reason."""
+    conditions = stage.kube.get(NAMESPACE, "gpupool", "shared").get("status", {}).get("conditions", ())
+    return next(((each["status"], each["reason"]) for each in conditions if each["type"] == "Planned"), None)
+
+
+def test_a_pool_says_who_should_share_by_what_its_engines_were_asked(stage):
+    """As if the engines had GPUs: those of this node compute on the CPU, and no step times are known for them."""
+    serving(stage)
+    asked = [{"name": name, "costModel": "llama-3-8b"} for name in stage.samples]
+    placement = {"gpus": {"type": "H100"}, "services": asked}
+    stage.kube.apply({**POOL, "spec": {"placement": placement}})
+    try:
+        stage.until(lambda: planned(stage) == ("True", "PlanMade"), 180, "a plan")
+        plan = stage.kube.get(NAMESPACE, "gpupool", "shared")["status"]["plan"]
+    finally:
+        stage.kube("delete", "gpupool", "shared", "-n", NAMESPACE)
+    assert plan["gpus"] < plan["gpusToday"] == sum(len(stage.pods(name)) for name in stage.samples)
+    assert {each["name"] for each in plan["services"] if each["requests"]} == set(stage.samples)
+    assert "by turns on 1 x H100" in plan["message"]
+
+
 def test_a_member_of_two_groups_is_refused_with_field_and_fix(stage, refused):
     groups = [{"name": "a", "members": ["chat"]}, {"name": "b", "members": ["chat"]}]
     message = refused({**POOL, "spec": {"groups": groups}})

@@ -156,6 +156,7 @@ def test_the_last_plan_stays_while_no_newer_one_can_be_made():
 def test_an_operator_that_starts_goes_by_what_was_told_before():
     last = planned(MADE).as_body()
     assert planned(None, status=last).as_body() == last
+    assert planned(None, status=last | {"plan": {"made": "otherwise"}}).plan is None
     last["conditions"][2]["observedGeneration"] = 0
     assert condition(planned(None, status=last), "Planned")[:2] == ("Unknown", "Planning")
 
@@ -164,4 +165,5 @@ def test_services_of_a_plan_that_do_not_exist_are_named():
     status = planned(MADE, services={"chat"})
     assert condition(status, "Planned")[:2] == ("False", "MemberNotFound")
     assert "no LLMService code in namespace llm; a plan is made without" in condition(status, "Planned")[2]
+    assert condition(planned(None, status=status.as_body()), "Planned")[:2] == ("Unknown", "Planning")
     assert status.plan == MADE.plan

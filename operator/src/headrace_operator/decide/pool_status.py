@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from pydantic import ValidationError
+
 from headrace_operator import names
 from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason
 from headrace_operator.api.bodies import Body
@@ -135,7 +137,8 @@ def _planned(
     if answer is not None:
         return ConditionState(answer.plan is not None, answer.reason, answer.message)
     before = told_before(Condition.PLANNED, previous)
-    if before.get("observedGeneration") == pool.generation:  # the operator was started anew
+    known = before.get("observedGeneration") == pool.generation  # by an operator that has ended since
+    if known and before["reason"] != Reason.MEMBER_NOT_FOUND:
         return ConditionState(_HOLDS[before["status"]], before["reason"], before.get("message", ""))
     return ConditionState(None, Reason.PLANNING, "engines are asked for their traffic, and a plan is made")
 
@@ -146,8 +149,10 @@ def _plan(pool: GPUPool | None, answer: Answer | None, previous: Body) -> PlanSt
         return None
     if answer is not None and answer.plan is not None:
         return answer.plan
-    before = previous.get("plan")
-    return PlanStatus.model_validate(before) if before else None
+    try:
+        return PlanStatus.model_validate(previous.get("plan"))
+    except ValidationError:  # there is none, or another release made it
+        return None
 
 
 def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:
