@@ -122,7 +122,7 @@ def planned(stage):
 
 
 def test_a_pool_says_who_should_share_by_what_its_engines_were_asked(stage):
-    """As if the engines had GPUs: those of this node compute on the CPU, and no step times are known for them."""
+    """As if the engines had GPUs: no step times are known for this node."""
     serving(stage)
     asked = [{"name": name, "costModel": "llama-3-8b"} for name in stage.samples]
     placement = {"gpus": {"type": "H100"}, "services": asked}
