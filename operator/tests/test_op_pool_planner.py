@@ -9,6 +9,7 @@ from op_planning import NOON, asked, planned_pool, question, service, window
 from headrace_engine.contracts import ContractError
 from headrace_engine.contracts.traffic import Traffic
 from headrace_operator.api import Key, Reason
+from headrace_operator.errors import ApiError
 from headrace_operator.planning.question import Answer, Question
 from headrace_operator.run import pool_planner
 from headrace_operator.run.pool_planner import NoPlanError, PoolPlanner, PoolView, make_answer
@@ -37,9 +38,17 @@ class World:
         self.answer = MADE
         self.gate = asyncio.Event()
         self.gate.set()
+        self.down, self.looks = False, 0
         self.questions, self.rounds, self.changes = [], 0, []
         self.moved = asyncio.Event()
         self.planner = PoolPlanner(self._fetch, self._make, self._on_change, lambda: self.now)
+
+    async def _look(self):
+        self.looks += 1
+        self.moved.set()
+        if self.down:
+            raise ApiError(503, "unavailable")
+        return self.view
 
     async def _fetch(self, ip):
         self.rounds += ip == "a"
@@ -61,7 +70,7 @@ class World:
         self.moved.set()
 
     def follow(self, key=KEY, generation=1):
-        self.planner.follow(key, generation, lambda: self.view)
+        self.planner.follow(key, generation, self._look)
 
     async def until(self, check):
         async with asyncio.timeout(30):
@@ -215,10 +224,23 @@ async def test_pools_whose_services_do_not_exist_yet_wait_for_them():
         full = world.view
         world.view = PoolView(full.pool, {}, {})
         world.follow()
-        await asyncio.sleep(0)
+        await world.until(lambda: world.looks > 1)
+        assert not world.questions
         world.view = full
         await world.until(lambda: world.changes)
         assert set(told(world.questions[0])) == {"chat", "code"}
+
+
+async def test_an_outage_of_the_api_server_is_waited_out(caplog):
+    async with World() as world:
+        world.down = True
+        with caplog.at_level(logging.WARNING):
+            world.follow()
+            await world.until(lambda: world.looks > 1)
+        world.down = False
+        await world.until(lambda: world.changes)
+        assert "no plan is made: unavailable" in caplog.text
+        assert "Traceback" not in caplog.text
 
 
 async def test_a_fault_of_ours_is_logged_and_the_next_round_comes(caplog):

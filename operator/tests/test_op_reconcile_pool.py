@@ -7,7 +7,7 @@ from op_devices import raw_member
 from op_golden import SETTINGS
 from op_memory import Memory, Plans, Reports
 from op_pools import KEY, pool_body
-from op_world import body
+from op_world import body, pod
 
 from headrace_engine.contracts import loads
 from headrace_engine.contracts.turn_group import TurnGroup
@@ -333,7 +333,7 @@ async def test_a_pool_has_its_plan_made_from_its_services_and_their_ready_engine
     memory.store(asking_for_a_plan())
     operator = Operator(memory)
     await operator.work()
-    view = operator.plans.looks[KEY]()
+    view = await operator.plans.looks[KEY]()
     assert (list(view.services), dict(view.engines)) == (["chat"], {"chat": {}})
     assert view.pool["spec"] == memory.objects["GPUPool", "shared"]["spec"]
     assert memory.objects["GPUPool", "shared"]["status"]["conditions"][2]["reason"] == "MemberNotFound"
@@ -343,6 +343,17 @@ async def test_a_pool_has_its_plan_made_from_its_services_and_their_ready_engine
     operator.queue.append(KEY)
     await operator.work()
     assert memory.objects["GPUPool", "shared"]["status"]["plan"]["gpus"] == 1
+
+
+async def test_an_operator_that_was_just_started_knows_whom_to_ask():
+    memory = with_services(body("chat"))
+    memory.store(asking_for_a_plan())
+    memory.store({"apiVersion": "v1", **pod("chat-1-a")})
+    await Operator(memory).work()
+    started = Operator(memory)
+    await started.reconciler.reconcile(KEY)
+    view = await started.plans.looks[KEY]()
+    assert view.engines == {"chat": {"chat-1-a": "10.0.0.1"}}
 
 
 @pytest.mark.parametrize("change", ["no plan is asked for", "the pool is deleted", "the pool is not valid"])

@@ -73,6 +73,7 @@ _POOL_COLUMNS = (
     ("Accepted", "string", 0, '.status.conditions[?(@.type=="Accepted")].status'),
     ("Ready", "string", 0, '.status.conditions[?(@.type=="Ready")].status'),
     ("Reason", "string", 0, '.status.conditions[?(@.type=="Ready")].reason'),
+    ("Planned", "string", 0, '.status.conditions[?(@.type=="Planned")].status'),
     ("Groups", "string", 1, ".spec.groups[*].name"),
     ("Age", "date", 0, ".metadata.creationTimestamp"),
 )

@@ -23,6 +23,7 @@ from headrace_engine.contracts.traffic import Traffic
 from headrace_operator import names
 from headrace_operator.api import Key, Reason
 from headrace_operator.api.bodies import Body
+from headrace_operator.errors import ApiError
 from headrace_operator.placement.traffic_history import TrafficHistory
 from headrace_operator.planning.question import Answer, Question, ServiceTraffic, dump_json, load_json
 
@@ -57,7 +58,7 @@ class PoolView:
 
 FetchTraffic = Callable[[str], Awaitable[Traffic]]  # by address; raises OSError or ContractError
 MakeAnswer = Callable[[Question], Awaitable[Answer]]
-Look = Callable[[], PoolView]
+Look = Callable[[], Awaitable[PoolView]]  # raises ApiError
 
 
 class NoPlanError(RuntimeError):
@@ -159,6 +160,8 @@ class PoolPlanner:
             planning.wake.clear()
             try:
                 await self._step(key, planning)
+            except ApiError as error:
+                logger.warning("%s: no plan is made: %s", key, error)
             except Exception:
                 logger.exception("%s: no plan is made", key)
             try:
@@ -170,7 +173,7 @@ class PoolPlanner:
 
     async def _step(self, key: Key, planning: _Planning) -> None:
         """Ask the engines, and make a plan if one is due."""
-        generation, view = planning.generation, planning.look()
+        generation, view = planning.generation, await planning.look()
         await self._ask(planning.history, view)
         if not (view.pool and view.services and self._is_due(planning, view)):
             return

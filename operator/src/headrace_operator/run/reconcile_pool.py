@@ -140,10 +140,12 @@ class PoolReconciler:
             named = [service.name for service in pool.placement.services]
             self.planner.follow(key, pool.generation, lambda: self._look(key, named))
 
-    def _look(self, key: Key, named: Sequence[str]) -> PoolView:
-        """Look at a pool, and at those of the services that it names which exist."""
+    async def _look(self, key: Key, named: Sequence[str]) -> PoolView:
+        """Look at a pool, and at those of the services that it names which exist. Raises ApiError."""
         keys = [Key(key.namespace, name) for name in named]
         services = {each.name: body for each in keys if (body := self.cache.service(each))}
+        for body in services.values():  # an operator that was just started knows none of their pods yet
+            await self.observer.find_own_pods(body, self.clock())
         return PoolView(
             self.cache.pool(key) or {},
             services,
