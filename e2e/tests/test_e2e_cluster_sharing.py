@@ -58,9 +58,11 @@ def states(stage):
     }
 
 
-def is_ready(stage):
-    conditions = stage.kube.get(NAMESPACE, "gpupool", "shared").get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+def condition(stage, pool, kind):
+    """Status, reason and message of a pool's condition; empty before it has any."""
+    conditions = stage.kube.get(NAMESPACE, "gpupool", pool).get("status", {}).get("conditions", ())
+    told = next((each for each in conditions if each["type"] == kind), {})
+    return tuple(told.get(key, "") for key in ("status", "reason", "message"))
 
 
 def serving(stage):
@@ -78,7 +80,9 @@ async def test_two_services_take_turns_while_they_serve_and_stop_when_their_pool
         load = asyncio.create_task(switch.clients(session, shared))
         try:
             await asyncio.to_thread(stage.kube.apply, POOL)
-            await asyncio.to_thread(stage.until, lambda: is_ready(stage), 120, "a turn server")
+            await asyncio.to_thread(
+                stage.until, lambda: condition(stage, "shared", "Ready")[0] == "True", 120, "a turn server"
+            )
             await asyncio.to_thread(_take_turns, stage)
             [server] = stage.kube.items(NAMESPACE, "pods", "headrace.dev/gpu-pool=shared")
             await asyncio.to_thread(kill, server, "headrace_engine.turns")
@@ -115,12 +119,6 @@ def _stop(stage):
     stage.until(nobody_does, TELLING, "engines without a group")
 
 
-def planned(stage):
-    """Whether the plan is made: its condition's status and reason."""
-    conditions = stage.kube.get(NAMESPACE, "gpupool", "shared").get("status", {}).get("conditions", ())
-    return next(((each["status"], each["reason"]) for each in conditions if each["type"] == "Planned"), None)
-
-
 def test_a_pool_says_who_should_share_by_what_its_engines_were_asked(stage):
     """As if the engines had GPUs: no step times are known for this node."""
     serving(stage)
@@ -128,7 +126,7 @@ def test_a_pool_says_who_should_share_by_what_its_engines_were_asked(stage):
     placement = {"gpus": {"type": "H100"}, "services": asked}
     stage.kube.apply({**POOL, "spec": {"placement": placement}})
     try:
-        stage.until(lambda: planned(stage) == ("True", "PlanMade"), 180, "a plan")
+        stage.until(lambda: condition(stage, "shared", "Planned")[:2] == ("True", "PlanMade"), 180, "a plan")
         plan = stage.kube.get(NAMESPACE, "gpupool", "shared")["status"]["plan"]
     finally:
         stage.kube("delete", "gpupool", "shared", "-n", NAMESPACE)
@@ -183,18 +181,17 @@ def devices(stage):
     return found
 
 
-def placed(stage):
-    conditions = stage.kube.get(NAMESPACE, "gpupool", "pair").get("status", {}).get("conditions", ())
-    return next((each["message"] for each in conditions if each["type"] == "Placed"), "")
-
-
 def test_two_services_share_one_device_and_have_their_own_again_without_the_pool(stage, pair):
     stand_in_device.offer(Cluster(), 2)
     for each in (pool("pair", *pair), *pair.values()):
         stage.kube.apply(each)
     services.wait_ready(stage.kube, pair, 300, print)
     stage.until(
-        lambda: placed(stage).startswith(f"group small: on {node_files.NODE_NAME}/device-"), 60, "a place"
+        lambda: condition(stage, "pair", "Placed")[2].startswith(
+            f"group small: on {node_files.NODE_NAME}/device-"
+        ),
+        60,
+        "a place",
     )
     [(device,)] = devices(stage)
     shared = {(device,): ["left", "pair-small-turns", "right"]}

@@ -125,14 +125,15 @@ def new_namespace(apiserver, name):
     return kube
 
 
-def gpupool(name="shared", **groups):
+def gpupool(name="shared", placement=None, **groups):
     """A GPUPool with these groups; each is a list of its members."""
     listed = [{"name": group, "members": list(members)} for group, members in groups.items()]
+    asked = {} if placement is None else {"placement": placement}
     return {
         "apiVersion": "headrace.dev/v1alpha1",
         "kind": "GPUPool",
         "metadata": {"name": name},
-        "spec": {"groups": listed},
+        "spec": asked | ({"groups": listed} if listed or not asked else {}),
     }
 
 

@@ -1,5 +1,6 @@
 """Traffic, and questions for a plan."""
 
+from op_pools import pool_body
 from op_simulate_pool import LLAMA, raw
 
 from headrace_engine.contracts.traffic import SLOTS, WINDOW_SECONDS, TrafficWindow
@@ -44,15 +45,8 @@ def planned_pool(*names, gpus=None, groups=(), **cost_models):
     services = [
         {"name": name, **({"costModel": cost_models[name]} if name in cost_models else {})} for name in names
     ]
-    spec = {"placement": {"gpus": {"type": "H100", **(gpus or {})}, "services": services}}
-    if groups:
-        spec["groups"] = [{"name": f"g{n}", "members": list(members)} for n, members in enumerate(groups)]
-    return {
-        "apiVersion": "headrace.dev/v1alpha1",
-        "kind": "GPUPool",
-        "metadata": {"name": "shared", "namespace": "llm", "uid": "llm-shared", "generation": 1},
-        "spec": spec,
-    }
+    placement = {"gpus": {"type": "H100", **(gpus or {})}, "services": services}
+    return pool_body(placement=placement, **{f"g{n}": members for n, members in enumerate(groups)})
 
 
 def question(*told, silent=(), gpus=None, groups=(), **cost_models):

@@ -51,8 +51,9 @@ def of_pool(kube):
 
 def planned_pool(**fields):
     """A GPUPool that asks for a plan for two services."""
-    placement = {"gpus": {"type": "H100"}, "services": [{"name": "chat"}, {"name": "code"}], **fields}
-    return {**gpupool(), "spec": {"placement": placement}}
+    return gpupool(
+        placement={"gpus": {"type": "H100"}, "services": [{"name": "chat"}, {"name": "code"}]} | fields
+    )
 
 
 def pods(kube):

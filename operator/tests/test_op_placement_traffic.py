@@ -115,7 +115,7 @@ def test_what_is_made_is_what_came(services, most):
     if not any(told):
         assert made == [()] * len(told)
         return
-    inside = [[each for each in windows if span.start <= each.start < span.end] for windows in told]
+    inside = [span.select(windows) for windows in told]
     assert sum(map(len, made)) <= most or span.seconds == WINDOW_SECONDS
     for windows, requests in zip(inside, made, strict=True):
         assert len(requests) == sum(each.requests for each in windows)

@@ -12,7 +12,7 @@ from headrace_operator.api import Key, Reason
 from headrace_operator.errors import ApiError
 from headrace_operator.planning.question import Answer, Question
 from headrace_operator.run import pool_planner
-from headrace_operator.run.pool_planner import NoPlanError, PoolPlanner, PoolView, make_answer
+from headrace_operator.run.pool_planner import NoPlanError, PoolPlanner, PoolView, answer_in_process
 
 KEY, OTHER = Key("llm", "shared", "GPUPool"), Key("llm", "other", "GPUPool")
 MADE = Answer(Reason.PLAN_MADE, "made")
@@ -253,14 +253,14 @@ async def test_a_fault_of_ours_is_logged_and_the_next_round_comes(caplog):
 
 
 async def test_a_real_process_makes_the_plan():
-    answer = await make_answer(question((service("chat"), asked(2)), (service("code"), asked(2))))
+    answer = await answer_in_process(question((service("chat"), asked(2)), (service("code"), asked(2))))
     assert (answer.reason, answer.plan.gpus) == (Reason.PLAN_MADE, 1)
     groups = {"groups": [{"name": "a", "members": ["b"]}]}
     with pytest.raises(NoPlanError, match="its process ended with 1: see the operator's log"):
-        await make_answer(Question({**planned_pool("chat"), "spec": groups}, (), ""))
+        await answer_in_process(Question({**planned_pool("chat"), "spec": groups}, (), ""))
 
 
 async def test_a_process_that_takes_too_long_is_ended(monkeypatch):
     monkeypatch.setattr(pool_planner, "_LONGEST", 0.01)
     with pytest.raises(NoPlanError, match="not made within"):
-        await make_answer(question((service("chat"), asked(2))))
+        await answer_in_process(question((service("chat"), asked(2))))

@@ -6,6 +6,7 @@ import pytest
 from op_devices import raw_member
 from op_golden import SETTINGS
 from op_memory import Memory, Plans, Reports
+from op_planning import planned_pool
 from op_pools import KEY, pool_body
 from op_world import body, pod
 
@@ -321,16 +322,9 @@ async def test_a_change_of_a_member_has_its_pool_looked_at_and_a_change_of_statu
     assert KEY in operator.cache.put(copy.deepcopy(memory.objects["LLMService", "chat"]))
 
 
-def asking_for_a_plan(**spec):
-    raw = pool_body()
-    asked = {"gpus": {"type": "H100"}, "services": [{"name": "chat"}, {"name": "new"}]}
-    raw["spec"] = {"placement": asked, **spec}
-    return raw
-
-
 async def test_a_pool_has_its_plan_made_from_its_services_and_their_ready_engines():
     memory = with_services(body("chat"))
-    memory.store(asking_for_a_plan())
+    memory.store(planned_pool("chat", "new"))
     operator = Operator(memory)
     await operator.work()
     view = await operator.plans.looks[KEY]()
@@ -347,7 +341,7 @@ async def test_a_pool_has_its_plan_made_from_its_services_and_their_ready_engine
 
 async def test_an_operator_that_was_just_started_knows_whom_to_ask():
     memory = with_services(body("chat"))
-    memory.store(asking_for_a_plan())
+    memory.store(planned_pool("chat", "new"))
     memory.store({"apiVersion": "v1", **pod("chat-1-a")})
     await Operator(memory).work()
     started = Operator(memory)
@@ -359,11 +353,11 @@ async def test_an_operator_that_was_just_started_knows_whom_to_ask():
 @pytest.mark.parametrize("change", ["no plan is asked for", "the pool is deleted", "the pool is not valid"])
 async def test_a_plan_that_is_not_wanted_any_more_is_made_no_more(change):
     memory = with_services(body("chat"))
-    memory.store(asking_for_a_plan())
+    memory.store(planned_pool("chat", "new"))
     operator = Operator(memory)
     await operator.work()
     assert KEY in operator.plans.looks
-    raw = asking_for_a_plan(placement=None, groups=[{"name": "a", "members": ["chat"]}])
+    raw = pool_body(a=["chat"])
     if change == "the pool is deleted":
         raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     if change == "the pool is not valid":

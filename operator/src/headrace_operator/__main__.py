@@ -27,7 +27,7 @@ from headrace_operator.kube.resync import fill_cache, resync
 from headrace_operator.names import FIELD_MANAGER
 from headrace_operator.run import health
 from headrace_operator.run.gateway_key import GatewayKey
-from headrace_operator.run.pool_planner import PoolPlanner, fetch_traffic, make_answer
+from headrace_operator.run.pool_planner import PoolPlanner, answer_in_process, fetch_traffic
 from headrace_operator.run.reconcile import Reconciler
 from headrace_operator.run.sidecar_status import SidecarStatuses, fetch_status
 from headrace_operator.run.workers import Workers
@@ -53,7 +53,7 @@ async def operate(settings: Settings) -> None:
         cluster = await stack.enter_async_context(connect(lease.seconds_left))
         sidecars = SidecarStatuses(fetch_status, on_change=queue.add)
         stack.push_async_callback(sidecars.stop)
-        planner = PoolPlanner(fetch_traffic, make_answer, on_change=queue.add)
+        planner = PoolPlanner(fetch_traffic, answer_in_process, on_change=queue.add)
         stack.push_async_callback(planner.stop)
         key = GatewayKey(settings.system_namespace, settings.gateway_key)
         reconciler = Reconciler(

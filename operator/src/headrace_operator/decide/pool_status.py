@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from headrace_operator import names
 from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason
 from headrace_operator.api.bodies import Body
-from headrace_operator.api.placement import PlanStatus
+from headrace_operator.api.placement import Placement, PlanStatus
 from headrace_operator.decide.condition_state import STATUSES, ConditionState, make_condition, told_before
 from headrace_operator.decide.observation import Observation
 from headrace_operator.desired.resource_claims import devices_in, is_allocated
@@ -43,7 +43,7 @@ def build_pool_status(
     if pool is None or pool.groups:
         states[Condition.PLACED] = _placed(pool, observed)
     if pool is not None and pool.placement is not None:
-        states[Condition.PLANNED] = _planned(pool, services, answer, previous)
+        states[Condition.PLANNED] = _planned(pool, pool.placement, services, answer, previous)
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(
@@ -124,10 +124,9 @@ def _placed_group(group: str, observed: Observation) -> ConditionState:
 
 
 def _planned(
-    pool: GPUPool, services: Collection[str], answer: Answer | None, previous: Body
+    pool: GPUPool, placement: Placement, services: Collection[str], answer: Answer | None, previous: Body
 ) -> ConditionState:
-    named = [service.name for service in pool.placement.services] if pool.placement else []
-    missing = [name for name in named if name not in services]
+    missing = [service.name for service in placement.services if service.name not in services]
     if missing:
         return ConditionState(
             False,

@@ -62,7 +62,7 @@ def known_token(config_map: Body | None) -> str:
     return token
 
 
-def members_in(pool: Body) -> set[str]:
+def services_named_in(pool: Body) -> set[str]:
     """Return the names of services that a raw GPUPool, which may not be valid, groups or makes a plan for."""
     spec = pool.get("spec") or {}
     planned = (spec.get("placement") or {}).get("services") or ()

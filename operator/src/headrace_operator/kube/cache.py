@@ -15,7 +15,7 @@ from typing import Any
 from headrace_operator.api import KIND, POOL_KIND, Key, key_of
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.decide.model_names import model_names_in
-from headrace_operator.decide.turn_groups import members_in
+from headrace_operator.decide.turn_groups import services_named_in
 from headrace_operator.names import owner_key_of
 
 Name = tuple[str, str]  # kind, name
@@ -159,11 +159,11 @@ class Cache:
         return (self._owners[key] for key in self._pools if namespace in {"", key.namespace})
 
     def _pools_naming(self, body: JsonObject) -> list[Key]:
-        """Return the pools of which a raw LLMService is a member; none of anything else."""
+        """Return the pools that name a raw LLMService; none of anything else."""
         if body["kind"] != KIND:
             return []
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
-        return [key_of(pool) for pool in self.pools(namespace) if name in members_in(pool)]
+        return [key_of(pool) for pool in self.pools(namespace) if name in services_named_in(pool)]
 
     def services_asking_for(self, name: str) -> Iterator[JsonObject]:
         """Yield LLMServices that may have a model name: they ask for it, had it, or are called so."""

@@ -55,6 +55,10 @@ class Span(NamedTuple):
         """When it ends, unix seconds."""
         return self.start + self.seconds
 
+    def select(self, windows: Iterable[TrafficWindow]) -> list[TrafficWindow]:
+        """Return the windows that begin in it."""
+        return [window for window in windows if self.start <= window.start < self.end]
+
 
 class Summary(NamedTuple):
     """What a service was asked. `attainment`: share of its requests that met all of their targets."""
@@ -135,7 +139,7 @@ def make_requests(
 
     `longest`: tokens of prompt and output that its engine takes. `most`: requests; later ones are left out.
     """
-    inside = [window for window in windows if span.start <= window.start < span.end]
+    inside = span.select(windows)
     summary = sum_up(inside)
     if summary is None:
         return ()

@@ -33,7 +33,7 @@ class AskedService:
 
     def sum_up(self, span: Span) -> Summary | None:
         """Sum up what its engines told of `span`; None if it was asked nothing."""
-        return sum_up([window for window in self.windows if span.start <= window.start < span.end])
+        return sum_up(span.select(self.windows))
 
     def count(self, span: Span) -> int:
         """Count the requests of `span`."""

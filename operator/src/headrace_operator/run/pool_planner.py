@@ -70,7 +70,7 @@ async def fetch_traffic(ip: str) -> Traffic:
     return loads(Traffic, await fetch(ip, names.SIDECAR_PORT, "/traffic", seconds=_ANSWER_SECONDS))
 
 
-async def make_answer(question: Question) -> Answer:
+async def answer_in_process(question: Question) -> Answer:
     """Have a process of its own make the plan; raises NoPlanError."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -100,7 +100,7 @@ class _Planning:
 
     look: Look
     generation: int
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     history: TrafficHistory = field(default_factory=TrafficHistory)
     answer: Answer | None = None
@@ -131,17 +131,16 @@ class PoolPlanner:
         """Have plans made for a pool until it is forgotten; `look` tells what there is."""
         planning = self._planning.get(key)
         if planning is None:
-            planning = self._planning[key] = _Planning(look, generation)
-            planning.task = asyncio.create_task(self._run(key, planning), name=f"plan {key}")
+            task = asyncio.create_task(self._run(key), name=f"plan {key}")
+            self._planning[key] = _Planning(look, generation, task)
         elif planning.generation != generation:
             planning.look, planning.generation = look, generation
             planning.wake.set()
 
     def forget(self, key: Key) -> None:
         """Make no more plans for a pool."""
-        planning = self._planning.pop(key, None)
-        if planning is not None and planning.task is not None:
-            planning.task.cancel()
+        if key in self._planning:
+            self._planning.pop(key).task.cancel()
 
     def answer(self, key: Key, generation: int) -> Answer | None:
         """Return the last answer for this generation of a pool; None if there is none yet."""
@@ -150,12 +149,13 @@ class PoolPlanner:
 
     async def stop(self) -> None:
         """End all tasks, and wait for their ends."""
-        tasks = [each.task for each in self._planning.values() if each.task is not None]
+        tasks = [each.task for each in self._planning.values()]
         for key in list(self._planning):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, key: Key, planning: _Planning) -> None:
+    async def _run(self, key: Key) -> None:
+        planning = self._planning[key]
         while True:
             planning.wake.clear()
             try:
