@@ -3,7 +3,15 @@
 import pytest
 from op_placement import nodes, service
 
-from headrace_operator.placement.problem import Group, Nodes, divide_gpus, make_plan, pack, sizes_up_to
+from headrace_operator.placement.problem import (
+    Group,
+    Nodes,
+    divide_gpus,
+    make_plan,
+    pack,
+    sizes_up_to,
+    unlike_services,
+)
 
 
 def test_one_set_of_groups_is_one_plan():
@@ -17,6 +25,19 @@ def test_groups_get_nodes_that_have_room_for_them():
     assert pack(plan, nodes(count=1, gpus=4)) is None
     assert pack(plan, nodes(count=4, gpus=2)) is None
     assert pack(plan, Nodes((1, 4, 3), 1, 1)) == [1, 2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("groups", "unlike"),
+    [
+        ([Group(1, (0,)), Group(1, (0,)), Group(2, (1, 2))], set()),
+        ([Group(1, (0,)), Group(2, (0,))], {0}),
+        ([Group(1, (0, 1)), Group(1, (0,))], {0}),
+        ([Group(1, (0, 1)), Group(1, (0, 1)), Group(1, (2,))], {0, 1}),
+    ],
+)
+def test_unlike_are_engines_of_two_sizes_or_beside_others_and_elsewhere(groups, unlike):
+    assert unlike_services(make_plan(groups)) == unlike
 
 
 @pytest.mark.parametrize(("most", "sizes"), [(1, [1]), (6, [1, 2, 4]), (8, [1, 2, 4, 8])])

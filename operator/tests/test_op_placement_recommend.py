@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_placement import nodes, service
 
-from headrace_operator.placement.problem import Group, make_plan, pack
+from headrace_operator.placement.problem import Group, make_plan, pack, unlike_services
 from headrace_operator.placement.recommend import recommend
 from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer
 
@@ -37,6 +37,14 @@ def test_where_nothing_is_enough_all_gpus_are_used():
     today = make_plan([Group(1, (0,)), Group(1, (0,)), Group(1, (1,)), Group(1, (1,))])  # more than there are
     found = recommend(services, today, nodes(), WORK)
     assert (found.gpus, found.enough) == (2, False)
+
+
+def test_a_service_that_does_badly_today_gets_what_helps_it_and_no_more():
+    services = [service(rate=60.0, requests=600), service("code", rate=0.2, since=2.5)]
+    found = recommend(services, make_plan([Group(1, (0, 1))]), nodes(2, 4), WORK)
+    assert found.today[0].attainment < ATTAINMENT - SAME_SHARE
+    assert found.standings[0].attainment >= ATTAINMENT - SAME_SHARE
+    assert found.gpus < 8
 
 
 def test_a_service_that_nobody_asks_has_a_place():
@@ -72,6 +80,7 @@ def test_what_is_recommended_can_be_and_is_as_good(rates, per_node, seed):
     where = nodes(4 // per_node, per_node)
     found = recommend(services, own_gpus(*services), where, WORK, seed=seed)
     assert pack(found.plan, where) is not None
+    assert not unlike_services(found.plan)
     assert {member for group in found.plan for member in group.members} == set(range(len(services)))
     assert found == recommend(services, own_gpus(*services), where, WORK, seed=seed)
     if found.enough:

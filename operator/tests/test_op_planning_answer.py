@@ -93,11 +93,17 @@ def test_what_a_reader_should_know_is_in_the_message():
     assert plan.services[1].model_dump(exclude_defaults=True) == {"name": "code"}
 
 
-def test_one_service_with_unlike_engines_is_named():
+def test_engines_of_one_service_are_alike():
     busy = service("chat", replicas=2)
-    found = make_answer(question((busy, asked(700)), (CODE, asked(1)))).plan
-    unlike = len({(group.gpus, group.message) for group in found.groups if "chat" in group.message}) > 1
-    assert ("can't have unlike engines yet: chat" in found.message) == unlike
+    found = plan_of((busy, asked(700)), (CODE, asked(1)))
+    assert len({(group.gpus, group.message) for group in found.groups if "chat" in group.message}) == 1
+
+
+def test_a_service_that_does_badly_gets_the_gpus_that_there_are():
+    plan = plan_of((CHAT, asked(1000, prompt=2000, output=500)), gpus={"count": 4})
+    [chat] = plan.services
+    assert plan.gpus > plan.gpus_today
+    assert chat.today_percent < chat.planned_percent
 
 
 def test_services_that_were_asked_nothing_have_no_plan():

@@ -126,6 +126,25 @@ def count_engines(groups: Iterable[Group]) -> Counter[int]:
     return Counter(member for group in groups for member in group.members)
 
 
+def unlike_services(plan: Plan) -> set[int]:
+    """Return the services that no single Deployment can run: with engines beside others', and also elsewhere.
+
+    A service in several groups is alike in all if it has each to itself, and all are of one size.
+    """
+    groups: dict[int, set[Group]] = {}
+    shared: Counter[int] = Counter()
+    for group in plan:
+        for member in group.members:
+            groups.setdefault(member, set()).add(group)
+            shared[member] += len(group.members) > 1
+    engines = count_engines(plan)
+    return {
+        service
+        for service, found in groups.items()
+        if len(found) > 1 or (shared[service] and engines[service] > 1)
+    }
+
+
 def deal(groups: Sequence[Sequence[int]]) -> list[tuple[Seat, ...]]:
     """Deal each service's requests to its engines; `groups` are the services of each group's engines."""
     parts = Counter(service for group in groups for service in group)

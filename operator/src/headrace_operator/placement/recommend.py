@@ -1,4 +1,4 @@
-"""The plan with the fewest GPUs under which services do as well as today, by estimates."""
+"""The plan with the fewest GPUs under which services do as well as they can, by estimates."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Recommendation:
     kv_tokens: tuple[tuple[int, ...], ...]
     standings: tuple[Standing, ...]
     today: tuple[Standing, ...] | None
-    worse: tuple[int, ...]  # services that do neither as well as today nor well enough
+    worse: tuple[int, ...]  # services that do neither well enough nor as well as they could
 
     @property
     def enough(self) -> bool:
-        """Whether every service does as well as today, or well enough."""
+        """Whether every service does well enough, or as well as it could."""
         return not self.worse
 
     @property
@@ -37,18 +37,16 @@ class Recommendation:
 def recommend(
     services: Sequence[Service], today: Plan | None, nodes: Nodes, work: int, *, seed: int = 0
 ) -> Recommendation | None:
-    """Find the plan with the fewest GPUs under which each service does as well as today, or well enough.
+    """Find the plan with the fewest GPUs under which each service does well enough, or as well as it could.
 
-    Well enough: `ATTAINMENT` of its requests are in time. If there is none, the best plan for all of `nodes`.
-    `today`: None if a plan can't say what there is. `work`: requests that the search for one number of GPUs
-    may estimate. None if no plan has all services.
-    Raises FitsNowhereError for a service that fits no node.
+    Well enough: `ATTAINMENT` of its requests are in time. As well as it could: as today, and as under the
+    best plan for all of `nodes`. If none does, that plan. Each service's engines are alike. `today`: None if
+    a plan can't say what there is. `work`: requests that the search for one number of GPUs may estimate. None
+    if no plan has all services. Raises FitsNowhereError for a service that fits no node.
     """
-    scorer = Scorer(services, nodes)
+    scorer = Scorer(services, nodes, alike=True)
     as_today = _standings_of(today, scorer)
-    wanted = [ATTAINMENT] * len(services)
-    if as_today is not None:
-        wanted = [min(ATTAINMENT, each.attainment) - SAME_SHARE for each in as_today]
+    wanted = _good_enough(as_today) if as_today is not None else [0.0] * len(services)
 
     def attempt(gpus: int) -> Recommendation | None:
         plan = _find(scorer, nodes.first(gpus), work, seed)
@@ -70,6 +68,7 @@ def recommend(
     best = attempt(nodes.total_gpus)
     if best is None or not best.enough:
         return best
+    wanted = list(map(max, wanted, _good_enough(best.standings)))
     too_few = 0
     while too_few < best.gpus - 1:
         gpus = (too_few + best.gpus) // 2
@@ -79,6 +78,11 @@ def recommend(
         else:
             too_few = gpus
     return best
+
+
+def _good_enough(standings: Sequence[Standing]) -> list[float]:
+    """Return what share of each service's requests is to be in time, for it to do no worse than so."""
+    return [min(ATTAINMENT, each.attainment) - SAME_SHARE for each in standings]
 
 
 def _standings_of(plan: Plan | None, scorer: Scorer) -> tuple[Standing, ...] | None:

@@ -20,6 +20,7 @@ from headrace_operator.placement.problem import (
     Service,
     count_engines,
     deal,
+    unlike_services,
 )
 from headrace_operator.placement.shared_group import Answered, Load, serve_group
 from headrace_operator.placement.step_times import StepTimes
@@ -54,8 +55,9 @@ class Standing:
 
 
 class Score(NamedTuple):
-    """What less of is better: services without an engine, then requests by which services fall short of
-    `ATTAINMENT`, then mean normalised latency [SeaLLM, equations 3, 5 and 2].
+    """What less of is better: services without an engine, or whose engines can't be as they are, then
+    requests by which services fall short of `ATTAINMENT`, then mean normalised latency [SeaLLM, equations 3,
+    5 and 2].
     """
 
     unplaced: float
@@ -80,11 +82,15 @@ class FitsNowhereError(ValueError):
 
 
 class Scorer:
-    """Scores plans for `services` on `nodes`; raises FitsNowhereError."""
+    """Scores plans for `services` on `nodes`; raises FitsNowhereError.
 
-    def __init__(self, services: Sequence[Service], nodes: Nodes) -> None:
+    `alike`: each service's engines must be alike, as those of one Deployment are.
+    """
+
+    def __init__(self, services: Sequence[Service], nodes: Nodes, *, alike: bool = False) -> None:
         self.services = tuple(services)
         self.nodes = nodes
+        self.alike = alike
         self.estimated = 0  # requests so far, each time that their group was estimated
         self._groups: dict[tuple[int, tuple[Seat, ...]], _Sums] = {}
         self._kv: dict[Group, list[int] | None] = {}
@@ -139,7 +145,8 @@ class Scorer:
 
     def score(self, plan: Plan) -> Score:
         """Score the plan; ValueError if a group does not fit."""
-        return sum_up(self.standings(plan))
+        score = sum_up(self.standings(plan))
+        return score._replace(unplaced=score.unplaced + len(unlike_services(plan))) if self.alike else score
 
     def _kv_of(self, group: Group) -> list[int] | None:
         if group not in self._kv:

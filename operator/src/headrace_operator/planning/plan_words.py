@@ -57,8 +57,6 @@ class FoundPlan:
 
     def _notes(self) -> Iterator[str]:
         """Say what a reader should know before doing as the plan says."""
-        if unlike := self._unlike():
-            yield f"One LLMService can't have unlike engines yet: {', '.join(unlike)}"
         if silent := [service.name for service in self.services if service.silent]:
             yield (
                 f"Taken as asked nothing, since no engine has told: {', '.join(silent)}. Engines tell once "
@@ -72,14 +70,6 @@ class FoundPlan:
                 yield f"{service.name}: targets are assumed, since spec.slo sets none: {targets}"
             for note in service.simulated.engine.notes:
                 yield f"{service.name}: {note}"
-
-    def _unlike(self) -> list[str]:
-        """List the services with engines in groups of other sizes or members."""
-        return [
-            service.name
-            for number, service in enumerate(self.services)
-            if len({group for group in self.found.plan if number in group.members}) > 1
-        ]
 
     def _gpus(self, count: int) -> str:
         return f"{count} x {self.gpu.upper()}"
