@@ -33,7 +33,7 @@ BAD_PLACEMENT = {
     "no GPUs": ({"gpus": {"type": "H100", "count": 0}}, ["spec.placement.gpus.count", "1"]),
     "nodes of no GPUs": ({"gpus": {"type": "H100", "perNode": 0}}, ["spec.placement.gpus.perNode", "1"]),
     "a service twice": ({"services": [{"name": "chat"}] * 2}, ["spec.placement.services[1]", "Duplicate"]),
-    "another mode": ({"mode": "Auto"}, ["spec.placement.mode", "Recommend"]),
+    "another mode": ({"mode": "Manual"}, ["spec.placement.mode", "Recommend"]),
 }
 
 
@@ -71,6 +71,24 @@ def test_a_bad_pool_is_refused_with_field_and_fix(kube, case):
     assert answer.status_code == 422, answer.text
     message = answer.json()["message"]
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"a": ["code"]}, "placement.services: mode Auto makes their groups: take them out of groups"),
+        (
+            {"auto-1": ["x"]},
+            "groups: names that begin with auto- are those that mode Auto makes: rename them",
+        ),
+    ],
+)
+def test_groups_that_mode_auto_would_make_are_refused(kube, groups, words):
+    pool = planned_pool(mode="Auto")
+    pool["spec"]["groups"] = gpupool(**groups)["spec"]["groups"]
+    answer = kube.create("gpupools", pool)
+    assert answer.status_code == 422, answer.text
+    assert words in answer.json()["message"]
 
 
 @pytest.mark.parametrize("case", BAD_PLACEMENT)

@@ -106,6 +106,51 @@ def test_a_service_that_does_badly_gets_the_gpus_that_there_are():
     assert chat.today_percent < chat.planned_percent
 
 
+def auto(asking):
+    asking.pool["spec"]["placement"]["mode"] = "Auto"
+    return asking
+
+
+def on_devices(name, device_class="gpu.nvidia.com"):
+    body = service(name)
+    if device_class:
+        body["spec"]["accelerator"]["dra"] = {"deviceClassName": device_class}
+    return body
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (on_devices("code", None), "LLMService code has no spec.accelerator.dra, which mode Auto needs"),
+        (on_devices("code", "mig"), "spec.accelerator.dra of LLMService code is not that of chat"),
+    ],
+)
+def test_services_that_cannot_be_moved_to_shared_devices_are_named(code, words):
+    told = (on_devices("chat"), asked()), (code, asked())
+    answer = make_answer(auto(question(*told)))
+    assert (answer.reason, answer.plan) == ("MembersDiffer", None)
+    assert words in answer.message
+    assert make_answer(question(*told)).plan, "in mode Recommend nobody is moved"
+
+
+def test_today_is_where_mode_auto_has_put_the_services():
+    asking = auto(question((on_devices("chat"), asked()), (on_devices("code"), asked())))
+    assert make_answer(asking).plan.gpus_today == 2
+    placed = {
+        "replicas": 1,
+        "tensorParallelSize": 2,
+        "gpuMemoryUtilizationPercent": 45,
+        "kvCacheMemoryBytes": 10**10,
+        "group": "auto-1",
+    }
+    services = [{"name": name, **placed} for name in ("chat", "code")]
+    asking.pool["status"] = {"placement": {"time": TIME, "services": services}}
+    assert make_answer(asking).plan.gpus_today == 2
+    for each in services:
+        each["tensorParallelSize"] = 1
+    assert make_answer(asking).plan.gpus_today == 1
+
+
 def test_services_that_were_asked_nothing_have_no_plan():
     answer = make_answer(question((CHAT, ()), (CODE, ())))
     assert (answer.reason, answer.plan) == ("NoTraffic", None)

@@ -1,10 +1,12 @@
 """A pool's conditions say whether its groups take turns, and what to do where one does not."""
 
+import pytest
 from op_planning import planned_pool
 from op_pools import pool, pool_body
 
 from headrace_operator.api import Reason, parse_pool
-from headrace_operator.api.placement import PlanStatus
+from headrace_operator.api.placement import PlacedService, PlacementStatus, PlanStatus
+from headrace_operator.decide.moves import NO_MOVES, Moves
 from headrace_operator.decide.observation import observe
 from headrace_operator.decide.pool_status import build_pool_status
 from headrace_operator.errors import ApiError, RefusedError, SpecInvalidError
@@ -24,10 +26,14 @@ def server(group, available=1):
     }
 
 
-def told(*servers, services=ALL, problem=None, body=BODY, of=POOL):
-    status = build_pool_status(
-        body, of, observe(servers, (), {}), services, problem=problem, answer=None, now=NOW
+def build(body, of, *servers, services=ALL, problem=None, answer=None, moves=NO_MOVES, now=NOW):
+    return build_pool_status(
+        body, of, observe(servers, (), {}), services, problem=problem, answer=answer, moves=moves, now=now
     )
+
+
+def told(*servers, services=ALL, problem=None, body=BODY, of=POOL):
+    status = build(body, of, *servers, services=services, problem=problem)
     return {each.type: (each.status, each.reason, each.message) for each in status.conditions}
 
 
@@ -71,13 +77,9 @@ def test_trouble_with_the_api_server_is_told():
 
 
 def test_the_transition_time_moves_only_with_the_status():
-    first = build_pool_status(
-        BODY, POOL, observe([], (), {}), ALL, problem=None, answer=None, now="2026-01-01T00:00:00Z"
-    )
+    first = build(BODY, POOL, now="2026-01-01T00:00:00Z")
     body = {**BODY, "status": first.as_body()}
-    later = build_pool_status(
-        body, POOL, observe([server("a"), server("b")], (), {}), ALL, problem=None, answer=None, now=NOW
-    )
+    later = build(body, POOL, server("a"), server("b"))
     times = {each.type: each.last_transition_time for each in later.conditions}
     assert times == {"Accepted": "2026-01-01T00:00:00Z", "Ready": NOW, "Placed": "2026-01-01T00:00:00Z"}
 
@@ -116,10 +118,17 @@ PLANNED = planned_pool("chat", "code")
 MADE = Answer(Reason.PLAN_MADE, "1 GPUs, today 2", PlanStatus(time=NOW, gpus=1))
 
 
-def planned(answer, *, services=ALL, status=None, spec=None):
+def planned(answer, *, services=ALL, status=None, spec=None, moves=NO_MOVES):
     body = {**PLANNED, "spec": spec or PLANNED["spec"], "status": status or {}}
     return build_pool_status(
-        body, parse_pool(body), observe([], (), {}), services, problem=None, answer=answer, now=NOW
+        body,
+        parse_pool(body),
+        observe([], (), {}),
+        services,
+        problem=None,
+        answer=answer,
+        moves=moves,
+        now=NOW,
     )
 
 
@@ -167,3 +176,55 @@ def test_services_of_a_plan_that_do_not_exist_are_named():
     assert "no LLMService code in namespace llm; a plan is made without" in condition(status, "Planned")[2]
     assert condition(planned(None, status=status.as_body()), "Planned")[:2] == ("Unknown", "Planning")
     assert status.plan == MADE.plan
+
+
+AUTO = {"placement": {**PLANNED["spec"]["placement"], "mode": "Auto"}}
+PLACED = PlacementStatus(
+    time=NOW,
+    services=[
+        PlacedService(
+            name=name,
+            group="auto-1",
+            replicas=1,
+            tensor_parallel_size=1,
+            gpu_memory_utilization_percent=45,
+            kv_cache_memory_bytes=10**9,
+        )
+        for name in ("chat", "code")
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("moves", "reason", "words"),
+    [
+        (NO_MOVES, "NothingToMove", "as status.placement says"),
+        (Moves(frozenset(), ("chat",), ("code",)), "Moving", "chat to be ready; after that code"),
+        (Moves(frozenset(), (), ("code",)), "MoveBlocked", "code: no room yet on the devices"),
+        (Moves(frozenset(), (), (), ("code",)), "MoveFailed", "code: engines did not start"),
+    ],
+)
+def test_a_pool_that_places_services_says_how_far_it_is(moves, reason, words):
+    status = planned(None, status={"placement": PLACED.as_body()}, spec=AUTO, moves=moves)
+    assert status.placement == PLACED
+    holds, told_reason, message = condition(status, "AsPlanned")
+    assert (holds, told_reason) == ("True" if reason == "NothingToMove" else "False", reason)
+    assert words in message
+
+
+def test_a_pool_that_places_services_without_a_plan_worth_it_leaves_them():
+    status = planned(MADE, spec=AUTO)
+    assert (status.placement, condition(status, "AsPlanned")[:2]) == (None, ("True", "NothingToMove"))
+
+
+def test_another_plan_is_taken_up_once_nothing_moves_and_by_a_pool_that_is_valid_only():
+    better = MADE.plan.model_copy(update={"gpus_today": 2})
+    answer = Answer(Reason.PLAN_MADE, "", better)
+    moving = Moves(frozenset(), ("chat",))
+    assert planned(answer, spec=AUTO, moves=moving).placement is None
+    assert planned(answer, spec=AUTO).placement == PlacementStatus(time=NOW)
+    before = {"placement": PLACED.as_body()}
+    assert planned(None, status=before).placement is None, "its mode is Recommend"
+    body = {**PLANNED, "spec": {}, "status": before}
+    invalid = build(body, None, problem=SpecInvalidError("spec: no"))
+    assert invalid.placement == PLACED

@@ -2,11 +2,18 @@
 
 import pytest
 from op_golden import SETTINGS
+from op_planning import planned_pool
 from op_pools import TOKEN, pool, pool_body
 
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_operator.api import Key, parse_pool, parse_pools
-from headrace_operator.decide.turn_groups import check_members_free, known_token, membership, turn_group
+from headrace_operator.decide.turn_groups import (
+    check_members_free,
+    known_token,
+    membership,
+    pool_of,
+    turn_group,
+)
 from headrace_operator.desired.turn_server import turn_server_objects
 from headrace_operator.errors import RefusedError, SpecInvalidError
 
@@ -36,6 +43,57 @@ def test_the_oldest_pool_that_names_a_service_has_it():
         check_members_free(pools[-1], pools)
     assert refused.value.reason == "MemberTaken"
     check_members_free(pools[0], pools)
+
+
+def test_a_service_that_an_older_pool_places_is_taken_even_if_it_is_in_no_group():
+    auto = planned_pool("chat", "code")
+    auto["spec"]["placement"]["mode"] = "Auto"
+    auto["metadata"]["creationTimestamp"] = OLD
+    young = pool("young", YOUNG, a=["chat"])
+    pools = [parse_pool(auto), young]
+    assert pool_of(CHAT, pools) == pools[0]
+    assert membership(CHAT, pools) is None
+    with pytest.raises(RefusedError, match=r"spec.groups: chat is in GPUPool shared, which is older"):
+        check_members_free(young, pools)
+    with pytest.raises(RefusedError, match=r"spec.placement.services: chat is in group a of GPUPool young"):
+        check_members_free(pools[0], [young, pools[0]])
+
+
+def test_services_that_are_put_into_a_group_are_its_members_while_the_spec_has_them_placed():
+    auto = planned_pool("chat", "code")
+    auto["spec"]["placement"]["mode"] = "Auto"
+    placed = {
+        "replicas": 1,
+        "tensorParallelSize": 1,
+        "gpuMemoryUtilizationPercent": 30,
+        "kvCacheMemoryBytes": 1,
+        "group": "auto-1",
+    }
+    services = [{"name": name, **placed} for name in ("chat", "code", "gone")]
+    auto["status"] = {"placement": {"time": OLD, "services": services}}
+    found = membership(CHAT, [parse_pool(auto)])
+    assert (found.group.name, found.group.members) == ("auto-1", ("chat", "code"))
+    auto["spec"]["placement"]["mode"] = "Recommend"
+    assert membership(CHAT, [parse_pool(auto)]) is None
+    auto["spec"]["placement"]["mode"] = "Auto"
+    auto["status"]["placement"]["services"] = "of another release"
+    assert membership(CHAT, [parse_pool(auto)]) is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ({"a": ["chat"]}, "placement.services: mode Auto makes their groups"),
+        ({"auto-1": ["x"]}, "groups: names that begin with auto- are those that mode Auto makes"),
+    ],
+)
+def test_groups_that_mode_auto_would_make_are_refused(groups, words):
+    raw = planned_pool("chat")
+    raw["spec"]["groups"] = pool_body(**groups)["spec"]["groups"]
+    assert parse_pool(raw).services
+    raw["spec"]["placement"]["mode"] = "Auto"
+    with pytest.raises(SpecInvalidError, match=words):
+        parse_pool(raw)
 
 
 def test_pools_that_are_being_deleted_or_are_not_valid_have_nobody():

@@ -12,6 +12,7 @@ class Condition(StrEnum):
     READY = "Ready"
     PLACED = "Placed"  # of a GPUPool
     PLANNED = "Planned"  # of a GPUPool
+    AS_PLANNED = "AsPlanned"  # of a GPUPool
     PROGRESSING = "Progressing"
     POLICY_APPLIED = "PolicyApplied"
     ROUTING_READY = "RoutingReady"
@@ -53,6 +54,12 @@ class Reason(StrEnum):
     NOT_ESTIMABLE = "NotEstimable"  # no cost model, or one that does not fit
     NO_ROOM = "NoRoom"
     PLAN_FAILED = "PlanFailed"
+
+    # AsPlanned, of a GPUPool
+    NOTHING_TO_MOVE = "NothingToMove"
+    MOVING = "Moving"
+    MOVE_BLOCKED = "MoveBlocked"  # no service that is left has room where it is to go
+    MOVE_FAILED = "MoveFailed"  # engines did not start where they were moved to
 
     # Ready, of a GPUPool
     ALL_GROUPS_READY = "AllGroupsReady"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 Options = Mapping[str, str | None]
 """By name without dashes; None for a switch that is on, `no-NAME` for one that is off."""
@@ -21,6 +21,24 @@ def parse_arguments(arguments: Iterable[str]) -> Options:
         elif last is not None and options[last] is None:
             options[last] = argument
     return options
+
+
+def with_option(arguments: Sequence[str], name: str, value: str | None) -> tuple[str, ...]:
+    """Return the arguments with `--NAME=VALUE` in place of what there is of that name; None: without it."""
+    if parse_arguments(arguments).get(name) == value:
+        return tuple(arguments)
+    new = () if value is None else (f"--{name}={value}",)
+    kept: list[str] = []
+    place, dropping = None, False
+    for argument in arguments:
+        if argument.startswith("--"):
+            dropping = argument[2:].partition("=")[0].replace("_", "-") == name
+        if not dropping:
+            kept.append(argument)
+        elif place is None:
+            place = len(kept)
+    place = len(kept) if place is None else place
+    return *kept[:place], *new, *kept[place:]
 
 
 def is_switched_on(options: Options, name: str, *, otherwise: bool) -> bool:

@@ -11,6 +11,7 @@ from headrace_operator.api.status import Long, seen
 
 MOST_PLANNED = 64
 
+GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?$", max_length=20)]
 ServiceName = Annotated[str, StringConstraints(min_length=1, max_length=50)]
 _Percent = Annotated[int, Field(ge=0, le=100)]
 
@@ -41,8 +42,10 @@ class PlannedService(Block):
 class Placement(Block):
     """Which services should share GPUs, found from what they are asked."""
 
-    mode: Literal["Recommend"] = live(
-        "Recommend: the plan is in status.plan, and nothing is done about it.", "Recommend"
+    mode: Literal["Recommend", "Auto"] = live(
+        "Recommend: the plan is in status.plan, and nothing is done about it. Auto: services are moved as it "
+        "says, one after another, where that pays.",
+        "Recommend",
     )
     gpus: PlannedGPUs = live("The GPUs that a plan may use.")
     services: tuple[PlannedService, ...] = live(
@@ -87,6 +90,28 @@ class PlannedServiceStatus(Block):
     )
     today_percent: _Percent | None = seen("The same, estimated for the engines of today.")
     planned_percent: _Percent | None = seen("The same, estimated for the plan.")
+
+
+class PlacedService(Block):
+    """Where mode Auto puts a service, in place of what its own spec says."""
+
+    name: ServiceName = seen("Its LLMService.", ...)
+    group: GroupName | None = seen("Group whose GPUs its engine shares. Absent: each has GPUs of its own.")
+    replicas: int = seen("Number of its engines.", ..., ge=1)
+    tensor_parallel_size: int = seen("GPUs of each.", ..., ge=1)
+    gpu_memory_utilization_percent: _Percent = seen("Part of each GPU's memory that it takes.", ...)
+    kv_cache_memory_bytes: int = seen("Bytes of each GPU for its KV cache.", ..., ge=0)
+
+
+class PlacementStatus(Block):
+    """The plan that mode Auto carries out."""
+
+    time: Annotated[str, Field(json_schema_extra={"format": "date-time", "maxLength": 32})] = seen(
+        "Since when.", ...
+    )
+    services: tuple[PlacedService, ...] = seen(
+        "Where its services are put.", (), max_length=MOST_PLANNED, json_schema_extra=list_map("name")
+    )
 
 
 class PlanStatus(Block):

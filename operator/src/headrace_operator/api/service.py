@@ -142,6 +142,7 @@ class LLMService:
     paused: bool
     spec: Spec
     group_claim: str | None = None  # ResourceClaim of its group, whose devices it shares
+    placed_replicas: int | None = None  # that a pool gives it, in place of those of its spec
 
     @property
     def served_name(self) -> str:
@@ -150,8 +151,9 @@ class LLMService:
 
     @property
     def replicas(self) -> int:
-        """How many engine pods there shall be."""
-        return self.spec.replicas
+        """How many engine pods there shall be; none if its spec says so, whoever places them."""
+        asked = self.spec.replicas
+        return asked if self.placed_replicas is None or asked == 0 else self.placed_replicas
 
     @property
     def on_gpu(self) -> bool:

@@ -52,7 +52,9 @@ class ServiceStatus(Block):
 
     observed_generation: int = seen("Generation of the spec that this status is about.", 0, ge=0)
     url: Long | None = seen("Base URL of the OpenAI API of this service at the gateway.")
-    desired_replicas: int = seen("Pods that the spec asks for.", 0, ge=0)
+    desired_replicas: int = seen(
+        "Pods that there should be: as the spec says, or the GPUPool that places the service.", 0, ge=0
+    )
     replicas: int = seen("Pods of the service.", 0, ge=0)
     ready_replicas: int = seen("Pods that serve requests.", 0, ge=0)
     selector: Long | None = seen("Label selector of the pods, for the scale subresource.")

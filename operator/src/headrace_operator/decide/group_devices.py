@@ -11,12 +11,12 @@ from typing import NamedTuple
 from headrace_operator.api import LLMService, Reason
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.engine_arguments import parse_arguments
+from headrace_operator.decide.places import KV_BYTES
 from headrace_operator.decide.turn_groups import Membership
 from headrace_operator.desired import Manifest
 from headrace_operator.desired.resource_claims import group_claim, request_in
 from headrace_operator.errors import RefusedError
 
-_KV_BYTES = "kv-cache-memory-bytes"
 _WHOLE = 100
 
 
@@ -68,7 +68,7 @@ def share_of(service: LLMService) -> Share:
         service.key.name,
         engine.gpu_memory_utilization_percent,
         max(service.replicas, 1),
-        _KV_BYTES in parse_arguments(engine.args),
+        KV_BYTES in parse_arguments(engine.args),
     )
 
 
@@ -85,7 +85,7 @@ def check_memory(place: Membership, shares: Iterable[Share]) -> None:
             raise _refusal(
                 place,
                 f"{share.member} would take for its KV cache what it finds free while others start and end: "
-                f"give spec.engine.args --{_KV_BYTES}=BYTES",
+                f"give spec.engine.args --{KV_BYTES}=BYTES",
             )
     total = sum((share.percent or 0) * share.replicas for share in shares)
     if total > _WHOLE:

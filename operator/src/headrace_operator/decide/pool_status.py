@@ -8,10 +8,13 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from headrace_operator import names
-from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason
+from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason, is_paused
 from headrace_operator.api.bodies import Body
-from headrace_operator.api.placement import Placement, PlanStatus
+from headrace_operator.api.gpu_pool import placement_in
+from headrace_operator.api.placement import Placement, PlacementStatus, PlanStatus
+from headrace_operator.decide.adoption import adopt
 from headrace_operator.decide.condition_state import STATUSES, ConditionState, make_condition, told_before
+from headrace_operator.decide.moves import Moves
 from headrace_operator.decide.observation import Observation
 from headrace_operator.desired.resource_claims import devices_in, is_allocated
 from headrace_operator.errors import RefusedError
@@ -28,12 +31,14 @@ def build_pool_status(
     *,
     problem: Exception | None,
     answer: Answer | None,
+    moves: Moves,
     now: str,
 ) -> PoolStatus:
     """Build the status of a raw GPUPool at `now` (RFC 3339, UTC).
 
     `pool`: as it was parsed, None if it is not valid. `services`: names of those that its namespace has.
     `problem`: what stood against this pass. `answer`: about the pool's plan; None if there is none yet.
+    `moves`: of the services that it places.
     """
     generation, previous = body["metadata"].get("generation", 1), body.get("status") or {}
     states = {
@@ -44,12 +49,19 @@ def build_pool_status(
         states[Condition.PLACED] = _placed(pool, observed)
     if pool is not None and pool.placement is not None:
         states[Condition.PLANNED] = _planned(pool, pool.placement, services, answer, previous)
+    placement = placement_in(previous) if pool is None or pool.places_services else None
+    if pool is not None and pool.places_services:
+        stays = problem is not None or is_paused(body["metadata"]) or moves.moving
+        if answer is not None and answer.plan is not None and not stays:
+            placement = adopt(placement, answer.plan, now)
+        states[Condition.AS_PLANNED] = _as_planned(placement, moves)
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(
             make_condition(kind, state, previous, generation, now) for kind, state in states.items()
         ),
         plan=_plan(pool, answer, previous),
+        placement=placement,
     )
 
 
@@ -152,6 +164,31 @@ def _plan(pool: GPUPool | None, answer: Answer | None, previous: Body) -> PlanSt
         return PlanStatus.model_validate(previous.get("plan"))
     except ValidationError:  # there is none, or another release made it
         return None
+
+
+def _as_planned(placement: PlacementStatus | None, moves: Moves) -> ConditionState:
+    if placement is None:
+        return ConditionState(
+            True, Reason.NOTHING_TO_MOVE, "services run as their specs say: no plan was worth a move yet"
+        )
+    waiting = f"; after that {', '.join(moves.waiting)}" if moves.waiting else ""
+    if moves.moving:
+        return ConditionState(False, Reason.MOVING, f"{', '.join(moves.moving)} to be ready{waiting}")
+    if moves.given_up:
+        return ConditionState(
+            False,
+            Reason.MOVE_FAILED,
+            f"{', '.join(moves.given_up)}: engines did not start where status.placement has them, and run "
+            f"where they were; the conditions of the LLMService say why{waiting}",
+        )
+    if moves.waiting:
+        return ConditionState(
+            False,
+            Reason.MOVE_BLOCKED,
+            f"{', '.join(moves.waiting)}: no room yet on the devices that they are to share, or no GPU that "
+            "nobody of the pool has: raise spec.placement.gpus.count if there are more",
+        )
+    return ConditionState(True, Reason.NOTHING_TO_MOVE, "services run as status.placement says")
 
 
 def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ _TOLD = (
     Condition.ACCEPTED,
     Condition.READY,
     Condition.PLANNED,
+    Condition.AS_PLANNED,
     Condition.POLICY_APPLIED,
     Condition.DEGRADED,
 )

@@ -60,7 +60,7 @@ class Subject:
 
     key: Key
     generation: int
-    desired: int  # replicas that the spec asks for
+    desired: int  # replicas that there should be
     paused: bool
     executed: Executed
     previous: Body  # the status that was written last

@@ -29,11 +29,14 @@ class Membership(NamedTuple):
 
 def membership(service: Key, pools: Iterable[GPUPool]) -> Membership | None:
     """Return the service's place in the pools of its namespace, the oldest first; None if it has none."""
-    for pool in pools:
-        for group in pool.groups:
-            if service.name in group.members:
-                return Membership(pool, group)
-    return None
+    pool = pool_of(service, pools)
+    group = pool.group_of(service.name) if pool else None
+    return Membership(pool, group) if pool and group else None
+
+
+def pool_of(service: Key, pools: Iterable[GPUPool]) -> GPUPool | None:
+    """Return the pool that has the service, of those of its namespace, the oldest first; None if none has."""
+    return next((pool for pool in pools if service.name in pool.services), None)
 
 
 def turn_group(place: Membership, owned: Callable[[Key, str, str], Body | None]) -> TurnGroup | None:
@@ -72,12 +75,16 @@ def services_named_in(pool: Body) -> set[str]:
 
 
 def check_members_free(pool: GPUPool, pools: Collection[GPUPool]) -> None:
-    """Raise RefusedError if a member is in a group of another of the pools, the oldest first."""
-    named = [Key(pool.key.namespace, member) for group in pool.groups for member in group.members]
-    taken = [
-        f"spec.groups: {member.name} is in {place}, which is older and keeps it: take it out of one of them"
-        for member in named
-        if (place := membership(member, pools)) and place.pool.key != pool.key
-    ]
+    """Raise RefusedError if another of the pools, the oldest first, has a service of this one."""
+    taken = []
+    for name in pool.services:
+        member = Key(pool.key.namespace, name)
+        first = pool_of(member, pools)
+        if first is not None and first.key != pool.key:
+            place = membership(member, pools) or f"GPUPool {first.key.name}"
+            field = "groups" if pool.group_of(name) else "placement.services"
+            taken.append(
+                f"spec.{field}: {name} is in {place}, which is older and keeps it: take it out of one of them"
+            )
     if taken:
         raise RefusedError(Reason.MEMBER_TAKEN, "; ".join(taken))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace_engine.cost import catalog
-from headrace_operator.api import Reason, parse_pool
+from headrace_operator.api import LLMService, Reason, parse_pool
 from headrace_operator.api.gpu_pool import Group
 from headrace_operator.api.placement import Placement, PlanStatus
 from headrace_operator.errors import RefusedError
@@ -37,7 +37,12 @@ def _make_plan(question: Question) -> PlanStatus:
     pool = parse_pool(question.pool)
     if pool.placement is None:
         raise ValueError(f"{pool.key}: spec.placement is not set")
-    services = [read_asked(told, pool.placement) for told in question.services]
+    services = [
+        read_asked(told, pool.placement, pool.place_of(told.service["metadata"]["name"]))
+        for told in question.services
+    ]
+    if pool.places_services:
+        _check_devices([service.simulated.service for service in services])
     span = busiest_span([service.windows for service in services], MOST_REQUESTS)
     if not span.seconds:
         raise RefusedError(
@@ -64,6 +69,25 @@ def _make_plan(question: Question) -> PlanStatus:
             "give more, or leave out a service",
         )
     return FoundPlan(services, found, pool.placement.gpus.type, gpus_today, span).as_status(question.time)
+
+
+def _check_devices(services: Sequence[LLMService]) -> None:
+    """Raise RefusedError unless all services ask for devices that any of them can share."""
+    first, *others = services
+    for service in services:
+        if service.spec.accelerator.dra is None:
+            raise RefusedError(
+                Reason.MEMBERS_DIFFER,
+                f"LLMService {service.key.name} has no spec.accelerator.dra, which mode Auto needs to share "
+                "its devices: set it, or take the service out of spec.placement.services",
+            )
+    for other in others:
+        if other.spec.accelerator.dra != first.spec.accelerator.dra:
+            raise RefusedError(
+                Reason.MEMBERS_DIFFER,
+                f"spec.accelerator.dra of LLMService {other.key.name} is not that of {first.key.name}: mode "
+                "Auto shares devices of one kind, so give it to all of spec.placement.services",
+            )
 
 
 def _nodes(placement: Placement, gpus: int) -> Nodes:

@@ -9,7 +9,8 @@ from random import Random
 
 from headrace_engine.contracts.traffic import TrafficWindow
 from headrace_operator.api import Reason, parse_service
-from headrace_operator.api.placement import Placement
+from headrace_operator.api.placement import PlacedService, Placement
+from headrace_operator.decide.places import put_as_planned
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.placement.problem import Service
 from headrace_operator.placement.traffic import Span, Summary, make_requests, sum_up
@@ -48,12 +49,17 @@ class AskedService:
         return self.simulated.as_placed(make_requests(self.windows, span, longest, most, random))
 
 
-def read_asked(told: ServiceTraffic, placement: Placement) -> AskedService:
-    """Find out how a service is estimated; RefusedError names the field that stands against it."""
+def read_asked(
+    told: ServiceTraffic, placement: Placement, placed: PlacedService | None = None
+) -> AskedService:
+    """Find out how a service is estimated; RefusedError names the field that stands against it.
+
+    `placed`: where its pool has put it; None if it is as its own spec says.
+    """
     name = told.service["metadata"]["name"]
     cost_model = next((each.cost_model for each in placement.services if each.name == name), None)
     try:
-        service = parse_service(told.service)
+        service = put_as_planned(parse_service(told.service), placed)
     except SpecInvalidError as error:
         raise RefusedError(Reason.NOT_ESTIMABLE, f"LLMService {name} is not valid: {error}") from error
     try:

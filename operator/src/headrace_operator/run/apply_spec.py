@@ -6,7 +6,7 @@ check ─► assess rollout ─► take model names ─► desired objects ─�
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headrace_operator.api import ROUTE_KIND, Key, LLMService, policy_document
@@ -52,7 +52,7 @@ class SpecApplier:
     async def apply_spec(self, service: LLMService) -> Outcome:
         """Apply the spec, unless the service is paused. Raises ApiError if the API server is in trouble."""
         groups = Groups(self.cache, service.key.namespace)
-        service = replace(service, group_claim=groups.claim(service))
+        service = groups.placed(service)
         objection = self._find_objection(service, groups)
         if service.paused:
             return Outcome(requeue_after=objection.retry_after if objection else None, refused=objection)

@@ -1,20 +1,33 @@
-"""What services have of their groups, as the cache has it: turns with others, and the devices of all."""
+"""What services have of their pools, as the cache has it: turns with others, and where their engines are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from headrace_engine.contracts import dumps
 from headrace_engine.contracts.turn_group import TurnGroup
 from headrace_operator import names
-from headrace_operator.api import Key, LLMService, Reason, key_of, parse_pools, parse_service
+from headrace_operator.api import (
+    GPUPool,
+    Key,
+    LLMService,
+    Reason,
+    key_of,
+    parse_pools,
+    parse_service,
+    replicas_of,
+)
 from headrace_operator.api.bodies import Body
+from headrace_operator.api.placement import PlacedService
 from headrace_operator.decide.group_devices import check_memory, claim_of_group, share_of, suits
-from headrace_operator.decide.rollout import service_as_running
-from headrace_operator.decide.turn_groups import Membership, membership, turn_group
+from headrace_operator.decide.moves import Mover, Moves, plan_moves
+from headrace_operator.decide.places import place_of, put, put_as_planned, running_place
+from headrace_operator.decide.rollout import is_complete, service_as_running
+from headrace_operator.decide.turn_groups import Membership, membership, pool_of, turn_group
 from headrace_operator.desired import owner
-from headrace_operator.desired.history import running_inputs
-from headrace_operator.desired.inputs import claim_in
+from headrace_operator.desired.history import rolled_back, running_inputs
+from headrace_operator.desired.inputs import claim_in, inputs_hash
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.kube.cache import Cache
 
@@ -27,11 +40,65 @@ class Groups:
         self._namespace = namespace
         self._pools = parse_pools(cache.pools(namespace))
         self._wanted_claims: dict[tuple[Key, str], str | None] = {}  # by pool and group
+        self._moves: dict[Key, Moves] = {}  # by pool
 
     def turn_group(self, service: Key) -> TurnGroup | None:
         """Return whom the engines of a service take turns with; None if there is nobody, or not yet."""
         place = membership(service, self._pools)
         return turn_group(place, self._cache.owned_object) if place else None
+
+    def placed(self, service: LLMService) -> LLMService:
+        """Return the service with its engines where they shall be now, as its pool has it."""
+        pool = pool_of(service.key, self._pools)
+        planned = pool.place_of(service.key.name) if pool else None
+        if pool is None or planned is None:
+            return replace(service, group_claim=self.claim(service))
+        wanted = put_as_planned(service, planned)
+        wanted = replace(wanted, group_claim=self.claim(wanted))
+        running = running_place(service, self._deployment(service.key))
+        if running is None or service.key.name in self.moves(pool).free:
+            return wanted
+        return put(service, running)
+
+    def replicas(self, service: Body) -> int:
+        """Return how many engines a raw service, which may not be valid, shall have."""
+        pool = pool_of(key_of(service), self._pools)
+        if pool is None or pool.place_of(service["metadata"]["name"]) is None:
+            return replicas_of(service)
+        try:
+            return self.placed(parse_service(service)).replicas
+        except SpecInvalidError:
+            return replicas_of(service)
+
+    def moves(self, pool: GPUPool) -> Moves:
+        """Return which services of a pool are moved now."""
+        if pool.key not in self._moves:
+            movers = [mover for placed in pool.placed if (mover := self._mover(pool, placed))]
+            gpus = pool.placement.gpus.count if pool.placement else None
+            self._moves[pool.key] = plan_moves(movers, gpus)
+        return self._moves[pool.key]
+
+    def _mover(self, pool: GPUPool, placed: PlacedService) -> Mover | None:
+        """Return a service that a pool places; None if it does not exist or is not valid."""
+        key = Key(self._namespace, placed.name)
+        body, live = self._cache.service(key), self._deployment(key)
+        try:
+            service = parse_service(body) if body else None
+        except SpecInvalidError:
+            service = None
+        if service is None or pool_of(key, self._pools) != pool:
+            return None
+        wanted, group = put_as_planned(service, placed), pool.group_of(key.name)
+        claim = self._live_claim(Membership(pool, group), wanted) if group else None
+        wanted = replace(wanted, group_claim=claim)
+        gone_back = rolled_back(live)
+        return Mover(
+            name=placed.name,
+            wanted=place_of(wanted) if group is None or claim else None,
+            runs=running_place(service, live),
+            settled=live is not None and (is_complete(live) or not live["spec"]["replicas"]),
+            given_up=gone_back is not None and gone_back.inputs == inputs_hash(wanted),
+        )
 
     def claim(self, service: LLMService) -> str | None:
         """Return the ResourceClaim whose devices the service shares; None if it has its own.
@@ -41,18 +108,24 @@ class Groups:
         place = membership(service.key, self._pools)
         if place is None:
             return None
-        claims = {
+        if name := self._live_claim(place, service):
+            return name
+        running = claim_in(self._running_inputs(service.key))
+        return running if running in self._claims(place, service) else None
+
+    def _claims(self, place: Membership, service: LLMService) -> dict[str, Body]:
+        """Return the claims of a pool whose devices are what the service asks for, by name."""
+        return {
             claim["metadata"]["name"]: claim
             for claim in self._cache.owned(place.pool.key)
             if claim["kind"] == "ResourceClaim" and owner(claim) == place.pool.uid and suits(claim, service)
         }
-        if not claims:
-            return None
+
+    def _live_claim(self, place: Membership, service: LLMService) -> str | None:
+        """Name the claim that the service's group should have; None if there is none that stays."""
         name = self._wanted_claim(place)
-        if name in claims and "deletionTimestamp" not in claims[name]["metadata"]:
-            return name
-        running = claim_in(self._running_inputs(service.key))
-        return running if running in claims else None
+        claim = self._claims(place, service).get(name or "")
+        return name if claim is not None and "deletionTimestamp" not in claim["metadata"] else None
 
     def check_room(self, service: LLMService) -> None:
         """Raise RefusedError if the service has no room beside those that run on its group's devices."""
@@ -71,7 +144,7 @@ class Groups:
             if live is not None:
                 told = (live.get("data") or {}).get(names.TURN_GROUP_FILE)
                 wanted = self.turn_group(key)
-                if told != (dumps(wanted) if wanted else None) or self._has_other_claim(body):
+                if told != (dumps(wanted) if wanted else None) or self._is_elsewhere(body):
                     yield key
 
     def _wanted_claim(self, place: Membership) -> str | None:
@@ -85,15 +158,21 @@ class Groups:
             self._wanted_claims[group] = wanted["metadata"]["name"] if wanted else None
         return self._wanted_claims[group]
 
-    def _has_other_claim(self, service: Body) -> bool:
-        key = key_of(service)
+    def _is_elsewhere(self, body: Body) -> bool:
+        """Tell whether a service's engines are not where they shall be now."""
+        key = key_of(body)
         inputs = self._running_inputs(key)
-        if inputs is None or (claim_in(inputs) is None and membership(key, self._pools) is None):
+        if inputs is None or (claim_in(inputs) is None and pool_of(key, self._pools) is None):
             return False
         try:
-            return claim_in(inputs) != self.claim(parse_service(service))
+            service = parse_service(body)
         except SpecInvalidError:
             return False
+        placed = self.placed(service)
+        running = running_place(service, self._deployment(key))
+        return claim_in(inputs) != placed.group_claim or (
+            placed.placed_replicas is not None and running != place_of(placed)
+        )
 
     def _as_running(self, member: str) -> LLMService | None:
         """Return a member with the inputs that its pods have; None if they are not known."""
@@ -117,7 +196,7 @@ def members_of(cache: Cache, place: Membership) -> list[LLMService]:
     for member in place.group.members:
         body = cache.service(Key(place.pool.key.namespace, member))
         try:
-            found += [parse_service(body)] if body else []
+            found += [put_as_planned(parse_service(body), place.pool.place_of(member))] if body else []
         except SpecInvalidError as error:
             raise RefusedError(
                 Reason.INVALID_SPEC, f"group {place.group.name}: LLMService {member} is not valid: {error}"

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from headrace_operator import names
 from headrace_operator.api import GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
 from headrace_operator.api.bodies import JsonObject
-from headrace_operator.api.gpu_pool import Group
+from headrace_operator.api.gpu_pool import Group, placement_in
 from headrace_operator.decide.group_devices import claim_of_group
+from headrace_operator.decide.moves import NO_MOVES
 from headrace_operator.decide.observation import Observation, observe
 from headrace_operator.decide.plan import plan_actions, plan_pool_deletions
 from headrace_operator.decide.pool_status import build_pool_status
@@ -38,6 +39,7 @@ from headrace_operator.run.write_throttle import WriteThrottle
 from headrace_operator.settings import Settings
 
 _TOKEN_BYTES = 32
+_MOVE_SECONDS = 5.0  # between looks at services that are moved
 
 
 @dataclass(slots=True)
@@ -127,10 +129,15 @@ class PoolReconciler:
         seen = {**body, "status": (self.cache.pool(key) or body).get("status") or {}}
         services = {each["metadata"]["name"] for each in self.cache.services(key.namespace)}
         answer = self.planner.answer(key, pool.generation) if pool else None
+        moves = Groups(self.cache, key.namespace).moves(pool) if pool else NO_MOVES
         current = build_pool_status(
-            seen, pool, self._observe(key), services, problem=problem, answer=answer, now=now
+            seen, pool, self._observe(key), services, problem=problem, answer=answer, moves=moves, now=now
         )
-        return await self.statuses.write_changes(seen, seen["status"], current)
+        due = await self.statuses.write_changes(seen, seen["status"], current)
+        replaced = current.placement != placement_in(seen["status"])
+        return soonest(
+            due, 0.0 if replaced else None, _MOVE_SECONDS if moves.moving or moves.waiting else None
+        )
 
     def _follow(self, key: Key, pool: GPUPool | None) -> None:
         """Have plans made for a pool that asks for one."""

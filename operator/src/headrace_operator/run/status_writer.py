@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace_operator import metrics
-from headrace_operator.api import PoolStatus, ServiceStatus, is_paused, key_of, replicas_of
+from headrace_operator.api import PoolStatus, ServiceStatus, is_paused, key_of
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.degradation import seconds_until_crash_expires
 from headrace_operator.decide.observation import Observation
@@ -16,6 +16,7 @@ from headrace_operator.desired import content_hash
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.kube.event_recorder import EventRecorder
+from headrace_operator.run.groups import Groups
 from headrace_operator.run.outcome import Outcome, soonest
 from headrace_operator.run.write_throttle import WriteThrottle
 
@@ -72,7 +73,7 @@ class StatusWriter:
         subject = Subject(
             key_of(service),
             generation=metadata.get("generation", 1),
-            desired=replicas_of(service),
+            desired=Groups(self.cache, metadata["namespace"]).replicas(service),
             paused=is_paused(metadata),
             executed=outcome.executed,
             previous=previous,

@@ -1,0 +1,112 @@
+"""Whether a new plan is worth the moves, and where it puts each service. Pure.
+
+Each move replaces engines, so a plan has to save GPUs or have notably more requests in time, and what was
+changed last must have stood for a while [SeaLLM, section 4.3, has intervals; the thresholds are ours].
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from headrace_operator.api.placement import (
+    PlacedService,
+    PlacementStatus,
+    PlannedGroup,
+    PlannedServiceStatus,
+    PlanStatus,
+)
+
+GAIN_PERCENT = 5  # of all requests, that come to be in time of those that should
+BETTER_SECONDS = 600.0  # after a change, until another that has more requests in time
+FEWER_SECONDS = 3600.0  # the same, for one that saves GPUs
+
+_ENOUGH = 90  # percent of a service's requests that should be in time
+_SAME = 1  # percent
+
+
+def adopt(before: PlacementStatus | None, plan: PlanStatus, now: str) -> PlacementStatus | None:
+    """Return the plan that is to be carried out: `before`, or the new one. `now`: RFC 3339."""
+    placed = place(plan, before.services if before else ())
+    if before is not None and placed == before.services:
+        return before
+    stood = _seconds(before.time, now) if before else FEWER_SECONDS
+    better = _gain(plan.services) >= GAIN_PERCENT and stood >= BETTER_SECONDS
+    fewer = plan.gpus < plan.gpus_today and not _is_worse(plan.services) and stood >= FEWER_SECONDS
+    return PlacementStatus(time=now, services=placed) if better or fewer else before
+
+
+def place(plan: PlanStatus, before: Sequence[PlacedService]) -> tuple[PlacedService, ...]:
+    """Return where a plan puts each service, by name; groups that keep a member keep their name and GPUs."""
+    engines = Counter(member.service for group in plan.groups for member in group.members)
+    names = dict(_name_groups(plan.groups, engines, before))
+    return tuple(
+        sorted(
+            {
+                member.service: PlacedService(
+                    name=member.service,
+                    group=names.get(number),
+                    replicas=engines[member.service],
+                    tensor_parallel_size=group.gpus,
+                    gpu_memory_utilization_percent=member.gpu_memory_utilization_percent,
+                    kv_cache_memory_bytes=member.kv_cache_memory_bytes,
+                )
+                for number, group in enumerate(plan.groups)
+                for member in group.members
+            }.values(),
+            key=lambda placed: placed.name,
+        )
+    )
+
+
+def _name_groups(
+    groups: Sequence[PlannedGroup], engines: Counter[str], before: Sequence[PlacedService]
+) -> Iterator[tuple[int, str]]:
+    """Name those of the groups, by number, whose GPUs a claim of the pool holds."""
+    left = {
+        number: {member.service for member in group.members}
+        for number, group in enumerate(groups)
+        if all(engines[member.service] == 1 for member in group.members)
+    }
+    kept = set()
+    for name in sorted({placed.group for placed in before if placed.group}):
+        of_it = [placed for placed in before if placed.group == name]
+        members, gpus = {placed.name for placed in of_it}, of_it[0].tensor_parallel_size
+        staying = [number for number in left if groups[number].gpus == gpus and left[number] & members]
+        if staying:
+            best = max(staying, key=lambda number: (len(left[number] & members), len(left[number]), -number))
+            del left[best]
+            kept.add(name)
+            yield best, name
+    free = (
+        name for number in range(1, 1 + len(groups) + len(kept)) if (name := f"auto-{number}") not in kept
+    )
+    for number, members in left.items():
+        if len(members) > 1:
+            yield number, next(free)
+
+
+def _gain(services: Sequence[PlannedServiceStatus]) -> float:
+    """Return the percent of all requests that come to be in time, of those that should; all if unknown."""
+    asked = sum(service.requests for service in services)
+    gained = 0
+    for service in services:
+        if service.planned_percent is not None and service.today_percent is not None:
+            more = min(service.planned_percent, _ENOUGH) - min(service.today_percent, _ENOUGH)
+            gained += more * service.requests
+        elif service.planned_percent is not None:
+            gained += 100 * service.requests
+    return gained / asked if asked else 0.0
+
+
+def _is_worse(services: Sequence[PlannedServiceStatus]) -> bool:
+    return any(
+        service.planned_percent < min(service.today_percent, _ENOUGH) - _SAME
+        for service in services
+        if service.planned_percent is not None and service.today_percent is not None
+    )
+
+
+def _seconds(since: str, now: str) -> float:
+    return (datetime.fromisoformat(now) - datetime.fromisoformat(since)).total_seconds()

@@ -1,0 +1,178 @@
+"""Services are moved to where a plan has them, one after another, and back."""
+
+from op_devices import raw_member
+from op_planning import planned_pool
+from op_pool_memory import claim_of, claims, condition, settle, update, with_services
+
+from headrace_operator.api import Reason
+from headrace_operator.api.engine_arguments import parse_arguments
+from headrace_operator.api.placement import PlannedGroup, PlannedMember, PlanStatus
+from headrace_operator.planning.question import Answer
+
+
+def planned(*groups, today=2):
+    """An answer with a plan of groups: GPUs, then members, of which each has its part of the memory."""
+    found = [
+        PlannedGroup(
+            gpus=gpus,
+            members=[
+                PlannedMember(
+                    service=name,
+                    gpu_memory_utilization_percent=90 // len(members),
+                    kv_cache_memory_bytes=10**9 // len(members),
+                )
+                for name in members
+            ],
+        )
+        for gpus, *members in groups
+    ]
+    gpus = sum(group.gpus for group in found)
+    plan = PlanStatus(time="2026-01-01T00:00:00Z", gpus=gpus, gpus_today=today, groups=found)
+    return Answer(Reason.PLAN_MADE, "made", plan)
+
+
+def places(memory):
+    """By service: what its pods name, its share of the memory, its GPUs, and its replicas."""
+    found = {}
+    for name in ("chat", "code"):
+        spec = memory.objects["Deployment", name]["spec"]
+        [engine] = [c for c in spec["template"]["spec"]["containers"] if c["name"] == "engine"]
+        text = " ".join([*engine.get("command", ()), *engine["args"]])
+        options = parse_arguments(text.split())
+        found[name] = (
+            claim_of(memory, name),
+            options["gpu-memory-utilization"],
+            options.get("tensor-parallel-size", "1"),
+            spec["replicas"],
+        )
+    return found
+
+
+def roll_out(memory, *names):
+    """Have the pods of these services ready, as the Deployment controller does."""
+    for name in names:
+        live = memory.objects["Deployment", name]
+        wanted = live["spec"]["replicas"]
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), wanted)
+        memory.store({**live, "status": {"observedGeneration": 1, **counts}})
+
+
+def auto_pool(**gpus):
+    raw = planned_pool("chat", "code", gpus=gpus)
+    raw["spec"]["placement"]["mode"] = "Auto"
+    return raw
+
+
+async def move(memory, answer):
+    """Carry a plan out to its end; returns where services were at each step."""
+    steps = []
+    for _ in range(8):
+        await settle(memory, answer)
+        steps += [now] if (now := places(memory)) not in steps else []
+        if condition(memory, "AsPlanned")[1] != "Moving":
+            return steps
+        roll_out(memory, "chat", "code")
+    raise AssertionError("it does not end")
+
+
+OWN = {name: (f"{name}-gpu", "0.40", "1", 1) for name in ("chat", "code")}
+
+
+def services_on_their_own(**gpus):
+    memory = with_services(raw_member("chat"), raw_member("code"))
+    memory.store(auto_pool(**gpus))
+    return memory
+
+
+async def test_services_move_to_shared_gpus_one_after_another():
+    memory = services_on_their_own()
+    await settle(memory)
+    roll_out(memory, "chat", "code")
+    assert places(memory) == OWN
+    steps = await move(memory, planned((1, "chat", "code")))
+    [claim] = claims(memory)
+    there = dict.fromkeys(("chat", "code"), (claim, "0.45", "1", 1))
+    assert steps == [{**there, "code": OWN["code"]}, there]
+    assert condition(memory, "AsPlanned") == ("True", "NothingToMove")
+    assert condition(memory, "Placed") == ("False", "DevicesNotAllocated")
+    assert memory.turn_group("chat") == memory.turn_group("code") is not None
+    assert [m["name"] for m in memory.objects["GPUPool", "shared"]["status"]["placement"]["services"]] == [
+        "chat",
+        "code",
+    ]
+
+
+async def test_a_service_that_leaves_gets_gpus_of_its_own_and_who_stays_has_the_memory_then():
+    memory = services_on_their_own(count=4)
+    await settle(memory)
+    roll_out(memory, "chat", "code")
+    await move(memory, planned((1, "chat", "code")))
+    [claim] = claims(memory)
+    body = memory.objects["GPUPool", "shared"]
+    body["status"]["placement"]["time"] = "2026-01-01T00:00:00Z"
+    steps = await move(memory, planned((2, "chat"), (1, "code"), today=4))
+    assert [step["chat"] for step in steps] == [("chat-gpu", "0.90", "2", 1)] * 2
+    assert [step["code"][1] for step in steps] == ["0.45", "0.90"]
+    assert {step["code"][0] for step in steps} == {claim}
+
+
+async def test_a_service_may_get_more_engines_and_none_if_its_spec_says_so():
+    memory = services_on_their_own(count=4)
+    await settle(memory)
+    roll_out(memory, "chat", "code")
+    steps = await move(memory, planned((1, "chat"), (1, "chat"), (1, "chat"), (1, "code"), today=5))
+    assert (steps[-1]["chat"][3], steps[-1]["code"][3]) == (3, 1)
+    assert memory.objects["LLMService", "chat"]["status"]["desiredReplicas"] == 3
+    update(memory, raw_member("chat", replicas=0))
+    await settle(memory)
+    assert places(memory)["chat"][3] == 0
+
+
+async def test_services_are_as_their_specs_say_once_the_pool_places_them_no_more():
+    memory = services_on_their_own()
+    await settle(memory)
+    roll_out(memory, "chat", "code")
+    await move(memory, planned((1, "chat", "code")))
+    raw = planned_pool("chat", "code")
+    update(memory, raw, "GPUPool")
+    await settle(memory)
+    assert places(memory) == OWN
+    assert "placement" not in memory.objects["GPUPool", "shared"]["status"]
+
+
+async def test_what_a_user_changes_meanwhile_is_carried_out_where_the_service_is():
+    memory = services_on_their_own()
+    await settle(memory)
+    roll_out(memory, "chat", "code")
+    await settle(memory, planned((1, "chat", "code")))  # chat moves, code waits
+    update(memory, raw_member("code", env=[{"name": "A", "value": "1"}]))
+    await settle(memory)
+    assert places(memory)["code"] == OWN["code"]
+    [engine] = [
+        each
+        for each in memory.objects["Deployment", "code"]["spec"]["template"]["spec"]["containers"]
+        if each["name"] == "engine"
+    ]
+    assert {"name": "A", "value": "1"} in engine["env"]
+
+
+async def test_a_paused_pool_takes_up_no_plan():
+    memory = services_on_their_own()
+    memory.objects["GPUPool", "shared"]["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
+    await settle(memory, planned((1, "chat", "code")))
+    assert "placement" not in memory.objects["GPUPool", "shared"]["status"]
+
+
+async def test_whatever_call_fails_while_services_move_the_end_is_the_same():
+    async def moved(memory):
+        await settle(memory)
+        roll_out(memory, "chat", "code")
+        await move(memory, planned((1, "chat", "code")))
+        return places(memory)
+
+    whole = services_on_their_own()
+    end = await moved(whole)
+    for number in range(1, whole.calls + 1, 7):
+        memory = services_on_their_own()
+        memory.fail(number, "before" if number % 2 else "after")
+        assert await moved(memory) == end
