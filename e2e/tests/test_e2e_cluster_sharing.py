@@ -11,11 +11,12 @@ import aiohttp
 import pytest
 
 from e2e.bench import switch
-from e2e.cluster import node_files, stand_in_device
+from e2e.cluster import stand_in_device
 from e2e.cluster.cluster import Cluster
 from e2e.demo import services
 from e2e.demo.kube import KubeError
 from e2e.demo.services import NAMESPACE
+from e2e.demo.target import SYSTEM_NAMESPACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
@@ -181,23 +182,57 @@ def devices(stage):
     return found
 
 
-def test_two_services_share_one_device_and_have_their_own_again_without_the_pool(stage, pair):
-    stand_in_device.offer(Cluster(), 2)
-    for each in (pool("pair", *pair), *pair.values()):
-        stage.kube.apply(each)
+async def test_services_are_moved_to_one_device_and_back_and_no_answer_is_lost(stage, pair):
+    """As if the devices were H100s, of which one is free; the operator ends in the middle."""
+    for name in stage.samples:
+        stage.patch(name, {"replicas": 0})  # their memory
+    stand_in_device.offer(Cluster(), 3)
+    for made in pair.values():
+        made["spec"]["disruption"] = {"maxSurge": 1, "maxUnavailable": 0, "drainTimeout": "30s"}
+        stage.kube.apply(made)
     services.wait_ready(stage.kube, pair, 300, print)
+    assert devices(stage).keys() == {("device-0",), ("device-1",)}
+    answers = []
+    load = [asyncio.create_task(_ask(stage, name, answers)) for name in pair]
+    try:
+        await asyncio.to_thread(_move_to_one_device, stage, pair)
+        placed = stage.kube.get(NAMESPACE, "gpupool", "pair")["status"]["placement"]["services"]
+        await asyncio.to_thread(stage.kube, "delete", "gpupool", "pair", "-n", NAMESPACE)
+        await asyncio.to_thread(
+            stage.until,
+            lambda: sorted(devices(stage).values()) == [["left"], ["right"]],
+            300,
+            "a device of its own for each",
+        )
+    finally:
+        for task in load:
+            task.cancel()
+        await asyncio.gather(*load, return_exceptions=True)
+    assert set(answers) == {200}
+    assert [(each["name"], each["group"]) for each in placed] == [("left", "auto-1"), ("right", "auto-1")]
+
+
+async def _ask(stage, name, answers):
+    while True:
+        answers.append((await asyncio.to_thread(stage.complete, name)).status_code)
+        await asyncio.sleep(0.5)  # engines start on the same cores
+
+
+def _move_to_one_device(stage, pair):
+    placement = {
+        "mode": "Auto",
+        "gpus": {"type": "H100", "count": 3},
+        "services": [{"name": name, "costModel": "qwen3-14b"} for name in pair],
+    }
+    stage.kube.apply({**pool("pair"), "spec": {"placement": placement}})
+    stage.until(lambda: condition(stage, "pair", "AsPlanned")[1] == "Moving", 180, "a move")
+    operators = "app.kubernetes.io/component=operator"
+    stage.kube("delete", "pods", "-n", SYSTEM_NAMESPACE, "-l", operators, "--wait=false")
     stage.until(
-        lambda: condition(stage, "pair", "Placed")[2].startswith(
-            f"group small: on {node_files.NODE_NAME}/device-"
-        ),
-        60,
-        "a place",
+        lambda: condition(stage, "pair", "AsPlanned")[1] == "NothingToMove", 420, "services as planned"
     )
-    [(device,)] = devices(stage)
-    shared = {(device,): ["left", "pair-small-turns", "right"]}
-    stage.until(lambda: devices(stage) == shared, 60, "all three pods on the device")
-    for name in pair:
-        assert stage.complete(name).status_code == 200
-    stage.kube("delete", "gpupool", "pair", "-n", NAMESPACE)
-    own = {("device-0",), ("device-1",)}
-    stage.until(lambda: devices(stage).keys() == own, 300, "a device of its own for each")
+    stage.until(
+        lambda: list(devices(stage).values()) == [["left", "pair-auto-1-turns", "right"]],
+        120,
+        "all three pods on one device",
+    )

@@ -65,6 +65,15 @@ def test_no_gpu_is_taken_that_the_pool_does_not_have():
     assert plan_moves([grows, mover("code", own(), own())], 3).moving == ("chat",)
 
 
+def test_who_must_be_there_throughout_needs_gpus_beside_its_own():
+    chat, code = mover("chat", own(), shared(), drains=False), mover("code", own(), shared())
+    assert plan_moves([chat, code], 2).moving == ("code",)
+    assert plan_moves([chat], 1).waiting == ("chat",)
+    assert plan_moves([chat], 2).moving == ("chat",)
+    there = mover("code", shared(), shared())
+    assert plan_moves([chat, there], 2).moving == ("chat",)
+
+
 def test_a_pool_that_has_more_than_it_should_still_moves_who_takes_no_more():
     assert plan_moves([mover("chat", own(replicas=3), own(replicas=2))], 1).moving == ("chat",)
 

@@ -1,6 +1,7 @@
 """Rollouts: when one has failed, what is gone back to, and that it is not tried again."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from op_golden import SETTINGS
@@ -88,6 +89,14 @@ def test_a_crashing_rollout_goes_back_and_says_what_to_change():
     assert "generation 1 failed" in told
     assert "ValueError: no such option" in told
     assert "correct spec.engine:" in told
+
+
+def test_who_was_moved_there_by_a_pool_is_not_told_to_correct_the_spec():
+    changed = body(engine=ENGINE)
+    live = carry_on(changed, served())
+    moved = replace(parse_service(changed), placed_replicas=2)
+    _, progress = assess_rollout(moved, live, observe([live], [crashing("new", live)], {}))
+    assert "its GPUPool or you chose spec.engine:" in progress.rolled_back.message
 
 
 def test_it_is_not_tried_again_until_its_inputs_change():

@@ -23,6 +23,7 @@ class Mover:
     wanted: Place | None  # None: the claim that it is to share is not there yet
     runs: Place | None  # None: it has no engines
     settled: bool  # all of its replicas are as they should be, and ready
+    drains: bool = True  # one of them may end before its successor is ready
     given_up: bool = False  # it was moved there, and its engines did not start
 
     @property
@@ -73,7 +74,7 @@ def _has_room(mover: Mover, movers: Sequence[Mover], gpus: int) -> bool:
         beside = [place for place in others if place.claim == wanted.claim]
         if sum((place.memory_percent or _WHOLE) * place.replicas for place in (wanted, *beside)) > _WHOLE:
             return False
-    needed = _gpus([*others, wanted])
+    needed = _gpus([*others, wanted] if mover.drains else [*others, wanted, mover.runs])
     return needed <= gpus or needed <= _gpus([*others, mover.runs])
 
 

@@ -186,7 +186,8 @@ def _as_planned(placement: PlacementStatus | None, moves: Moves) -> ConditionSta
             False,
             Reason.MOVE_BLOCKED,
             f"{', '.join(moves.waiting)}: no room yet on the devices that they are to share, or no GPU that "
-            "nobody of the pool has: raise spec.placement.gpus.count if there are more",
+            "nobody of the pool has: raise spec.placement.gpus.count if there are more, or let a replica end "
+            "first by spec.disruption.maxUnavailable",
         )
     return ConditionState(True, Reason.NOTHING_TO_MOVE, "services run as status.placement says")
 

@@ -155,7 +155,8 @@ def _with_inputs(service: LLMService, spec: Body) -> LLMService | None:
 
 def _message(service: LLMService, ready: LastReady, failure: str) -> str:
     fields = " and ".join(changed_fields(ready.spec, input_blocks(service)))
+    to_do = f"correct {fields}" if service.placed_replicas is None else f"its GPUPool or you chose {fields}"
     return (
         f"generation {service.generation} failed and what was ready before it runs again: "
-        f"{failure[:_MESSAGE_LIMIT]}; correct {fields}: other values are tried again, these are not"
+        f"{failure[:_MESSAGE_LIMIT]}; {to_do}: other values are tried again, these are not"
     )

@@ -97,6 +97,7 @@ class Groups:
             wanted=place_of(wanted) if group is None or claim else None,
             runs=running_place(service, live),
             settled=live is not None and (is_complete(live) or not live["spec"]["replicas"]),
+            drains=service.spec.disruption.max_unavailable > 0,
             given_up=gone_back is not None and gone_back.inputs == inputs_hash(wanted),
         )
 
