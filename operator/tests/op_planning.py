@@ -4,6 +4,7 @@ from op_pools import pool_body
 from op_simulate_pool import LLAMA, raw
 
 from headrace_engine.contracts.traffic import SLOTS, WINDOW_SECONDS, TrafficWindow
+from headrace_operator.api.placement import PlannedGroup, PlannedMember
 from headrace_operator.planning.question import Question, ServiceTraffic
 
 NOON = 1_795_000_000
@@ -40,20 +41,50 @@ def service(name, source=LLAMA, **fields):
     return made
 
 
-def planned_pool(*names, gpus=None, groups=(), **cost_models):
+def planned_pool(*names, gpus=None, groups=(), mode="Recommend", **cost_models):
     """A raw GPUPool that asks for a plan for services of these names."""
     services = [
         {"name": name, **({"costModel": cost_models[name]} if name in cost_models else {})} for name in names
     ]
-    placement = {"gpus": {"type": "H100", **(gpus or {})}, "services": services}
+    placement = {"mode": mode, "gpus": {"type": "H100", **(gpus or {})}, "services": services}
     return pool_body(placement=placement, **{f"g{n}": members for n, members in enumerate(groups)})
 
 
-def question(*told, silent=(), gpus=None, groups=(), **cost_models):
+def question(*told, silent=(), gpus=None, groups=(), **fields):
     """A question about raw services and their windows."""
     names = [body["metadata"]["name"] for body, _ in told]
     return Question(
-        planned_pool(*names, gpus=gpus, groups=groups, **cost_models),
+        planned_pool(*names, gpus=gpus, groups=groups, **fields),
         tuple(ServiceTraffic(body, windows, body["metadata"]["name"] in silent) for body, windows in told),
         TIME,
     )
+
+
+def planned_groups(*groups):
+    """The groups of a plan: each of GPUs, then members, of which each has its part of the memory."""
+    return tuple(
+        PlannedGroup(
+            gpus=gpus,
+            members=tuple(
+                PlannedMember(
+                    service=name,
+                    gpu_memory_utilization_percent=90 // len(members),
+                    kv_cache_memory_bytes=10**9 // len(members),
+                )
+                for name in members
+            ),
+        )
+        for gpus, *members in groups
+    )
+
+
+def placed(*names, **fields):
+    """Where mode Auto has put services, as a status has it: into one group, with much memory."""
+    known = {
+        "group": "auto-1",
+        "replicas": 1,
+        "tensorParallelSize": 1,
+        "gpuMemoryUtilizationPercent": 45,
+        "kvCacheMemoryBytes": 10**10,
+    }
+    return {"time": TIME, "services": [{"name": name, **known, **fields} for name in names]}

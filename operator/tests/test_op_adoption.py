@@ -1,14 +1,9 @@
 """A plan is carried out where that pays for the moves; groups keep their names, and so their GPUs."""
 
 import pytest
+from op_planning import planned_groups
 
-from headrace_operator.api.placement import (
-    PlacementStatus,
-    PlannedGroup,
-    PlannedMember,
-    PlannedServiceStatus,
-    PlanStatus,
-)
+from headrace_operator.api.placement import PlacementStatus, PlannedServiceStatus, PlanStatus
 from headrace_operator.decide.adoption import adopt, place
 
 NOON, LATER, TWO = "2026-01-01T12:00:00Z", "2026-01-01T12:15:00Z", "2026-01-01T14:00:00Z"
@@ -20,20 +15,7 @@ def plan(*groups, today=2, **percents):
         time=NOON,
         gpus=sum(group[0] for group in groups),
         gpus_today=today,
-        groups=tuple(
-            PlannedGroup(
-                gpus=gpus,
-                members=tuple(
-                    PlannedMember(
-                        service=name,
-                        gpu_memory_utilization_percent=90 // len(members),
-                        kv_cache_memory_bytes=1000 // len(members),
-                    )
-                    for name in members
-                ),
-            )
-            for gpus, *members in groups
-        ),
+        groups=planned_groups(*groups),
         services=tuple(
             PlannedServiceStatus(name=name, requests=100, today_percent=now, planned_percent=then)
             for name, (now, then) in percents.items()
@@ -58,7 +40,7 @@ def test_each_service_has_one_place():
         "own": (None, 1, 1),
     }
     chat = found[1]
-    assert (chat.gpu_memory_utilization_percent, chat.kv_cache_memory_bytes) == (45, 500)
+    assert (chat.gpu_memory_utilization_percent, chat.kv_cache_memory_bytes) == (45, 500_000_000)
 
 
 def test_a_group_that_keeps_a_member_keeps_its_name_and_others_get_a_free_one():

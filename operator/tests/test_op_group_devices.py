@@ -6,7 +6,7 @@ from op_pools import pool
 from op_world import body
 
 from headrace_operator.api import parse_service
-from headrace_operator.decide.group_devices import Share, check_memory, claim_of_group, suits
+from headrace_operator.decide.group_devices import check_memory, claim_of_group, suits
 from headrace_operator.decide.turn_groups import Membership
 from headrace_operator.errors import RefusedError
 
@@ -71,7 +71,7 @@ def test_members_that_have_no_room_together_are_refused(wrong, words):
 
 
 def test_what_fills_the_memory_exactly_has_room():
-    check_memory(PLACE, [Share("chat", 40, 1, True), Share("code", 30, 2, True)])
+    check_memory(PLACE, [member("chat"), member("code", 30, replicas=2)])
 
 
 def test_a_claim_suits_who_asks_for_its_devices():

@@ -1,31 +1,18 @@
 """Services are moved to where a plan has them, one after another, and back."""
 
 from op_devices import raw_member
-from op_planning import planned_pool
+from op_planning import planned_groups, planned_pool
 from op_pool_memory import claim_of, claims, condition, settle, update, with_services
 
 from headrace_operator.api import Reason
 from headrace_operator.api.engine_arguments import parse_arguments
-from headrace_operator.api.placement import PlannedGroup, PlannedMember, PlanStatus
+from headrace_operator.api.placement import PlanStatus
 from headrace_operator.planning.question import Answer
 
 
 def planned(*groups, today=2):
-    """An answer with a plan of groups: GPUs, then members, of which each has its part of the memory."""
-    found = [
-        PlannedGroup(
-            gpus=gpus,
-            members=[
-                PlannedMember(
-                    service=name,
-                    gpu_memory_utilization_percent=90 // len(members),
-                    kv_cache_memory_bytes=10**9 // len(members),
-                )
-                for name in members
-            ],
-        )
-        for gpus, *members in groups
-    ]
+    """An answer with a plan of groups: GPUs, then members."""
+    found = planned_groups(*groups)
     gpus = sum(group.gpus for group in found)
     plan = PlanStatus(time="2026-01-01T00:00:00Z", gpus=gpus, gpus_today=today, groups=found)
     return Answer(Reason.PLAN_MADE, "made", plan)
@@ -35,17 +22,21 @@ def places(memory):
     """By service: what its pods name, its share of the memory, its GPUs, and its replicas."""
     found = {}
     for name in ("chat", "code"):
-        spec = memory.objects["Deployment", name]["spec"]
-        [engine] = [c for c in spec["template"]["spec"]["containers"] if c["name"] == "engine"]
+        engine = engine_of(memory, name)
         text = " ".join([*engine.get("command", ()), *engine["args"]])
         options = parse_arguments(text.split())
         found[name] = (
             claim_of(memory, name),
             options["gpu-memory-utilization"],
             options.get("tensor-parallel-size", "1"),
-            spec["replicas"],
+            memory.objects["Deployment", name]["spec"]["replicas"],
         )
     return found
+
+
+def engine_of(memory, name):
+    pod = memory.objects["Deployment", name]["spec"]["template"]["spec"]
+    return next(container for container in pod["containers"] if container["name"] == "engine")
 
 
 def roll_out(memory, *names):
@@ -55,12 +46,6 @@ def roll_out(memory, *names):
         wanted = live["spec"]["replicas"]
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), wanted)
         memory.store({**live, "status": {"observedGeneration": 1, **counts}})
-
-
-def auto_pool(**gpus):
-    raw = planned_pool("chat", "code", gpus=gpus)
-    raw["spec"]["placement"]["mode"] = "Auto"
-    return raw
 
 
 async def move(memory, answer):
@@ -80,7 +65,7 @@ OWN = {name: (f"{name}-gpu", "0.40", "1", 1) for name in ("chat", "code")}
 
 def services_on_their_own(**gpus):
     memory = with_services(raw_member("chat"), raw_member("code"))
-    memory.store(auto_pool(**gpus))
+    memory.store(planned_pool("chat", "code", gpus=gpus, mode="Auto"))
     return memory
 
 
@@ -148,12 +133,7 @@ async def test_what_a_user_changes_meanwhile_is_carried_out_where_the_service_is
     update(memory, raw_member("code", env=[{"name": "A", "value": "1"}]))
     await settle(memory)
     assert places(memory)["code"] == OWN["code"]
-    [engine] = [
-        each
-        for each in memory.objects["Deployment", "code"]["spec"]["template"]["spec"]["containers"]
-        if each["name"] == "engine"
-    ]
-    assert {"name": "A", "value": "1"} in engine["env"]
+    assert {"name": "A", "value": "1"} in engine_of(memory, "code")["env"]
 
 
 async def test_a_paused_pool_takes_up_no_plan():

@@ -5,9 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_placement import nodes, service
 
-from headrace_operator.placement.problem import Group, make_plan, pack, unlike_services
+from headrace_operator.placement.problem import (
+    ATTAINMENT,
+    SAME_SHARE,
+    Group,
+    make_plan,
+    pack,
+    unlike_services,
+)
 from headrace_operator.placement.recommend import recommend
-from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer
+from headrace_operator.placement.score import FitsNowhereError, Scorer
 
 WORK = 8_000
 

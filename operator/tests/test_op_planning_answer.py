@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_planning import TIME, asked, question, service, window
+from op_planning import TIME, asked, placed, question, service, window
 from op_simulate_pool import QWEN
 
 from headrace_operator.planning import answer as answering
@@ -106,11 +106,6 @@ def test_a_service_that_does_badly_gets_the_gpus_that_there_are():
     assert chat.today_percent < chat.planned_percent
 
 
-def auto(asking):
-    asking.pool["spec"]["placement"]["mode"] = "Auto"
-    return asking
-
-
 def on_devices(name, device_class="gpu.nvidia.com"):
     body = service(name)
     if device_class:
@@ -127,28 +122,18 @@ def on_devices(name, device_class="gpu.nvidia.com"):
 )
 def test_services_that_cannot_be_moved_to_shared_devices_are_named(code, words):
     told = (on_devices("chat"), asked()), (code, asked())
-    answer = make_answer(auto(question(*told)))
+    answer = make_answer(question(*told, mode="Auto"))
     assert (answer.reason, answer.plan) == ("MembersDiffer", None)
     assert words in answer.message
     assert make_answer(question(*told)).plan, "in mode Recommend nobody is moved"
 
 
 def test_today_is_where_mode_auto_has_put_the_services():
-    asking = auto(question((on_devices("chat"), asked()), (on_devices("code"), asked())))
+    asking = question((on_devices("chat"), asked()), (on_devices("code"), asked()), mode="Auto")
     assert make_answer(asking).plan.gpus_today == 2
-    placed = {
-        "replicas": 1,
-        "tensorParallelSize": 2,
-        "gpuMemoryUtilizationPercent": 45,
-        "kvCacheMemoryBytes": 10**10,
-        "group": "auto-1",
-    }
-    services = [{"name": name, **placed} for name in ("chat", "code")]
-    asking.pool["status"] = {"placement": {"time": TIME, "services": services}}
-    assert make_answer(asking).plan.gpus_today == 2
-    for each in services:
-        each["tensorParallelSize"] = 1
-    assert make_answer(asking).plan.gpus_today == 1
+    for gpus in (2, 1):
+        asking.pool["status"] = {"placement": placed("chat", "code", tensorParallelSize=gpus)}
+        assert make_answer(asking).plan.gpus_today == gpus
 
 
 def test_services_that_were_asked_nothing_have_no_plan():

@@ -1,11 +1,11 @@
 """A pool's conditions say whether its groups take turns, and what to do where one does not."""
 
 import pytest
-from op_planning import planned_pool
+from op_planning import placed, planned_pool
 from op_pools import pool, pool_body
 
 from headrace_operator.api import Reason, parse_pool
-from headrace_operator.api.placement import PlacedService, PlacementStatus, PlanStatus
+from headrace_operator.api.placement import PlacementStatus, PlanStatus
 from headrace_operator.decide.moves import NO_MOVES, Moves
 from headrace_operator.decide.observation import observe
 from headrace_operator.decide.pool_status import build_pool_status
@@ -178,21 +178,8 @@ def test_services_of_a_plan_that_do_not_exist_are_named():
     assert status.plan == MADE.plan
 
 
-AUTO = {"placement": {**PLANNED["spec"]["placement"], "mode": "Auto"}}
-PLACED = PlacementStatus(
-    time=NOW,
-    services=[
-        PlacedService(
-            name=name,
-            group="auto-1",
-            replicas=1,
-            tensor_parallel_size=1,
-            gpu_memory_utilization_percent=45,
-            kv_cache_memory_bytes=10**9,
-        )
-        for name in ("chat", "code")
-    ],
-)
+AUTO = planned_pool("chat", "code", mode="Auto")["spec"]
+PLACED = PlacementStatus.model_validate(placed("chat", "code"))
 
 
 @pytest.mark.parametrize(

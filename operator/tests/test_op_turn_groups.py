@@ -2,7 +2,7 @@
 
 import pytest
 from op_golden import SETTINGS
-from op_planning import planned_pool
+from op_planning import placed, planned_pool
 from op_pools import TOKEN, pool, pool_body
 
 from headrace_engine.contracts.turn_group import TurnGroup
@@ -46,8 +46,7 @@ def test_the_oldest_pool_that_names_a_service_has_it():
 
 
 def test_a_service_that_an_older_pool_places_is_taken_even_if_it_is_in_no_group():
-    auto = planned_pool("chat", "code")
-    auto["spec"]["placement"]["mode"] = "Auto"
+    auto = planned_pool("chat", "code", mode="Auto")
     auto["metadata"]["creationTimestamp"] = OLD
     young = pool("young", YOUNG, a=["chat"])
     pools = [parse_pool(auto), young]
@@ -60,17 +59,8 @@ def test_a_service_that_an_older_pool_places_is_taken_even_if_it_is_in_no_group(
 
 
 def test_services_that_are_put_into_a_group_are_its_members_while_the_spec_has_them_placed():
-    auto = planned_pool("chat", "code")
-    auto["spec"]["placement"]["mode"] = "Auto"
-    placed = {
-        "replicas": 1,
-        "tensorParallelSize": 1,
-        "gpuMemoryUtilizationPercent": 30,
-        "kvCacheMemoryBytes": 1,
-        "group": "auto-1",
-    }
-    services = [{"name": name, **placed} for name in ("chat", "code", "gone")]
-    auto["status"] = {"placement": {"time": OLD, "services": services}}
+    auto = planned_pool("chat", "code", mode="Auto")
+    auto["status"] = {"placement": placed("chat", "code", "gone")}
     found = membership(CHAT, [parse_pool(auto)])
     assert (found.group.name, found.group.members) == ("auto-1", ("chat", "code"))
     auto["spec"]["placement"]["mode"] = "Recommend"

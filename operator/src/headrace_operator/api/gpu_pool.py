@@ -11,6 +11,7 @@ from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api.base import Block, list_map, live, rule, ruled
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.placement import (
+    AUTO_GROUP,
     GroupName,
     PlacedService,
     Placement,
@@ -28,8 +29,7 @@ MOST_MEMBERS = 16
 _ONCE = "groups: a service is in one group only: take it out of the others"
 _SOMETHING = "set groups, placement, or both"
 _PLACED_ONCE = "placement.services: mode Auto makes their groups: take them out of groups"
-_AUTO = "auto-"
-_NAMES = f"groups: names that begin with {_AUTO} are those that mode Auto makes: rename them"
+_NAMES = f"groups: names that begin with {AUTO_GROUP} are those that mode Auto makes: rename them"
 _NOT_AUTO = "!has(self.groups) || !has(self.placement) || self.placement.mode != 'Auto' || "
 
 
@@ -78,7 +78,7 @@ class PoolSpec(Block):
             f"{_NOT_AUTO}self.placement.services.all(s, !self.groups.exists(g, s.name in g.members))",
             _PLACED_ONCE,
         ),
-        rule(f"{_NOT_AUTO}self.groups.all(g, !g.name.startsWith('{_AUTO}'))", _NAMES),
+        rule(f"{_NOT_AUTO}self.groups.all(g, !g.name.startsWith('{AUTO_GROUP}'))", _NAMES),
     )
 
     @model_validator(mode="after")
@@ -88,10 +88,10 @@ class PoolSpec(Block):
         named = [member for group in self.groups for member in group.members]
         if len(named) != len(set(named)):
             raise ValueError(_ONCE)
-        if self.placement and self.placement.mode == "Auto":
+        if self.placement and self.placement.is_auto:
             if any(service.name in named for service in self.placement.services):
                 raise ValueError(_PLACED_ONCE)
-            if any(group.name.startswith(_AUTO) for group in self.groups):
+            if any(group.name.startswith(AUTO_GROUP) for group in self.groups):
                 raise ValueError(_NAMES)
         return self
 
@@ -130,9 +130,9 @@ class GPUPool:
     @property
     def places_services(self) -> bool:
         """Whether its plan is carried out."""
-        return self.placement is not None and self.placement.mode == "Auto"
+        return self.placement is not None and self.placement.is_auto
 
-    def place_of(self, service: str) -> PlacedService | None:
+    def find_placed(self, service: str) -> PlacedService | None:
         """Return where a service is put; None if it is as its own spec says."""
         return next((placed for placed in self.placed if placed.name == service), None)
 
@@ -178,7 +178,7 @@ def parse_pool(body: Body) -> GPUPool:
 def _placed(spec: PoolSpec, status: Body) -> tuple[PlacedService, ...]:
     """Return where the services are put that the spec still has placed."""
     placement = placement_in(status)
-    if placement is None or spec.placement is None or spec.placement.mode != "Auto":
+    if placement is None or spec.placement is None or not spec.placement.is_auto:
         return ()
     asked = {service.name for service in spec.placement.services}
     return tuple(placed for placed in placement.services if placed.name in asked)

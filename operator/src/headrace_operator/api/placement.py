@@ -10,6 +10,7 @@ from headrace_operator.api.base import ATOMIC, Block, Integer, Word, list_map, l
 from headrace_operator.api.status import Long, seen
 
 MOST_PLANNED = 64
+AUTO_GROUP = "auto-"  # how names of groups begin that mode Auto makes
 
 GroupName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?$", max_length=20)]
 ServiceName = Annotated[str, StringConstraints(min_length=1, max_length=50)]
@@ -54,6 +55,11 @@ class Placement(Block):
         max_length=MOST_PLANNED,
         json_schema_extra=list_map("name"),
     )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the plan is carried out."""
+        return self.mode == "Auto"
 
 
 class PlannedMember(Block):

@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import count
 
 from headrace_operator.api.placement import (
+    AUTO_GROUP,
     PlacedService,
     PlacementStatus,
     PlannedGroup,
     PlannedServiceStatus,
     PlanStatus,
 )
+from headrace_operator.placement.problem import ATTAINMENT, SAME_SHARE
 
 GAIN_PERCENT = 5  # of all requests, that come to be in time of those that should
 BETTER_SECONDS = 600.0  # after a change, until another that has more requests in time
 FEWER_SECONDS = 3600.0  # the same, for one that saves GPUs
 
-_ENOUGH = 90  # percent of a service's requests that should be in time
-_SAME = 1  # percent
+_ENOUGH, _SAME = round(100 * ATTAINMENT), round(100 * SAME_SHARE)  # percent
 
 
 def adopt(before: PlacementStatus | None, plan: PlanStatus, now: str) -> PlacementStatus | None:
@@ -79,9 +81,7 @@ def _name_groups(
             del left[best]
             kept.add(name)
             yield best, name
-    free = (
-        name for number in range(1, 1 + len(groups) + len(kept)) if (name := f"auto-{number}") not in kept
-    )
+    free = (name for number in count(1) if (name := f"{AUTO_GROUP}{number}") not in kept)
     for number, members in left.items():
         if len(members) > 1:
             yield number, next(free)

@@ -6,27 +6,14 @@ Members that ask for their devices by a claim share one; all others keep those t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from headrace_operator.api import LLMService, Reason
 from headrace_operator.api.bodies import Body
-from headrace_operator.api.engine_arguments import parse_arguments
-from headrace_operator.decide.places import KV_BYTES
+from headrace_operator.decide.places import KV_BYTES, WHOLE, memory_taken, place_of
 from headrace_operator.decide.turn_groups import Membership
 from headrace_operator.desired import Manifest
 from headrace_operator.desired.resource_claims import group_claim, request_in
 from headrace_operator.errors import RefusedError
-
-_WHOLE = 100
-
-
-class Share(NamedTuple):
-    """What the replicas of a member take of each device's memory."""
-
-    member: str
-    percent: int | None  # of one replica; None: it says none
-    replicas: int
-    kv_in_bytes: bool
 
 
 def claim_of_group(place: Membership, members: Sequence[LLMService]) -> Manifest | None:
@@ -47,7 +34,7 @@ def claim_of_group(place: Membership, members: Sequence[LLMService]) -> Manifest
             )
     if dra is None:
         return None
-    check_memory(place, map(share_of, members))
+    check_memory(place, members)
     count = max(member.spec.engine.tensor_parallel_size for member in members)
     return group_claim(place.pool, place.group, dra, count)
 
@@ -61,35 +48,29 @@ def suits(claim: Body, service: LLMService) -> bool:
     )
 
 
-def share_of(service: LLMService) -> Share:
-    """Return what the service takes; as much as one replica if it is scaled to zero."""
-    engine = service.spec.engine
-    return Share(
-        service.key.name,
-        engine.gpu_memory_utilization_percent,
-        max(service.replicas, 1),
-        KV_BYTES in parse_arguments(engine.args),
-    )
+def check_memory(place: Membership, members: Iterable[LLMService]) -> None:
+    """Raise RefusedError unless each says what it takes, and all have room: nothing else counts it.
 
-
-def check_memory(place: Membership, shares: Iterable[Share]) -> None:
-    """Raise RefusedError unless each says what it takes, and all have room: nothing else counts it."""
-    shares = tuple(shares)
-    for share in shares:
-        if share.percent is None:
+    One that is scaled to zero takes as much as one replica.
+    """
+    shares = {each.key.name: place_of(each)._replace(replicas=max(each.replicas, 1)) for each in members}
+    for member, share in shares.items():
+        if share.memory_percent is None:
             raise _refusal(
                 place,
-                f"{share.member} may take the whole GPU: set its spec.engine.gpuMemoryUtilizationPercent",
+                f"{member} may take the whole GPU: set its spec.engine.gpuMemoryUtilizationPercent",
             )
-        if not share.kv_in_bytes:
+        if share.kv_bytes is None:
             raise _refusal(
                 place,
-                f"{share.member} would take for its KV cache what it finds free while others start and end: "
+                f"{member} would take for its KV cache what it finds free while others start and end: "
                 f"give spec.engine.args --{KV_BYTES}=BYTES",
             )
-    total = sum((share.percent or 0) * share.replicas for share in shares)
-    if total > _WHOLE:
-        taken = ", ".join(f"{share.member} {share.replicas} x {share.percent} %" for share in shares)
+    total = memory_taken(shares.values())
+    if total > WHOLE:
+        taken = ", ".join(
+            f"{member} {share.replicas} x {share.memory_percent} %" for member, share in shares.items()
+        )
         raise _refusal(
             place,
             f"its members take {total} % of a GPU's memory ({taken}): lower "

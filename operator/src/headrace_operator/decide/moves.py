@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace_operator.decide.places import Place
-
-_WHOLE = 100  # percent
+from headrace_operator.decide.places import WHOLE, Place, memory_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,8 @@ def plan_moves(movers: Sequence[Mover], gpus: int | None) -> Moves:
     moving = [each for each in arrived if not each.settled]
     chosen = []
     if left and not moving:
-        budget = max(_gpus(each.runs for each in movers), _gpus(each.wanted for each in movers), gpus or 0)
-        chosen = [each for each in left if _has_room(each, movers, gpus or budget)][:1]
+        budget = gpus or max(_gpus(each.runs for each in movers), _gpus(each.wanted for each in movers))
+        chosen = [each for each in left if _has_room(each, movers, budget)][:1]
     free = [*arrived, *new, *given_up, *chosen]
     return Moves(
         frozenset(each.name for each in free),
@@ -72,7 +70,7 @@ def _has_room(mover: Mover, movers: Sequence[Mover], gpus: int) -> bool:
     others = [each.runs for each in movers if each is not mover and each.runs]
     if wanted.claim is not None:
         beside = [place for place in others if place.claim == wanted.claim]
-        if sum((place.memory_percent or _WHOLE) * place.replicas for place in (wanted, *beside)) > _WHOLE:
+        if memory_taken([wanted, *beside]) > WHOLE:
             return False
     needed = _gpus([*others, wanted] if mover.drains else [*others, wanted, mover.runs])
     return needed <= gpus or needed <= _gpus([*others, mover.runs])
@@ -82,9 +80,9 @@ def _gpus(places: Iterable[Place | None]) -> int:
     """Count the GPUs that engines have: those of a claim once."""
     shared: dict[str, int] = {}
     own = 0
-    for place in places:
-        if place is not None and place.claim is None:
+    for place in filter(None, places):
+        if place.claim is None:
             own += place.gpus * place.replicas
-        elif place is not None and place.claim is not None:
+        else:
             shared[place.claim] = max(shared.get(place.claim, 0), place.gpus)
     return own + sum(shared.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from headrace_operator.api.placement import PlacedService
 from headrace_operator.decide.rollout import service_as_running
 
 KV_BYTES = "kv-cache-memory-bytes"
+WHOLE = 100  # percent of a GPU's memory
 
 
 class Place(NamedTuple):
@@ -34,6 +36,11 @@ def place_of(service: LLMService) -> Place:
         parse_arguments(engine.args).get(KV_BYTES),
         service.replicas,
     )
+
+
+def memory_taken(places: Iterable[Place]) -> int:
+    """Return the percent of each GPU's memory that engines on the same GPUs take; who says none takes all."""
+    return sum((place.memory_percent or WHOLE) * place.replicas for place in places)
 
 
 def running_place(service: LLMService, live: Body | None) -> Place | None:

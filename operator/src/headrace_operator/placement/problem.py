@@ -11,6 +11,9 @@ from typing import NamedTuple, TypeVar
 from headrace_engine.contracts import Slo
 from headrace_engine.cost.model import CostModel
 
+ATTAINMENT = 0.9  # share of each service's requests that shall meet its targets [SeaLLM, equation 5]
+SAME_SHARE = 0.01  # shares closer than this are taken as equal
+
 _Item = TypeVar("_Item")
 
 
@@ -131,17 +134,14 @@ def unlike_services(plan: Plan) -> set[int]:
 
     A service in several groups is alike in all if it has each to itself, and all are of one size.
     """
-    groups: dict[int, set[Group]] = {}
-    shared: Counter[int] = Counter()
+    groups: dict[int, list[Group]] = {}
     for group in plan:
         for member in group.members:
-            groups.setdefault(member, set()).add(group)
-            shared[member] += len(group.members) > 1
-    engines = count_engines(plan)
+            groups.setdefault(member, []).append(group)
     return {
         service
         for service, found in groups.items()
-        if len(found) > 1 or (shared[service] and engines[service] > 1)
+        if len(found) > 1 and (len(set(found)) > 1 or len(found[0].members) > 1)
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace_operator.placement.problem import Nodes, Plan, Service
-from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer, Standing
+from headrace_operator.placement.problem import ATTAINMENT, SAME_SHARE, Nodes, Plan, Service
+from headrace_operator.placement.score import FitsNowhereError, Scorer, Standing
 from headrace_operator.placement.search import search_within
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from headrace_engine.contracts import Slo
 from headrace_operator.placement.memory import divide_kv
 from headrace_operator.placement.problem import (
+    ATTAINMENT,
     Group,
     Nodes,
     Plan,
@@ -24,9 +25,6 @@ from headrace_operator.placement.problem import (
 )
 from headrace_operator.placement.shared_group import Answered, Load, serve_group
 from headrace_operator.placement.step_times import StepTimes
-
-ATTAINMENT = 0.9  # share of each service's requests that shall meet its targets [SeaLLM, equation 5]
-SAME_SHARE = 0.01  # shares closer than this are taken as equal
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ class Standing:
 
 
 class Score(NamedTuple):
-    """What less of is better: services without an engine, or whose engines can't be as they are, then
+    """What less of is better: services without an engine, or with unlike ones that must be alike, then
     requests by which services fall short of `ATTAINMENT`, then mean normalised latency [SeaLLM, equations 3,
     5 and 2].
     """

@@ -38,7 +38,7 @@ def _make_plan(question: Question) -> PlanStatus:
     if pool.placement is None:
         raise ValueError(f"{pool.key}: spec.placement is not set")
     services = [
-        read_asked(told, pool.placement, pool.place_of(told.service["metadata"]["name"]))
+        read_asked(told, pool.placement, pool.find_placed(told.service["metadata"]["name"]))
         for told in question.services
     ]
     if pool.places_services:

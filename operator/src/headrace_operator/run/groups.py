@@ -20,7 +20,7 @@ from headrace_operator.api import (
 )
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.placement import PlacedService
-from headrace_operator.decide.group_devices import check_memory, claim_of_group, share_of, suits
+from headrace_operator.decide.group_devices import check_memory, claim_of_group, suits
 from headrace_operator.decide.moves import Mover, Moves, plan_moves
 from headrace_operator.decide.places import place_of, put, put_as_planned, running_place
 from headrace_operator.decide.rollout import is_complete, service_as_running
@@ -50,11 +50,11 @@ class Groups:
     def placed(self, service: LLMService) -> LLMService:
         """Return the service with its engines where they shall be now, as its pool has it."""
         pool = pool_of(service.key, self._pools)
-        planned = pool.place_of(service.key.name) if pool else None
+        planned = pool.find_placed(service.key.name) if pool else None
         if pool is None or planned is None:
-            return replace(service, group_claim=self.claim(service))
+            return replace(service, group_claim=self._claim(service))
         wanted = put_as_planned(service, planned)
-        wanted = replace(wanted, group_claim=self.claim(wanted))
+        wanted = replace(wanted, group_claim=self._claim(wanted))
         running = running_place(service, self._deployment(service.key))
         if running is None or service.key.name in self.moves(pool).free:
             return wanted
@@ -62,13 +62,10 @@ class Groups:
 
     def replicas(self, service: Body) -> int:
         """Return how many engines a raw service, which may not be valid, shall have."""
-        pool = pool_of(key_of(service), self._pools)
-        if pool is None or pool.place_of(service["metadata"]["name"]) is None:
-            return replicas_of(service)
-        try:
-            return self.placed(parse_service(service)).replicas
-        except SpecInvalidError:
-            return replicas_of(service)
+        key = key_of(service)
+        pool = pool_of(key, self._pools)
+        parsed = self._find_service(key) if pool and pool.find_placed(key.name) else None
+        return self.placed(parsed).replicas if parsed else replicas_of(service)
 
     def moves(self, pool: GPUPool) -> Moves:
         """Return which services of a pool are moved now."""
@@ -78,14 +75,30 @@ class Groups:
             self._moves[pool.key] = plan_moves(movers, gpus)
         return self._moves[pool.key]
 
+    def check_room(self, service: LLMService) -> None:
+        """Raise RefusedError if the service has no room beside those that run on its group's devices."""
+        place = membership(service.key, self._pools)
+        if place is None or service.group_claim is None:
+            return
+        running = map(self._as_running, (m for m in place.group.members if m != service.key.name))
+        beside = [each for each in running if each and each.group_claim == service.group_claim]
+        check_memory(place, (service, *beside))
+
+    def services_to_tell(self) -> Iterator[Key]:
+        """Yield the services whose objects say something else of their group."""
+        for body in self._cache.services(self._namespace):
+            key = key_of(body)
+            live = self._cache.owned_object(key, "ConfigMap", names.policy_config_map(key))
+            if live is not None:
+                told = (live.get("data") or {}).get(names.TURN_GROUP_FILE)
+                wanted = self.turn_group(key)
+                if told != (dumps(wanted) if wanted else None) or self._is_elsewhere(key):
+                    yield key
+
     def _mover(self, pool: GPUPool, placed: PlacedService) -> Mover | None:
         """Return a service that a pool places; None if it does not exist or is not valid."""
         key = Key(self._namespace, placed.name)
-        body, live = self._cache.service(key), self._deployment(key)
-        try:
-            service = parse_service(body) if body else None
-        except SpecInvalidError:
-            service = None
+        service, live = self._find_service(key), self._deployment(key)
         if service is None or pool_of(key, self._pools) != pool:
             return None
         wanted, group = put_as_planned(service, placed), pool.group_of(key.name)
@@ -101,7 +114,7 @@ class Groups:
             given_up=gone_back is not None and gone_back.inputs == inputs_hash(wanted),
         )
 
-    def claim(self, service: LLMService) -> str | None:
+    def _claim(self, service: LLMService) -> str | None:
         """Return the ResourceClaim whose devices the service shares; None if it has its own.
 
         As long as nothing better is there it keeps the one that its pods have, if that is what it asks for.
@@ -128,26 +141,6 @@ class Groups:
         claim = self._claims(place, service).get(name or "")
         return name if claim is not None and "deletionTimestamp" not in claim["metadata"] else None
 
-    def check_room(self, service: LLMService) -> None:
-        """Raise RefusedError if the service has no room beside those that run on its group's devices."""
-        place = membership(service.key, self._pools)
-        if place is None or service.group_claim is None:
-            return
-        running = map(self._as_running, (m for m in place.group.members if m != service.key.name))
-        beside = [each for each in running if each and each.group_claim == service.group_claim]
-        check_memory(place, map(share_of, (service, *beside)))
-
-    def services_to_tell(self) -> Iterator[Key]:
-        """Yield the services whose objects say something else of their group."""
-        for body in self._cache.services(self._namespace):
-            key = key_of(body)
-            live = self._cache.owned_object(key, "ConfigMap", names.policy_config_map(key))
-            if live is not None:
-                told = (live.get("data") or {}).get(names.TURN_GROUP_FILE)
-                wanted = self.turn_group(key)
-                if told != (dumps(wanted) if wanted else None) or self._is_elsewhere(body):
-                    yield key
-
     def _wanted_claim(self, place: Membership) -> str | None:
         """Name the claim that a group should have; None if it should have none, or is refused."""
         group = place.pool.key, place.group.name
@@ -159,28 +152,30 @@ class Groups:
             self._wanted_claims[group] = wanted["metadata"]["name"] if wanted else None
         return self._wanted_claims[group]
 
-    def _is_elsewhere(self, body: Body) -> bool:
+    def _is_elsewhere(self, key: Key) -> bool:
         """Tell whether a service's engines are not where they shall be now."""
-        key = key_of(body)
         inputs = self._running_inputs(key)
         if inputs is None or (claim_in(inputs) is None and pool_of(key, self._pools) is None):
             return False
-        try:
-            service = parse_service(body)
-        except SpecInvalidError:
+        service = self._find_service(key)
+        if service is None:
             return False
-        placed = self.placed(service)
-        running = running_place(service, self._deployment(key))
-        return claim_in(inputs) != placed.group_claim or (
-            placed.placed_replicas is not None and running != place_of(placed)
-        )
+        wanted = self.placed(service)
+        if wanted.placed_replicas is None:
+            return claim_in(inputs) != wanted.group_claim
+        return running_place(service, self._deployment(key)) != place_of(wanted)
 
     def _as_running(self, member: str) -> LLMService | None:
         """Return a member with the inputs that its pods have; None if they are not known."""
         key = Key(self._namespace, member)
+        service = self._find_service(key)
+        return service_as_running(service, self._deployment(key)) if service else None
+
+    def _find_service(self, key: Key) -> LLMService | None:
+        """Return a service; None if it does not exist or is not valid."""
         body = self._cache.service(key)
         try:
-            return service_as_running(parse_service(body), self._deployment(key)) if body else None
+            return parse_service(body) if body else None
         except SpecInvalidError:
             return None
 
@@ -197,7 +192,7 @@ def members_of(cache: Cache, place: Membership) -> list[LLMService]:
     for member in place.group.members:
         body = cache.service(Key(place.pool.key.namespace, member))
         try:
-            found += [put_as_planned(parse_service(body), place.pool.place_of(member))] if body else []
+            found += [put_as_planned(parse_service(body), place.pool.find_placed(member))] if body else []
         except SpecInvalidError as error:
             raise RefusedError(
                 Reason.INVALID_SPEC, f"group {place.group.name}: LLMService {member} is not valid: {error}"

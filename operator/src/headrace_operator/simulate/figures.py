@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from headrace_operator.placement.score import SAME_SHARE
+from headrace_operator.placement.problem import SAME_SHARE
 
 ENOUGH = 0.9  # share of requests that shall meet every target
 WORTH = (

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 
 from headrace_engine.cost.known_error import FIGURES, Figure
-from headrace_operator.placement.score import SAME_SHARE
+from headrace_operator.placement.problem import SAME_SHARE
 from headrace_operator.simulate.figures import Figures, Spread
 
 DRAWS = 24  # of today's setting and of the best one

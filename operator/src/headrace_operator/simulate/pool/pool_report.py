@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace_operator.api.bodies import JsonObject
-from headrace_operator.placement.problem import Nodes
-from headrace_operator.placement.score import ATTAINMENT
+from headrace_operator.placement.problem import ATTAINMENT, Nodes
 from headrace_operator.simulate import known_error, targets
 from headrace_operator.simulate.known_error import find_known_error
 from headrace_operator.simulate.pool.pool_service import PoolService

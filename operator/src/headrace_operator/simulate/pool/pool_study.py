@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api import GPUPool, policy_document
-from headrace_operator.placement.problem import Nodes, Seat, deal
-from headrace_operator.placement.score import ATTAINMENT, SAME_SHARE, FitsNowhereError, Scorer
+from headrace_operator.placement.problem import ATTAINMENT, SAME_SHARE, Nodes, Seat, deal
+from headrace_operator.placement.score import FitsNowhereError, Scorer
 from headrace_operator.placement.search import MOST_MEMBERS, Found, search_within
 from headrace_operator.simulate.candidates import make_simulated
 from headrace_operator.simulate.figures import Figures
