@@ -9,7 +9,7 @@ from op_world import body
 
 from headrace_engine.contracts import loads
 from headrace_engine.contracts.turn_group import TurnGroup
-from headrace_operator.api import Key
+from headrace_operator.api import KIND, POOL_KIND, Key, key_of
 from headrace_operator.errors import ApiError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.event_recorder import EventRecorder
@@ -36,7 +36,8 @@ class Operator:
     """An operator with its queue, whose cache is what exists."""
 
     def __init__(self, memory):
-        self.queue = [CHAT, CODE, KEY]
+        kinds = (KIND, POOL_KIND)
+        self.queue = [key_of(item) for item in memory.objects.values() if item["kind"] in kinds]
         self.cache = Cache()
         self.plans = Plans()
         for item in memory.objects.values():

@@ -33,6 +33,11 @@ def test_members_make_room_before_others_start_in_it():
     assert pace(deployment(service("c", unavailable=2), SETTINGS, None)) == (0, 2)
 
 
+def test_who_is_moved_where_there_is_room_for_both_is_there_throughout():
+    moved = dataclasses.replace(service("c", surge=0, unavailable=1), surges=True)
+    assert pace(deployment(moved, SETTINGS, None)) == (1, 0)
+
+
 def test_who_joins_or_leaves_a_group_or_changes_devices_is_replaced_as_it_asks():
     alone = deployment(service(), SETTINGS, None)
     alone = deployment(service(), SETTINGS, alone, READY)

@@ -3,6 +3,7 @@
 from op_devices import raw_member
 from op_planning import planned_groups, planned_pool
 from op_pool_memory import claim_of, claims, condition, settle, update, with_services
+from op_world import pod
 
 from headrace_operator.api import Reason
 from headrace_operator.api.engine_arguments import parse_arguments
@@ -39,9 +40,15 @@ def engine_of(memory, name):
     return next(container for container in pod["containers"] if container["name"] == "engine")
 
 
-def roll_out(memory, *names):
-    """Have the pods of these services ready, as the Deployment controller does."""
-    for name in names:
+def pace(memory, name):
+    """How many of a service's replicas may start on top, and how many may be away."""
+    update = memory.objects["Deployment", name]["spec"]["strategy"]["rollingUpdate"]
+    return update["maxSurge"], update["maxUnavailable"]
+
+
+def roll_out(memory):
+    """Have the pods of all services ready, as the Deployment controller does."""
+    for name in [name for kind, name in memory.objects if kind == "LLMService"]:
         live = memory.objects["Deployment", name]
         wanted = live["spec"]["replicas"]
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas"), wanted)
@@ -56,7 +63,7 @@ async def move(memory, answer):
         steps += [now] if (now := places(memory)) not in steps else []
         if condition(memory, "AsPlanned")[1] != "Moving":
             return steps
-        roll_out(memory, "chat", "code")
+        roll_out(memory)
     raise AssertionError("it does not end")
 
 
@@ -72,7 +79,7 @@ def services_on_their_own(**gpus):
 async def test_services_move_to_shared_gpus_one_after_another():
     memory = services_on_their_own()
     await settle(memory)
-    roll_out(memory, "chat", "code")
+    roll_out(memory)
     assert places(memory) == OWN
     steps = await move(memory, planned((1, "chat", "code")))
     [claim] = claims(memory)
@@ -87,10 +94,81 @@ async def test_services_move_to_shared_gpus_one_after_another():
     ]
 
 
+async def test_new_engines_start_beside_the_old_ones_while_gpus_are_free_for_both():
+    memory = services_on_their_own(count=3)
+    await settle(memory)
+    roll_out(memory)
+    await settle(memory, planned((1, "chat", "code")))
+    for _ in range(2):  # and another operator sees the move as it is
+        assert pace(memory, "chat") == (1, 0)
+        assert places(memory)["code"] == OWN["code"]
+        await settle(memory)
+    await rolled_out(memory)
+    assert pace(memory, "chat") == (0, 1), "on shared devices none starts on top"
+    assert pace(memory, "code") == (1, 0)
+    await rolled_out(memory)
+    assert {pace(memory, name) for name in ("chat", "code")} == {(0, 1)}
+
+
+async def rolled_out(memory):
+    """Have what runs be ready, and then what is told by that."""
+    for _ in range(2):
+        roll_out(memory)
+        await settle(memory)
+
+
+async def test_a_pod_that_still_ends_holds_up_the_next_move():
+    memory = services_on_their_own()
+    await settle(memory)
+    roll_out(memory)
+    await settle(memory, planned((1, "chat", "code")))
+    ending = pod("chat-old")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    memory.store(ending)
+    await rolled_out(memory)
+    assert condition(memory, "AsPlanned") == ("False", "Moving")
+    assert places(memory)["code"] == OWN["code"]
+    del memory.objects["Pod", "chat-old"]
+    await rolled_out(memory)
+    assert places(memory)["code"][0] == claim_of(memory, "chat")
+
+
+async def told_to_change_places():
+    """Chat and code, each on a full GPU with another, and a plan in which each is where the other was."""
+    names = ("chat", "code", "left", "right")
+    memory = with_services(*map(raw_member, names))
+    memory.store(planned_pool(*names, gpus={"count": 4}, mode="Auto"))
+    await settle(memory)
+    roll_out(memory)
+    await move(memory, planned((1, "chat", "left"), (1, "code", "right"), today=4))
+    memory.objects["GPUPool", "shared"]["status"]["placement"]["time"] = "2026-01-01T00:00:00Z"
+    return memory, planned((1, "code", "left"), (1, "chat", "right"), today=4)
+
+
+async def test_of_services_that_change_places_one_has_no_engines_until_the_other_has_moved():
+    memory, plan = await told_to_change_places()
+    before = places(memory)
+    steps = await move(memory, plan)
+    assert [(step["chat"][3], step["code"][3]) for step in steps] == [(0, 1), (1, 1)]
+    assert steps[0]["code"][0] == before["chat"][0]
+    assert (steps[1]["chat"][0], steps[1]["code"][0]) == (before["code"][0], before["chat"][0])
+    assert condition(memory, "AsPlanned") == ("True", "NothingToMove")
+
+
+async def test_a_service_without_engines_says_that_it_waits_to_move():
+    memory, plan = await told_to_change_places()
+    before = places(memory)
+    memory.store(pod("chat-1"))
+    await settle(memory, plan)
+    assert condition(memory, "AsPlanned") == ("False", "Moving")
+    assert condition(memory, "Ready", "chat", "LLMService") == ("False", "WaitingToMove")
+    assert places(memory) == {**before, "chat": (*before["chat"][:3], 0)}, "its pod has not ended"
+
+
 async def test_a_service_that_leaves_gets_gpus_of_its_own_and_who_stays_has_the_memory_then():
     memory = services_on_their_own(count=4)
     await settle(memory)
-    roll_out(memory, "chat", "code")
+    roll_out(memory)
     await move(memory, planned((1, "chat", "code")))
     [claim] = claims(memory)
     body = memory.objects["GPUPool", "shared"]
@@ -104,7 +182,7 @@ async def test_a_service_that_leaves_gets_gpus_of_its_own_and_who_stays_has_the_
 async def test_a_service_may_get_more_engines_and_none_if_its_spec_says_so():
     memory = services_on_their_own(count=4)
     await settle(memory)
-    roll_out(memory, "chat", "code")
+    roll_out(memory)
     steps = await move(memory, planned((1, "chat"), (1, "chat"), (1, "chat"), (1, "code"), today=5))
     assert (steps[-1]["chat"][3], steps[-1]["code"][3]) == (3, 1)
     assert memory.objects["LLMService", "chat"]["status"]["desiredReplicas"] == 3
@@ -116,7 +194,7 @@ async def test_a_service_may_get_more_engines_and_none_if_its_spec_says_so():
 async def test_services_are_as_their_specs_say_once_the_pool_places_them_no_more():
     memory = services_on_their_own()
     await settle(memory)
-    roll_out(memory, "chat", "code")
+    roll_out(memory)
     await move(memory, planned((1, "chat", "code")))
     raw = planned_pool("chat", "code")
     update(memory, raw, "GPUPool")
@@ -128,7 +206,7 @@ async def test_services_are_as_their_specs_say_once_the_pool_places_them_no_more
 async def test_what_a_user_changes_meanwhile_is_carried_out_where_the_service_is():
     memory = services_on_their_own()
     await settle(memory)
-    roll_out(memory, "chat", "code")
+    roll_out(memory)
     await settle(memory, planned((1, "chat", "code")))  # chat moves, code waits
     update(memory, raw_member("code", env=[{"name": "A", "value": "1"}]))
     await settle(memory)
@@ -146,7 +224,7 @@ async def test_a_paused_pool_takes_up_no_plan():
 async def test_whatever_call_fails_while_services_move_the_end_is_the_same():
     async def moved(memory):
         await settle(memory)
-        roll_out(memory, "chat", "code")
+        roll_out(memory)
         await move(memory, planned((1, "chat", "code")))
         return places(memory)
 

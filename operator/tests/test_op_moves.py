@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_operator.decide.moves import Mover, plan_moves
-from headrace_operator.decide.places import Place
+from headrace_operator.decide.places import WHOLE, Place, memory_taken
 
 
 def own(gpus=1, replicas=1):
@@ -66,7 +66,7 @@ def test_no_gpu_is_taken_that_the_pool_does_not_have():
 
 
 def test_who_must_be_there_throughout_needs_gpus_beside_its_own():
-    chat, code = mover("chat", own(), shared(), drains=False), mover("code", own(), shared())
+    chat, code = mover("chat", own(), shared(), max_unavailable=0), mover("code", own(), shared())
     assert plan_moves([chat, code], 2).moving == ("code",)
     assert plan_moves([chat], 1).waiting == ("chat",)
     assert plan_moves([chat], 2).moving == ("chat",)
@@ -84,6 +84,74 @@ def test_a_move_that_failed_holds_up_nobody():
     assert (moves.moving, moves.given_up) == (("code",), ("chat",))
 
 
+def test_new_engines_start_beside_the_old_ones_where_there_is_room_for_both():
+    chat, code = mover("chat", own(), shared()), mover("code", own(), shared())
+    assert plan_moves([chat, code], 2).surging == frozenset()
+    assert plan_moves([chat, code], 3).surging == {"chat"}
+    chat = replace(chat, runs=shared(), settled=False, surges=True)
+    assert plan_moves([chat, code], 3).surging == {"chat"}
+    chat = replace(chat, settled=True)
+    assert plan_moves([chat, code], 2).surging == {"code"}
+
+
+def test_two_sizes_of_a_service_have_room_on_one_gpu_only_if_both_fit():
+    def grows(percent):
+        return mover("chat", shared(percent=percent), shared(percent=50))
+
+    assert plan_moves([grows(40)], None).surging == {"chat"}
+    moves = plan_moves([grows(51)], None)
+    assert (moves.moving, moves.surging) == (("chat",), frozenset())
+
+
+def test_several_engines_are_replaced_one_after_another():
+    grows = mover("chat", own(gpus=1, replicas=3), own(gpus=2, replicas=3), max_unavailable=0)
+    assert plan_moves([grows], 6).waiting == ("chat",), "three new ones beside the last old one"
+    assert plan_moves([grows], 7).surging == {"chat"}
+    shrinks = mover("chat", own(gpus=2, replicas=3), own(gpus=1, replicas=3), max_unavailable=0)
+    assert plan_moves([shrinks], 6).waiting == ("chat",), "three old ones beside the first new one"
+    assert plan_moves([shrinks], 7).surging == {"chat"}
+
+
+def change_of_places(**fields):
+    """Two services on two full GPUs, each where the other should be."""
+    chat = mover("chat", shared("a", 90), shared("b", 60), **fields)
+    return chat, mover("code", shared("b", 60), shared("a", 90), **fields)
+
+
+def test_of_two_that_change_places_one_has_no_engines_until_the_other_has_moved():
+    chat, code = change_of_places()
+    moves = plan_moves([chat, code], 2)
+    assert (moves.moving, moves.down, moves.waiting) == ((), {"chat"}, ("chat", "code"))
+    chat = replace(chat, runs=chat.runs._replace(replicas=0), settled=False)
+    moves = plan_moves([chat, code], 2)
+    assert (moves.moving, moves.down) == ((), {"chat"}), "its engines still end"
+    chat = replace(chat, settled=True)
+    moves = plan_moves([chat, code], 2)
+    assert (moves.moving, moves.down, moves.waiting) == (("code",), {"chat"}, ("chat",))
+    code = replace(code, runs=code.wanted, settled=False)
+    moves = plan_moves([chat, code], 2)
+    assert (moves.moving, moves.down) == (("code",), {"chat"})
+    moves = plan_moves([chat, replace(code, settled=True)], 2)
+    assert (moves.moving, moves.down) == (("chat",), frozenset())
+
+
+def test_who_was_ended_for_a_move_that_failed_runs_where_it_was():
+    chat, code = change_of_places()
+    chat = replace(chat, runs=chat.runs._replace(replicas=0))
+    moves = plan_moves([chat, replace(code, given_up=True)], 2)
+    assert (moves.moving, moves.down, moves.waiting) == ((), frozenset(), ("chat",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus"),
+    [({"max_unavailable": 0}, 2), ({}, 1)],
+    ids=["who must be there", "no room for all in the end"],
+)
+def test_nobody_is_ended_in_vain(fields, gpus):
+    moves = plan_moves(change_of_places(**fields), gpus)
+    assert (moves.moving, moves.down, moves.waiting) == ((), frozenset(), ("chat", "code"))
+
+
 PLACES = st.builds(
     Place,
     st.sampled_from([None, "a", "b"]),
@@ -94,22 +162,41 @@ PLACES = st.builds(
 )
 
 
-@given(st.lists(st.tuples(PLACES, PLACES, st.booleans()), min_size=1, max_size=5))
+MOVERS = st.tuples(PLACES, PLACES, st.booleans(), st.integers(0, 1), st.booleans())
+
+
+@given(st.lists(MOVERS, min_size=1, max_size=5))
 @pytest.mark.parametrize("gpus", [None, 4])
-def test_moves_end_and_never_overcommit_a_claim_more_than_it_was(gpus, places):
+def test_moves_end_with_everybody_up_and_never_overcommit_a_claim(gpus, drawn):
     movers = [
-        mover(str(number), runs, wanted, settled=settled)
-        for number, (runs, wanted, settled) in enumerate(places)
+        mover(str(number), runs, wanted, settled=settled, max_unavailable=unavailable)
+        for number, (runs, wanted, settled, unavailable, _) in enumerate(drawn)
     ]
-    for _ in range(2 * len(movers) + 1):
+    for _ in range(4 * len(movers) + 1):
         moves = plan_moves(movers, gpus)
-        assert len(moves.moving) <= 1 or all(each.arrived for each in movers if each.name in moves.moving)
-        for each in movers:
-            if each.name in moves.free and not each.arrived and each.wanted.claim:
-                beside = [m.runs for m in movers if m is not each and m.runs.claim == each.wanted.claim]
-                assert sum(place.memory_percent for place in [each.wanted, *beside]) <= 100
-        movers = [
-            replace(each, runs=each.wanted, settled=each.arrived) if each.name in moves.free else each
-            for each in movers
-        ]
-    assert not plan_moves(movers, gpus).moving
+        told = [each for each in movers if each.name in moves.free and not (each.arrived or each.given_up)]
+        assert len(told) <= 1
+        for each in told:
+            assert each.name in moves.moving
+            there = [m.runs for m in movers if m is not each or m.name in moves.surging]
+            beside = [place for place in there if place.claim == each.wanted.claim]
+            assert each.wanted.claim is None or memory_taken([each.wanted, *beside]) <= WHOLE
+            assert each.name in moves.surging or each.max_unavailable or each.is_down
+        assert all(each.max_unavailable for each in movers if each.name in moves.down)
+        movers = [follow(each, moves, drawn[int(each.name)]) for each in movers]
+    last = plan_moves(movers, gpus)
+    assert not last.moving
+    assert not last.down
+    assert all(each.runs.replicas for each in movers)
+
+
+def follow(each, moves, drawn):
+    """What becomes of a service that is told; a move that fails is over at the next look."""
+    before, *_, fails = drawn
+    if each.arrived and not each.settled and fails and before != each.wanted:
+        return replace(each, runs=before, given_up=True)
+    if each.name in moves.free and not each.given_up:
+        settled = each.arrived
+        return replace(each, runs=each.wanted, settled=settled, surges=each.name in moves.surging)
+    replicas = 0 if each.name in moves.down else each.runs.replicas or each.wanted.replicas
+    return replace(each, runs=each.runs._replace(replicas=replicas), settled=not replicas)

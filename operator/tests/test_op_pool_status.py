@@ -186,9 +186,23 @@ PLACED = PlacementStatus.model_validate(placed("chat", "code"))
     ("moves", "reason", "words"),
     [
         (NO_MOVES, "NothingToMove", "as status.placement says"),
-        (Moves(frozenset(), ("chat",), ("code",)), "Moving", "chat to be ready; after that code"),
-        (Moves(frozenset(), (), ("code",)), "MoveBlocked", "code: no room yet on the devices"),
-        (Moves(frozenset(), (), (), ("code",)), "MoveFailed", "code: engines did not start"),
+        (
+            Moves(frozenset(), moving=("chat",), waiting=("code",)),
+            "Moving",
+            "chat to be ready, old engines end first; after that code",
+        ),
+        (
+            Moves(frozenset(), moving=("chat",), surging=frozenset({"chat"})),
+            "Moving",
+            "chat to be ready, new engines start beside the old ones",
+        ),
+        (
+            Moves(frozenset(), waiting=("chat", "code"), down=frozenset({"code"})),
+            "Moving",
+            "code without engines until another has moved; after that chat",
+        ),
+        (Moves(frozenset(), waiting=("code",)), "MoveBlocked", "code: no room yet on the devices"),
+        (Moves(frozenset(), given_up=("code",)), "MoveFailed", "code: engines did not start"),
     ],
 )
 def test_a_pool_that_places_services_says_how_far_it_is(moves, reason, words):

@@ -58,6 +58,7 @@ class Reason(StrEnum):
     # AsPlanned, of a GPUPool
     NOTHING_TO_MOVE = "NothingToMove"
     MOVING = "Moving"
+    WAITING_TO_MOVE = "WaitingToMove"
     MOVE_BLOCKED = "MoveBlocked"  # no service that is left has room where it is to go
     MOVE_FAILED = "MoveFailed"  # engines did not start where they were moved to
 

@@ -143,6 +143,7 @@ class LLMService:
     spec: Spec
     group_claim: str | None = None  # ResourceClaim of its group, whose devices it shares
     placed_replicas: int | None = None  # that a pool gives it, in place of those of its spec
+    surges: bool = False  # a pool moves it, and its next engines start beside those that it has
 
     @property
     def served_name(self) -> str:

@@ -76,7 +76,7 @@ class Observation:
 def observe(owned: Iterable[Body], pods: Iterable[Body], reports: Mapping[str, SidecarReport]) -> Observation:
     """Sort what the cluster holds; pods by name, terminating and finished ones left out."""
     pods = tuple(pods)
-    staying = [pod for pod in pods if not _is_leaving(pod)]
+    staying = [pod for pod in pods if not (has_ended(pod) or is_ending(pod))]
     return Observation(
         objects={(item["kind"], item["metadata"]["name"]): item for item in owned},
         pods=tuple(sorted((_pod(pod, reports) for pod in staying), key=lambda pod: pod.name)),
@@ -96,9 +96,14 @@ def _failed(pods: Iterable[Body]) -> str:
     return f"{pod['metadata']['name']}, made {pod['metadata'].get('creationTimestamp', '')}, failed: {why}"
 
 
-def _is_leaving(pod: Body) -> bool:
-    finished = pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-    return finished or "deletionTimestamp" in pod["metadata"]
+def has_ended(pod: Body) -> bool:
+    """Tell whether nothing of a pod runs any more."""
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def is_ending(pod: Body) -> bool:
+    """Tell whether a pod was told to end; it may still drain."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def _pod(raw: Body, reports: Mapping[str, SidecarReport]) -> Pod:

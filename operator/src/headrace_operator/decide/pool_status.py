@@ -171,9 +171,10 @@ def _as_planned(placement: PlacementStatus | None, moves: Moves) -> ConditionSta
         return ConditionState(
             True, Reason.NOTHING_TO_MOVE, "services run as their specs say: no plan was worth a move yet"
         )
-    waiting = f"; after that {', '.join(moves.waiting)}" if moves.waiting else ""
-    if moves.moving:
-        return ConditionState(False, Reason.MOVING, f"{', '.join(moves.moving)} to be ready{waiting}")
+    later = [name for name in moves.waiting if name not in moves.down]
+    waiting = f"; after that {', '.join(later)}" if later else ""
+    if moves.moving or moves.down:
+        return ConditionState(False, Reason.MOVING, f"{_move(moves)}{waiting}")
     if moves.given_up:
         return ConditionState(
             False,
@@ -190,6 +191,15 @@ def _as_planned(placement: PlacementStatus | None, moves: Moves) -> ConditionSta
             "first by spec.disruption.maxUnavailable",
         )
     return ConditionState(True, Reason.NOTHING_TO_MOVE, "services run as status.placement says")
+
+
+def _move(moves: Moves) -> str:
+    """Say who moves, how, and whom that leaves without engines."""
+    beside = moves.surging.issuperset(moves.moving)
+    how = "new engines start beside the old ones" if beside else "old engines end first"
+    moving = [f"{', '.join(moves.moving)} to be ready, {how}"] if moves.moving else []
+    down = [f"{', '.join(sorted(moves.down))} without engines until another has moved"] if moves.down else []
+    return "; ".join([*moving, *down])
 
 
 def _missing(pool: GPUPool, services: Collection[str]) -> Iterator[str]:

@@ -21,13 +21,25 @@ REFUSED = "the spec as it is now is refused, see Accepted"
 _COMING = "the Deployment is being created"
 
 
-def ready_state(live: Body | None, observed: Observation, refused: RefusedError | None) -> ConditionState:
-    """Decide whether all replicas serve; if not, the gravest problem of a pod gives reason and message."""
+def ready_state(
+    live: Body | None, observed: Observation, refused: RefusedError | None, *, waits_to_move: bool = False
+) -> ConditionState:
+    """Decide whether all replicas serve; if not, the gravest problem of a pod gives reason and message.
+
+    `waits_to_move`: it has no replicas because its pool is to move others first.
+    """
     if live is None:
         if refused:
             return ConditionState(False, Reason.NOT_ACCEPTED, str(refused))
         return ConditionState(False, PodReason.STARTING, _COMING)
     wanted, ready = live["spec"]["replicas"], len(observed.ready)
+    if wanted == 0 and waits_to_move:
+        return ConditionState(
+            False,
+            Reason.WAITING_TO_MOVE,
+            "its GPUPool moves another service to where its engines were, and starts them again after that: "
+            "see the condition AsPlanned of the pool",
+        )
     if wanted == 0:
         fix = "set it to 1 or more to serve requests"
         return ConditionState(False, Reason.SCALED_TO_ZERO, f"spec.replicas is 0: {fix}")

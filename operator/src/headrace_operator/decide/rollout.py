@@ -83,6 +83,12 @@ def is_complete(live: Body) -> bool:
     return wanted > 0 and _is_current(live) and all(count == wanted for count in counts)
 
 
+def is_surging(live: Body) -> bool:
+    """Tell whether replicas are replaced only after their successors are ready."""
+    pace = live["spec"]["strategy"]["rollingUpdate"]
+    return bool(pace["maxSurge"]) and not pace["maxUnavailable"]
+
+
 def is_stuck(live: Body) -> bool:
     """Tell whether no pod became ready for so long that the rollout has failed."""
     progressing = deployment_condition(live, "Progressing")

@@ -22,6 +22,7 @@ _SILENT = {Reason.PENDING, Reason.PLANNING, Reason.NO_READY_REPLICAS, Reason.AS_
 _EXPECTED = {
     Reason.SCALED_TO_ZERO,
     Reason.NO_TRAFFIC,
+    Reason.MOVING,
     *(reason for reason in PodReason if reason.severity is Severity.EXPECTED),
 }
 _LONGEST_NOTE = 1024  # bytes; the API server refuses an Event whose note has more

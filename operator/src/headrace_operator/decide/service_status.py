@@ -65,6 +65,7 @@ class Subject:
     executed: Executed
     previous: Body  # the status that was written last
     acceptance_known: bool = True  # whether it is known if the spec is accepted
+    waits_to_move: bool = False  # its pool gives it no replicas until others have moved
 
 
 def build_status(
@@ -84,7 +85,7 @@ def build_status(
     granted = (*models_of(route), *reserved_of(route)) if route else subject.previous.get("models", ())
     states = {
         Condition.ACCEPTED: _accepted(refused, live, subject.executed),
-        Condition.READY: ready_state(live, observed, refused),
+        Condition.READY: ready_state(live, observed, refused, waits_to_move=subject.waits_to_move),
         Condition.PROGRESSING: progressing_state(live, observed, refused, failure, paused=subject.paused),
         Condition.POLICY_APPLIED: policy_applied_state(document, observed),
         Condition.ROUTING_READY: routing_ready_state(subject.key, observed),

@@ -86,10 +86,12 @@ def deployment(
 
 
 def _pace(service: LLMService, ready: LastReady | None) -> JsonObject:
-    """Say how many replicas are replaced at once.
+    """Say how many replicas are replaced at once, one beside the others if the service's pool says so.
 
-    None may start on top where those that leave have its memory: on the devices of the same group.
+    Else none may start on top where those that leave have its memory: on the devices of the same group.
     """
+    if service.surges:
+        return {"maxSurge": 1, "maxUnavailable": 0}
     asked = service.spec.disruption
     stays = ready is None or claim_in(ready.spec) == service.group_claim
     if service.group_claim and stays:

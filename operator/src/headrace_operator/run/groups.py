@@ -22,8 +22,9 @@ from headrace_operator.api.bodies import Body
 from headrace_operator.api.placement import PlacedService
 from headrace_operator.decide.group_devices import check_memory, claim_of_group, suits
 from headrace_operator.decide.moves import Mover, Moves, plan_moves
+from headrace_operator.decide.observation import has_ended, is_ending
 from headrace_operator.decide.places import place_of, put, put_as_planned, running_place
-from headrace_operator.decide.rollout import is_complete, service_as_running
+from headrace_operator.decide.rollout import is_complete, is_surging, service_as_running
 from headrace_operator.decide.turn_groups import Membership, membership, pool_of, turn_group
 from headrace_operator.desired import owner
 from headrace_operator.desired.history import rolled_back, running_inputs
@@ -56,9 +57,11 @@ class Groups:
         wanted = put_as_planned(service, planned)
         wanted = replace(wanted, group_claim=self._claim(wanted))
         running = running_place(service, self._deployment(service.key))
-        if running is None or service.key.name in self.moves(pool).free:
-            return wanted
-        return put(service, running)
+        name, moves = service.key.name, self.moves(pool)
+        if running is None or name in moves.free:
+            return replace(wanted, surges=name in moves.surging)
+        replicas = 0 if name in moves.down else running.replicas or wanted.replicas
+        return put(service, running._replace(replicas=replicas))
 
     def replicas(self, service: Body) -> int:
         """Return how many engines a raw service, which may not be valid, shall have."""
@@ -109,10 +112,17 @@ class Groups:
             name=placed.name,
             wanted=place_of(wanted) if group is None or claim else None,
             runs=running_place(service, live),
-            settled=live is not None and (is_complete(live) or not live["spec"]["replicas"]),
-            drains=service.spec.disruption.max_unavailable > 0,
+            settled=live is not None and self._is_settled(key, live),
+            max_unavailable=service.spec.disruption.max_unavailable,
+            surges=live is not None and is_surging(live),
             given_up=gone_back is not None and gone_back.inputs == inputs_hash(wanted),
         )
+
+    def _is_settled(self, key: Key, live: Body) -> bool:
+        pods = [pod for pod in self._cache.pods(key) if not has_ended(pod)]
+        if any(map(is_ending, pods)):
+            return False  # it still has its devices, and their memory
+        return is_complete(live) or not (live["spec"]["replicas"] or pods)
 
     def _claim(self, service: LLMService) -> str | None:
         """Return the ResourceClaim whose devices the service shares; None if it has its own.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace_operator import metrics
-from headrace_operator.api import PoolStatus, ServiceStatus, is_paused, key_of
+from headrace_operator.api import PoolStatus, ServiceStatus, is_paused, key_of, replicas_of
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.degradation import seconds_until_crash_expires
 from headrace_operator.decide.observation import Observation
@@ -70,14 +70,16 @@ class StatusWriter:
         self, service: Body, previous: Body, observed: Observation, outcome: Outcome, now: str
     ) -> ServiceStatus:
         metadata = service["metadata"]
+        desired = Groups(self.cache, metadata["namespace"]).replicas(service)
         subject = Subject(
             key_of(service),
             generation=metadata.get("generation", 1),
-            desired=Groups(self.cache, metadata["namespace"]).replicas(service),
+            desired=desired,
             paused=is_paused(metadata),
             executed=outcome.executed,
             previous=previous,
             acceptance_known=outcome.acceptance_known,
+            waits_to_move=desired < min(1, replicas_of(service)),
         )
         failure = _describe_failure(outcome.failure)
         return build_status(subject, observed, outcome.refused, failure, gateway=self.gateway, now=now)
