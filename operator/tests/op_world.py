@@ -87,6 +87,12 @@ def pod(name, ready=True, **status):
     }
 
 
+def pace(deployment):
+    """How many replicas may start on top, and how many may be away."""
+    rolling = deployment["spec"]["strategy"]["rollingUpdate"]
+    return rolling["maxSurge"], rolling["maxUnavailable"]
+
+
 def report(hash_, state="Idle", reason="", *, phase="", phase_since=0.0, name="FCFS", **policy):
     info = EngineInfo(state, reason, vllm_version="0.32.0", phase=phase, phase_since=phase_since)
     return SidecarReport(

@@ -4,6 +4,7 @@ import dataclasses
 
 from op_devices import member
 from op_golden import SETTINGS
+from op_world import pace
 
 from headrace_operator.desired.deployment import deployment
 from headrace_operator.desired.history import Rollout
@@ -17,11 +18,6 @@ def service(claim=None, surge=1, unavailable=0):
     disruption = found.spec.disruption.model_copy(update={"max_surge": surge, "max_unavailable": unavailable})
     spec = found.spec.model_copy(update={"disruption": disruption})
     return dataclasses.replace(found, spec=spec, group_claim=claim)
-
-
-def pace(made):
-    rolling = made["spec"]["strategy"]["rollingUpdate"]
-    return rolling["maxSurge"], rolling["maxUnavailable"]
 
 
 def test_a_service_of_its_own_is_replaced_as_it_asks():

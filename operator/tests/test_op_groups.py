@@ -3,7 +3,7 @@
 from op_devices import raw_member
 from op_planning import planned_groups, planned_pool
 from op_pool_memory import claim_of, claims, condition, settle, update, with_services
-from op_world import pod
+from op_world import pace, pod
 
 from headrace_operator.api import Reason
 from headrace_operator.api.engine_arguments import parse_arguments
@@ -38,12 +38,6 @@ def places(memory):
 def engine_of(memory, name):
     pod = memory.objects["Deployment", name]["spec"]["template"]["spec"]
     return next(container for container in pod["containers"] if container["name"] == "engine")
-
-
-def pace(memory, name):
-    """How many of a service's replicas may start on top, and how many may be away."""
-    update = memory.objects["Deployment", name]["spec"]["strategy"]["rollingUpdate"]
-    return update["maxSurge"], update["maxUnavailable"]
 
 
 def roll_out(memory):
@@ -100,14 +94,14 @@ async def test_new_engines_start_beside_the_old_ones_while_gpus_are_free_for_bot
     roll_out(memory)
     await settle(memory, planned((1, "chat", "code")))
     for _ in range(2):  # and another operator sees the move as it is
-        assert pace(memory, "chat") == (1, 0)
+        assert pace(memory.objects["Deployment", "chat"]) == (1, 0)
         assert places(memory)["code"] == OWN["code"]
         await settle(memory)
     await rolled_out(memory)
-    assert pace(memory, "chat") == (0, 1), "on shared devices none starts on top"
-    assert pace(memory, "code") == (1, 0)
+    assert pace(memory.objects["Deployment", "chat"]) == (0, 1), "on shared devices none starts on top"
+    assert pace(memory.objects["Deployment", "code"]) == (1, 0)
     await rolled_out(memory)
-    assert {pace(memory, name) for name in ("chat", "code")} == {(0, 1)}
+    assert {pace(memory.objects["Deployment", name]) for name in ("chat", "code")} == {(0, 1)}
 
 
 async def rolled_out(memory):

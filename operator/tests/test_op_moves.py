@@ -198,5 +198,5 @@ def follow(each, moves, drawn):
     if each.name in moves.free and not each.given_up:
         settled = each.arrived
         return replace(each, runs=each.wanted, settled=settled, surges=each.name in moves.surging)
-    replicas = 0 if each.name in moves.down else each.runs.replicas or each.wanted.replicas
-    return replace(each, runs=each.runs._replace(replicas=replicas), settled=not replicas)
+    runs = moves.place_meanwhile(each.name, each.runs, each.wanted.replicas)
+    return replace(each, runs=runs, settled=not runs.replicas)

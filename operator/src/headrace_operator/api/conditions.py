@@ -38,6 +38,7 @@ class Reason(StrEnum):
     # Ready, beside the reasons of pods
     ALL_REPLICAS_READY = "AllReplicasReady"
     SCALED_TO_ZERO = "ScaledToZero"
+    WAITING_TO_MOVE = "WaitingToMove"  # its GPUPool moves another first
     NOT_ACCEPTED = "NotAccepted"
     PODS_NOT_CREATED = "PodsNotCreated"  # quota, admission
 
@@ -58,7 +59,6 @@ class Reason(StrEnum):
     # AsPlanned, of a GPUPool
     NOTHING_TO_MOVE = "NothingToMove"
     MOVING = "Moving"
-    WAITING_TO_MOVE = "WaitingToMove"
     MOVE_BLOCKED = "MoveBlocked"  # no service that is left has room where it is to go
     MOVE_FAILED = "MoveFailed"  # engines did not start where they were moved to
 

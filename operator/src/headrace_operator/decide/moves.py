@@ -56,6 +56,10 @@ class Moves:
     down: frozenset[str] = frozenset()  # of those that wait: have no engines until then
     given_up: tuple[str, ...] = ()
 
+    def place_meanwhile(self, name: str, runs: Place, replicas: int) -> Place:
+        """Return where the engines of a service are that is not free yet; `replicas`: that it should have."""
+        return runs._replace(replicas=0 if name in self.down else runs.replicas or replicas)
+
 
 NO_MOVES = Moves(frozenset())
 

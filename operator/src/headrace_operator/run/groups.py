@@ -60,8 +60,7 @@ class Groups:
         name, moves = service.key.name, self.moves(pool)
         if running is None or name in moves.free:
             return replace(wanted, surges=name in moves.surging)
-        replicas = 0 if name in moves.down else running.replicas or wanted.replicas
-        return put(service, running._replace(replicas=replicas))
+        return put(service, moves.place_meanwhile(name, running, wanted.replicas))
 
     def replicas(self, service: Body) -> int:
         """Return how many engines a raw service, which may not be valid, shall have."""

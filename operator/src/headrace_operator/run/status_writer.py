@@ -79,7 +79,7 @@ class StatusWriter:
             executed=outcome.executed,
             previous=previous,
             acceptance_known=outcome.acceptance_known,
-            waits_to_move=desired < min(1, replicas_of(service)),
+            waits_to_move=not desired and replicas_of(service) > 0,
         )
         failure = _describe_failure(outcome.failure)
         return build_status(subject, observed, outcome.refused, failure, gateway=self.gateway, now=now)
