@@ -253,10 +253,7 @@ def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
     limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 2_000)
     return {
         **_cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port),
-        "common_lb_config": {
-            "healthy_panic_threshold": {"value": 0},
-            "update_merge_window": "0s",  # who is left out is asked no more at once, not a second later
-        },
+        "common_lb_config": _LEFT_OUT_AT_ONCE,
         "lb_policy": "LEAST_REQUEST",  # so that one that is slow gets less to do
         "health_checks": [_check(names.HEALTH_PATH, timeout="0.5s", interval="1s")],
         # One passes a check before that, mostly; by then checks have found who is dead. Of one or all: late
@@ -323,7 +320,7 @@ def _relay_cluster(settings: Bootstrap) -> dict[str, Any]:
     limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), 40_000)
     return {
         **_static(names.RELAY_CLUSTER, _socket(settings, names.RELAY_SOCKET)),
-        "common_lb_config": {"healthy_panic_threshold": {"value": 0}},
+        "common_lb_config": _LEFT_OUT_AT_ONCE,
         "health_checks": [_check(names.HEALTH_PATH, timeout="2s", interval="1s")],
         "outlier_detection": _ejection(failures=1, time="2s", percent=100),
         "circuit_breakers": {"thresholds": [limits]},
@@ -358,6 +355,9 @@ def _from_picker() -> dict[str, Any]:
 
 
 _REVISION = f"%UPSTREAM_METADATA({names.ENGINE_METADATA}:{names.REVISION})%"
+# Of a cluster that requests do without: who is left out is asked no more at once, where Envoy's own default
+# takes up to a second if another change was just before.
+_LEFT_OUT_AT_ONCE = {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"}
 _GET = {"name": ":method", "string_match": {"exact": "GET"}}
 _TERMINATING_ROUTE = {
     "match": {"path": names.TERMINATING_PATH, "headers": [_GET]},
