@@ -37,6 +37,7 @@ STUDIES = (
     "sharing",
     "placement",
     "traffic_sums",
+    "replacement",
     "step_budget",
     "policy_soak",
     "live_fit",
@@ -61,8 +62,9 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing", "placement"),
-    *("traffic_sums", "step_budget", "policy_soak", "prediction", "operator_scale", "attacks", "mutations"),
-    *("clients", "continuation", "turns", "follow", "upgrade", "outages", "faults", "live", "invariants"),
+    *("traffic_sums", "replacement", "step_budget", "policy_soak", "prediction", "operator_scale", "attacks"),
+    *("mutations", "clients", "continuation", "turns", "follow", "upgrade", "outages", "faults", "live"),
+    "invariants",
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {
@@ -78,6 +80,7 @@ POOLED = {
     "sharing": "sharing.study",
     "placement": "placement.study",
     "traffic_sums": "traffic_sums",
+    "replacement": "replacement.study",
     "step_budget": "step_budget",
 }
 """Studies whose module has `run(options)` and that share one pool; the others have a process each."""

@@ -1,0 +1,1 @@
+"""Whether it pays to move services as their traffic changes over a day. Simulated."""
