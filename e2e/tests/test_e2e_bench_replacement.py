@@ -37,9 +37,7 @@ def test_who_was_asked_nothing_is_not_planned_for(setting):
 
 def test_requests_that_come_while_a_service_has_no_engine_are_refused(setting):
     tally = replay_auto(setting, HOUR)
-    assert (
-        tally.refused == 4
-    )  # of 200 s: both GPUs are taken, so the first to move has to end first
+    assert tally.refused == 4  # of 200 s: both GPUs are taken, so the first to move has to end first
     assert sum(tally.met.values()) == 240 - tally.refused
 
 

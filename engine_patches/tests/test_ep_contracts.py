@@ -106,6 +106,7 @@ DOCUMENTS = {
             disabled=False,
         ),
         prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
+        turn_group="00112233445566aa",
     ),
     "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
     "traffic": Traffic(

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from op_world import routed
 
-from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps
+from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, dumps, text_hash
 from headrace_engine.contracts.traffic import Traffic
 
 _ADDRESSES = iter(range(2, 65_000))
@@ -74,7 +74,7 @@ class FakeNode:
             config_map = self.kube.get("configmaps", f"{service}-policy")
             if config_map is not None:  # else the service is being deleted
                 engine.seen_refresh = refresh
-                engine.take(json.loads(config_map["data"]["policy.json"]))
+                engine.take(config_map["data"])
 
     def _say(self, pod, status):
         if not contains(pod.get("status", {}), status):
@@ -88,6 +88,7 @@ class _Engine:
         number = next(_ADDRESSES)
         self.ip = f"{_NETWORK}.{number // 250}.{number % 250 + 1}"
         self.hash, self.policy, self.rejected, self.seen_refresh = "", "", "", ""
+        self.turn_group = ""
         engine = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -105,7 +106,10 @@ class _Engine:
         self.server = ThreadingHTTPServer((self.ip, 9400), Handler)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
-    def take(self, document):
+    def take(self, documents):
+        group = documents.get("turn-group.json")
+        self.turn_group = text_hash(group.encode()) if group else ""
+        document = json.loads(documents["policy.json"])
         if document["policy"] in self.node.policies:
             self.hash, self.policy = document["hash"], document["policy"]
         else:
@@ -115,7 +119,9 @@ class _Engine:
         applied = "" if self.node.info.state == "Stock" else self.hash
         error = "this runtime does not know the policy" if self.rejected else ""
         policy = AppliedPolicy(self.policy, applied, self.rejected, error)
-        return EngineStatus("0.1.0", self.node.policies, 1, self.node.info, policy)
+        return EngineStatus(
+            *("0.1.0", self.node.policies, 1, self.node.info, policy), turn_group=self.turn_group
+        )
 
     def pod_status(self):
         running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}

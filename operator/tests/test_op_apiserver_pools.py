@@ -11,7 +11,9 @@ from op_kubelet import FakeNode
 from op_planning import asked
 from op_simulate_pool import LLAMA
 
+from headrace_engine.contracts import decode, dumps, text_hash
 from headrace_engine.contracts.traffic import WINDOW_SECONDS
+from headrace_engine.contracts.turn_group import TurnGroup
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("operator"), pytest.mark.timeout(300)]
 
@@ -41,6 +43,12 @@ def turn_group(kube, service):
     """What the service's engines are told; None: nothing."""
     found = (kube.get("configmaps", f"{service}-policy") or {}).get("data", {}).get("turn-group.json")
     return json.loads(found) if found else None
+
+
+def has_learnt(node, told):
+    """Whether all engines know of this group, and of no other; None: of none."""
+    wanted = text_hash(dumps(decode(TurnGroup, told)).encode()) if told else ""
+    return {engine.turn_group for engine in node.engines.values()} == {wanted}
 
 
 def of_pool(kube):
@@ -136,7 +144,7 @@ def test_groups_come_change_and_go_while_their_services_run(kube):
     eventually(lambda: condition(kube, "Ready") == ("False", "MemberNotFound"))
     kube.start("chat")
     kube.start("code")
-    with FakeNode(kube):
+    with FakeNode(kube) as node:
         eventually(lambda: turn_group(kube, "chat"))
         eventually(lambda: turn_group(kube, "code") == turn_group(kube, "chat"))
         told = turn_group(kube, "chat")
@@ -144,6 +152,8 @@ def test_groups_come_change_and_go_while_their_services_run(kube):
         eventually(lambda: condition(kube, "Ready") == ("True", "AllGroupsReady"))
         eventually(lambda: len(pods(kube)) == 4)
         before = pods(kube)
+        # As the kubelet does it within seconds of a refresh, and by itself only after a minute or more.
+        eventually(lambda: has_learnt(node, told), 20)
 
         ok(kube.apply("gpupools", gpupool(fast=["chat"], slow=["code"])))
         eventually(lambda: turn_group(kube, "code") not in (None, told))
@@ -155,6 +165,7 @@ def test_groups_come_change_and_go_while_their_services_run(kube):
 
         ok(kube.delete("gpupools", "shared"))
         eventually(lambda: turn_group(kube, "chat") is None)
+        eventually(lambda: has_learnt(node, None), 20)
         eventually(lambda: not of_pool(kube), 180)  # the collector looks for new kinds twice a minute
         assert pods(kube) == before, "nothing restarts"
 

@@ -6,6 +6,7 @@ import pytest
 
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, PredictionState
 from headrace_operator.api import Key
+from headrace_operator.decide.documents import Documents
 from headrace_operator.decide.observation import Pod
 from headrace_operator.run import sidecar_status
 from headrace_operator.run.sidecar_status import SidecarStatuses
@@ -20,6 +21,7 @@ class FakeClient:
         self.answers = answers
         self.asked = []
         self.state = "Idle"
+        self.turn_group = ""
         self.asked_often = asyncio.Event()
 
     async def status(self, ip):
@@ -33,7 +35,8 @@ class FakeClient:
             raise answer
         learned = PredictionState("Quantile", learned=len(self.asked))
         engine = EngineInfo(self.state, f"no step for {len(self.asked)} s")
-        return EngineStatus("0.1.0", ("FCFS",), 1, engine, AppliedPolicy("FCFS", answer), learned)
+        policy = AppliedPolicy("FCFS", answer)
+        return EngineStatus("0.1.0", ("FCFS",), 1, engine, policy, learned, self.turn_group)
 
 
 def pod(name):
@@ -78,7 +81,7 @@ def applied(reports, name):
 async def test_reports_arrive_and_a_change_is_told():
     client = FakeClient(a="old")
     async with Follow(client) as follow:
-        follow.engines.follow(KEY, [pod("a")], "new")
+        follow.engines.follow(KEY, [pod("a")], Documents("new"))
         await follow.until(lambda reports: applied(reports, "a") == "old")
         client.answers["a"] = "new"
         await follow.until(lambda reports: applied(reports, "a") == "new")
@@ -90,7 +93,7 @@ async def test_what_requests_and_time_change_is_no_change(state):
     client = FakeClient(a="old")
     client.state = state
     async with Follow(client) as follow:
-        follow.engines.follow(KEY, [pod("a")], "new")
+        follow.engines.follow(KEY, [pod("a")], Documents("new"))
         async with asyncio.timeout(30):
             await client.asked_often.wait()
         assert follow.engines.reports(KEY)["uid-a"].status.prediction.learned > 1
@@ -99,7 +102,7 @@ async def test_what_requests_and_time_change_is_no_change(state):
 
 async def test_one_that_hangs_delays_no_other():
     async with Follow(FakeClient(dead=asyncio.Event(), a="x")) as follow:
-        follow.engines.follow(KEY, [pod("dead"), pod("a")], "x")
+        follow.engines.follow(KEY, [pod("dead"), pod("a")], Documents("x"))
         await follow.until(lambda reports: applied(reports, "a") == "x")
         assert applied(follow.engines.reports(KEY), "dead") is None
 
@@ -107,20 +110,30 @@ async def test_one_that_hangs_delays_no_other():
 async def test_settled_engines_are_left_alone_until_the_wanted_policy_changes():
     client = FakeClient(a="x")
     async with Follow(client) as follow:
-        follow.engines.follow(KEY, [pod("a")], "x")
+        follow.engines.follow(KEY, [pod("a")], Documents("x"))
         await follow.until(lambda reports: applied(reports, "a") == "x")
-        follow.engines.follow(KEY, [pod("a")], "x")
+        follow.engines.follow(KEY, [pod("a")], Documents("x"))
         await asyncio.sleep(0.02)  # twenty times the pause between questions to an unsettled engine
         assert client.asked == ["a"]
         client.answers["a"] = "y"
-        follow.engines.follow(KEY, [pod("a")], "y")
+        follow.engines.follow(KEY, [pod("a")], Documents("y"))
         await follow.until(lambda reports: applied(reports, "a") == "y")
+
+
+async def test_an_engine_that_has_yet_to_learn_of_its_group_is_asked_often():
+    client = FakeClient(a="x")
+    async with Follow(client) as follow:
+        follow.engines.follow(KEY, [pod("a")], Documents("x", "group"))
+        async with asyncio.timeout(30):
+            await client.asked_often.wait()
+        client.turn_group = "group"
+        await follow.until(lambda reports: reports["uid-a"].status.turn_group == "group")
 
 
 async def test_a_few_failures_keep_the_last_report_and_more_say_unreachable():
     client = FakeClient(a="x")
     async with Follow(client) as follow:
-        follow.engines.follow(KEY, [pod("a")], "y")
+        follow.engines.follow(KEY, [pod("a")], Documents("y"))
         await follow.until(lambda reports: applied(reports, "a") == "x")
         client.answers["a"] = OSError("refused")
         before = len(client.asked)
@@ -132,9 +145,9 @@ async def test_a_few_failures_keep_the_last_report_and_more_say_unreachable():
 async def test_pods_that_left_are_no_longer_asked():
     client = FakeClient(a="x", b="x")
     async with Follow(client) as follow:
-        follow.engines.follow(KEY, [pod("a"), pod("b")], "x")
+        follow.engines.follow(KEY, [pod("a"), pod("b")], Documents("x"))
         await follow.until(lambda reports: applied(reports, "a") and applied(reports, "b"))
-        follow.engines.follow(KEY, [pod("b")], "x")
+        follow.engines.follow(KEY, [pod("b")], Documents("x"))
         assert set(follow.engines.reports(KEY)) == {"uid-b"}
-        follow.engines.follow(KEY, [], "x")
+        follow.engines.follow(KEY, [], Documents("x"))
         assert follow.engines.reports(KEY) == {}

@@ -9,10 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from sc_fake_engine import FakeEngine, finished
 
 from headrace_engine.contracts import PolicyDocument
-from headrace_engine.control.paths import policy_path, stats_paths
+from headrace_engine.control.paths import policy_path, stats_paths, turn_group_path
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode, PredictorCode, TurnCode
 from headrace_engine.policies import registry as policies
+from headrace_sidecar.file_handover import FileHandover
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.metrics import EngineMetrics, RequestMetrics
 from headrace_sidecar.monitor import Monitor
@@ -26,6 +27,7 @@ class Rig:
         self.registry = CollectorRegistry()
         self.source = root / "policy.json"
         self.handover = Handover(self.source, policy_path(root), policies.validate_document)
+        self.turn_group = FileHandover(self.source.parent / "turn-group.json", turn_group_path(root))
         requests = RequestMetrics(self.registry)
         self.monitor = Monitor(
             stats_paths(root), lambda batch: requests.add(batch) if self.monitor.observed else None
@@ -197,7 +199,7 @@ def test_the_policy_in_force_is_told(rig, engine):
 
 
 def test_an_older_error_is_not_held_against_a_new_document(rig, engine):
-    sidecar = Sidecar(rig.monitor, rig.handover, None, None, None, rig.registry, lambda: True)
+    sidecar = Sidecar(rig.monitor, rig.handover, rig.turn_group, None, None, None, rig.registry, lambda: True)
     engine.report(error_code=ErrorCode.PARAMETERS)
     document = PolicyDocument(policy="LARRY").sealed()
     write_policy(rig.source, document)

@@ -14,8 +14,18 @@ from aiohttp.test_utils import make_mocked_request
 from sc_fake_engine import FakeEngine, finished
 
 from e2e import ports
-from headrace_engine.contracts import EngineStatus, LoadReport, PolicyDocument, decode, dumps, loads
+from headrace_engine.contracts import (
+    EngineStatus,
+    LoadReport,
+    PolicyDocument,
+    decode,
+    dumps,
+    loads,
+    text_hash,
+)
 from headrace_engine.contracts.traffic import Traffic
+from headrace_engine.contracts.turn_group import TurnGroup
+from headrace_engine.control.paths import turn_group_path
 from headrace_engine.control.policy_file import write_policy
 from headrace_engine.control.records import ErrorCode, StepSample
 from headrace_engine.policies import registry
@@ -120,6 +130,25 @@ async def test_a_policy_reaches_the_engine_and_is_confirmed(sidecar, engine):
         await sidecar.until(applied)
         policy = (await sidecar.status()).policy
         assert (policy.name, policy.rejected_hash, policy.error) == (document.policy, "", "")
+
+
+async def test_whom_the_engine_takes_turns_with_is_confirmed(sidecar):
+    assert (await sidecar.status()).turn_group == ""
+    document = dumps(TurnGroup(host="10.0.3.7", port=9500, token="c0ffee00" * 4))
+    path = sidecar.config / "turn-group.json"
+
+    async def confirmed():
+        return (await sidecar.status()).turn_group == text_hash(document.encode())
+
+    path.write_text(document)
+    await sidecar.until(confirmed)
+    assert turn_group_path(sidecar.root).read_text() == document
+    path.unlink()
+
+    async def is_alone():
+        return (await sidecar.status()).turn_group == ""
+
+    await sidecar.until(is_alone)
 
 
 async def test_a_bad_policy_is_reported_and_the_good_one_stays(sidecar, engine):

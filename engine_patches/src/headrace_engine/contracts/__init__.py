@@ -14,7 +14,7 @@ Everything is JSON with camelCase keys. A reader ignores keys it does not know a
 than its own, so that a writer may add but never repurpose a key. An LLMRoute has its API version instead.
 """
 
-from headrace_engine.contracts.codec import ContractError, decode, dumps, encode, loads
+from headrace_engine.contracts.codec import ContractError, decode, dumps, encode, loads, text_hash
 from headrace_engine.contracts.engine_status import AppliedPolicy, EngineInfo, EngineStatus, PredictionState
 from headrace_engine.contracts.gateway_config import GatewayConfig, SalParameters
 from headrace_engine.contracts.load_report import LoadReport
@@ -46,4 +46,5 @@ __all__ = [
     "dumps",
     "encode",
     "loads",
+    "text_hash",
 ]

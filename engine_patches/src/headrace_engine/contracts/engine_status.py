@@ -64,4 +64,5 @@ class EngineStatus:
     engine: EngineInfo
     policy: AppliedPolicy
     prediction: PredictionState = PredictionState()
+    turn_group: str | None = None  # hash of the TurnGroup that the engine was given; None: an older sidecar
     schema: int = 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headrace_engine.contracts.codec import dumps
+from headrace_engine.contracts.codec import dumps, text_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,6 @@ class PolicyDocument:
         return dataclasses.replace(self, hash=self.content_hash())
 
     def content_hash(self) -> str:
-        """Return 16 hex digits over everything but `hash`; also fits the stats board's 64-bit field."""
+        """Return the hash of everything but `hash`."""
         text = dumps(dataclasses.replace(self, hash=""))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return text_hash(text.encode())

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace_operator.api import ROUTE_KIND, Key, LLMService, policy_document
+from headrace_operator.api import ROUTE_KIND, Key, LLMService
 from headrace_operator.api.bodies import Body
 from headrace_operator.decide.accept import check_accepted, find_objections
+from headrace_operator.decide.documents import Documents, documents_in_force, wanted_documents
 from headrace_operator.decide.model_names import ModelNames, served_model_names
 from headrace_operator.decide.observation import Observation
 from headrace_operator.decide.plan import Apply, plan_actions
 from headrace_operator.decide.policy_refresh import PolicyRefreshes
-from headrace_operator.decide.policy_status import policy_in_force
 from headrace_operator.decide.refusals import Refusals
 from headrace_operator.decide.rollout import assess_rollout, service_as_running, service_as_served
 from headrace_operator.decide.service_status import Executed
@@ -130,6 +130,7 @@ class SpecApplier:
         observed, now = self.observer.observe(service.key), self.clock()
         carried, progress = assess_rollout(service, live, observed)
         served = served_model_names(service_as_served(carried, live))
+        turn_group = groups.turn_group(service.key)
         granted = self.model_names.take_names(asked, served, later=served_model_names(service))
         wanted = desired_objects(
             carried,
@@ -139,29 +140,29 @@ class SpecApplier:
             progress,
             reserved=granted.reserved,
             modulus=self.gateway_key.modulus,
-            turn_group=groups.turn_group(service.key),
+            turn_group=turn_group,
         )
         planned = plan_actions(wanted, observed)
         due, throttled = self.throttle.split_due_actions(service.key, planned, now)
         context = self._context(service)
         objections = await execute_actions(context, due, independently=independently, withheld=withheld)
-        refresh_due = await self._refresh_policy(service, observed, objections, now)
+        documents = wanted_documents(service, turn_group)
+        refresh_due = await self._refresh_documents(service.key, documents, observed, objections)
         return soonest(throttled, granted.retry_after, refresh_due), objections
 
-    async def _refresh_policy(
-        self, service: LLMService, observed: Observation, objections: Objections, now: float
+    async def _refresh_documents(
+        self, key: Key, wanted: Documents, observed: Observation, objections: Objections
     ) -> float | None:
-        """Have pods that run another policy read the new one; seconds until the next refresh is due."""
-        key, policy = service.key, policy_document(service).hash
-        refreshes = self._refreshes.plan_refreshes(key, observed, policy, now)
-        if is_policy_written(objections):  # else pods have no other policy to read
+        """Have pods that have other documents read the new ones; seconds until the next refresh is due."""
+        now = self.clock()
+        refreshes = self._refreshes.plan_refreshes(key, observed, wanted, now)
+        if is_policy_written(objections):  # else pods have nothing else to read
             await refresh_pods(key, refreshes, self.cluster, self.cache)
         self._refreshes.record_refreshes(key, (each.pod for each in refreshes), observed, now)
         current = self.observer.observe(key)
-        written = policy_in_force(key, current)
-        if written is None or written.hash != policy:
+        if documents_in_force(key, current) != wanted:
             return None
-        return self._refreshes.seconds_until_next(key, current, policy, now)
+        return self._refreshes.seconds_until_next(key, current, wanted, now)
 
     async def _drop_lost_names(self, service: LLMService) -> None:
         """Take out of the route of a refused service what now belongs to another; the rest it keeps."""

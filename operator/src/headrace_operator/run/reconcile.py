@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from headrace_operator import metrics
 from headrace_operator.api import POOL_KIND, ROUTE_KIND, Key, parse_service
 from headrace_operator.api.bodies import JsonObject
+from headrace_operator.decide.documents import NO_DOCUMENTS, documents_in_force
 from headrace_operator.decide.model_names import ModelNames
-from headrace_operator.decide.policy_status import policy_in_force
 from headrace_operator.errors import ApiError, SpecInvalidError, TransientError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
@@ -148,18 +148,18 @@ class Reconciler:
                 self.cache.put(live)
 
     def _follow_sidecars(self, key: Key) -> None:
-        """Follow the pods until they have confirmed the policy that is in force, and beyond.
+        """Follow the pods until they have confirmed the documents that are in force, and beyond.
 
         Also those that still start: what they apply is then known when they become ready, so that scaling up
         does not make PolicyApplied false for a moment.
         """
         observed = self._observer.observe(key)
-        document = policy_in_force(key, observed)
-        self.sidecars.follow(key, observed.pods if document else (), document.hash if document else "")
+        documents = documents_in_force(key, observed)
+        self.sidecars.follow(key, observed.pods if documents else (), documents or NO_DOCUMENTS)
 
     def _forget(self, key: Key) -> None:
         """Drop what is remembered of a service that is gone."""
-        self.sidecars.follow(key, (), "")
+        self.sidecars.follow(key, (), NO_DOCUMENTS)
         self._model_names.forget(key)
         self._observer.forget(key)
         self._specs.forget(key)

@@ -1,9 +1,9 @@
 """Follows the engines by asking each pod's sidecar for `/status`; one task per pod, so none delays another.
 
-    reconcile ── follow(key, pods, policy hash) ──► tasks ── report changed ──► on_change(key) ──► queue
+    reconcile ── follow(key, pods, documents) ──► tasks ── report changed ──► on_change(key) ──► queue
 
-A pod is asked often while it has not confirmed the wanted policy, and rarely once it has. Reconciles read the
-reports; they never wait for a sidecar.
+A pod is asked often while it has not confirmed the wanted documents, and rarely once it has. Reconciles read
+the reports; they never wait for a sidecar.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headrace_engine.contracts import ContractError, EngineStatus, loads
 from headrace_engine.contracts.fetch import fetch
 from headrace_operator import names
 from headrace_operator.api import Key
+from headrace_operator.decide.documents import Documents
 from headrace_operator.decide.observation import Pod, SidecarReport
 
 _FAST = 0.2  # seconds between questions for the first FAST_FOR seconds after a change
@@ -63,7 +64,7 @@ class _Follower:
     ip: str
     task: asyncio.Task[None]
     wake: asyncio.Event
-    wanted: str  # policy hash
+    wanted: Documents
     since: float  # when `wanted` changed
     failures: int = 0
     report: SidecarReport = field(default_factory=SidecarReport)
@@ -77,7 +78,7 @@ class SidecarStatuses:
         self._on_change = on_change
         self._followers: dict[Key, dict[str, _Follower]] = {}
 
-    def follow(self, key: Key, pods: Iterable[Pod], wanted: str) -> None:
+    def follow(self, key: Key, pods: Iterable[Pod], wanted: Documents) -> None:
         """Follow exactly these pods of the service, until each has confirmed `wanted` and beyond."""
         group = self._followers.setdefault(key, {})
         current = {pod.uid: pod for pod in pods if pod.ip}
@@ -106,7 +107,7 @@ class SidecarStatuses:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, key: Key, uid: str, ip: str, wanted: str) -> _Follower:
+    def _start(self, key: Key, uid: str, ip: str, wanted: Documents) -> _Follower:
         task = asyncio.create_task(self._run(key, uid), name=f"follow {key} {uid}")
         return _Follower(ip, task, asyncio.Event(), wanted, _now())
 
@@ -164,13 +165,9 @@ def _without_counters(report: SidecarReport) -> SidecarReport:
 def _seconds_until_next_question(follower: _Follower) -> float:
     """Return the seconds until the next question."""
     status = follower.report.status
-    if status is not None and (status.engine.state == "Stock" or _has_answered(status, follower.wanted)):
+    if status is not None and (status.engine.state == "Stock" or follower.wanted.are_answered_by(status)):
         return _SETTLED
     return _FAST if _now() - follower.since < _FAST_FOR else _SLOW
-
-
-def _has_answered(status: EngineStatus, wanted: str) -> bool:
-    return wanted in {status.policy.applied_hash, status.policy.rejected_hash}
 
 
 def _now() -> float:

@@ -109,20 +109,27 @@ async def run_sidecar(settings: Settings) -> AsyncIterator[list[asyncio.Task[NoR
     handover = Handover(
         settings.policy_dir / "policy.json", policy_path(settings.root), policies.validate_document
     )
-    files = [
+    resume_key, turn_group = (
         FileHandover(settings.policy_dir / path.name, path)
         for path in (resume_key_path(settings.root), turn_group_path(settings.root))
-    ]
+    )
     monitor = Monitor(stats_paths(settings.root), finished)
     registry.register(EngineMetrics(monitor, handover))
     broadcast = Broadcast()
-    observations = ObservationLoop(monitor, handover, files, broadcast)
+    observations = ObservationLoop(monitor, handover, (resume_key, turn_group), broadcast)
     observations.observe_once()
 
-    app = make_application(
-        Sidecar(monitor, handover, broadcast, request_log, traffic_log, registry, observations.is_alive)
+    sidecar = Sidecar(
+        monitor=monitor,
+        handover=handover,
+        turn_group=turn_group,
+        broadcast=broadcast,
+        requests=request_log,
+        traffic=traffic_log,
+        registry=registry,
+        alive=observations.is_alive,
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING)
+    runner = web.AppRunner(make_application(sidecar), access_log=None, shutdown_timeout=CLOSING)
     await runner.setup()
     background = [
         asyncio.create_task(observations.keep_observing()),

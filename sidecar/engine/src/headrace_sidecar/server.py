@@ -20,6 +20,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from headrace_engine.contracts import EngineStatus, PolicyDocument, dumps
 from headrace_engine.cost.fit import cost_numbers
 from headrace_engine.policies import registry as policies
+from headrace_sidecar.file_handover import FileHandover
 from headrace_sidecar.handover import Handover
 from headrace_sidecar.monitor import Monitor
 from headrace_sidecar.reports import applied_hash, applied_policy, prediction_state
@@ -40,6 +41,7 @@ class Sidecar:
 
     monitor: Monitor
     handover: Handover
+    turn_group: FileHandover
     broadcast: Broadcast
     requests: RequestLog
     traffic: TrafficLog
@@ -105,6 +107,7 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
         engine=monitor.engine,
         policy=applied_policy(monitor.record, name, decided, handover.refusal),
         prediction=prediction_state(monitor.record),
+        turn_group=sidecar.turn_group.given_hash,
     )
 
 
