@@ -2,8 +2,8 @@
 
 Simulated studies store each run they finish, so that an interrupted one goes on where it was. Results go to
 `e2e/bench/results`. With `--quick` those that take long run tiny versions of themselves, whose results are
-thrown away, and the others are left out. `switch`, `upgrade`, `faults`, `outages` and `gateway` start what
-they need: the local cluster, an API server, and Envoy.
+thrown away, and the others are left out. `switch`, `pool_moves`, `upgrade`, `faults`, `outages` and `gateway`
+start what they need: the local cluster, an API server, and Envoy.
 """
 
 import importlib
@@ -52,6 +52,7 @@ STUDIES = (
     "clients",
     "continuation",
     "turns",
+    "pool_moves",
     "follow",
     "switch",
     "upgrade",
@@ -63,8 +64,18 @@ STUDIES = (
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing", "placement"),
     *("traffic_sums", "replacement", "step_budget", "policy_soak", "prediction", "operator_scale", "attacks"),
-    *("mutations", "clients", "continuation", "turns", "follow", "upgrade", "outages", "faults", "live"),
-    "invariants",
+    *(
+        "mutations",
+        "clients",
+        "continuation",
+        "turns",
+        "pool_moves",
+        "follow",
+        "upgrade",
+        "outages",
+        "faults",
+    ),
+    *("live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {

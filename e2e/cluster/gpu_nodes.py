@@ -16,7 +16,7 @@ RESOURCE = "nvidia.com/gpu"
 DRIVER = "gpu.nvidia.com"
 _IS_GPU = f"device.attributes['{DRIVER}'].type == 'gpu'"
 _MEMORY = "80Gi"
-_PODS = "10.245.0.0/16"
+PODS = "10.245.0.0/16"
 _STAGES = (  # of kwok's own: what its fake kubelets do, and when
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -50,7 +50,7 @@ def _start(cluster: Cluster) -> None:
         return
     options = [
         f"--manage-nodes-with-label-selector={LABEL}",
-        f"--cidr={_PODS}",
+        f"--cidr={PODS}",
         "--node-lease-duration-seconds=40",
     ]
     stages = [
