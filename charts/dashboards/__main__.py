@@ -6,11 +6,11 @@ With --check nothing is written and the exit status says whether the files are c
 import sys
 from pathlib import Path
 
-from charts.dashboards import gateway, operator, panels, policy, service
+from charts.dashboards import gateway, operator, panels, policy, pool, service
 from charts.generated import settle
 
 FOLDER = Path("charts/headrace/files/dashboards")
-BOARDS = (service.BOARD, policy.BOARD, gateway.BOARD, operator.BOARD)
+BOARDS = (service.BOARD, policy.BOARD, gateway.BOARD, operator.BOARD, pool.BOARD)
 
 
 def main(check: bool) -> int:

@@ -55,14 +55,18 @@ def dashboards() -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(FILES.glob("dashboards/*.json"))}
 
 
-def asked(namespace: str, service: str) -> Iterator[Query]:
-    """Yield every query of every dashboard, of one service and all its pods; rates over five minutes."""
+def asked(namespace: str, service: str, pool: str) -> Iterator[Query]:
+    """Yield every query of every dashboard, of one service with all its pods, and of a GPUPool.
+
+    Rates are over five minutes.
+    """
     values = {
         "__rate_interval": "5m",
         "datasource": "prometheus",
         "namespace": namespace,
         "service": service,
         "pod": ".*",
+        "pool": pool,
     }
     for name, document in dashboards().items():
         yield from of_dashboard(name, document, values)

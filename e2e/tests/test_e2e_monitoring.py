@@ -29,7 +29,7 @@ MONITOR = {
 
 
 def asked():
-    yield from queries.asked("llm", "chat")
+    yield from queries.asked("llm", "chat", "shared")
     for rule in queries.alerts():
         yield queries.Query(rule["alert"], rule["expr"])
 
@@ -61,7 +61,7 @@ def test_panels_that_may_be_silent_are_on_a_dashboard():
 
 def test_dashboards_are_whole():
     boards = queries.dashboards()
-    assert boards.keys() == {"service", "policy", "gateway", "operator"}
+    assert boards.keys() == {"service", "policy", "gateway", "operator", "pool"}
     assert len({board["uid"] for board in boards.values()}) == len(boards)
     for name, board in boards.items():
         panels = board["panels"]

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 
 CHAT = {"namespace": "llm", "service": "chat"}
 ENGINE = {"namespace": "llm", "pod": "chat-0"}
+POOL = {"namespace": "llm", "pool": "shared"}
 CRITICAL, WARNING = "critical", "warning"
 
 
@@ -37,6 +38,10 @@ def series(name, values="0+0x99", **labels):
 
 def condition(kind, value, reason):
     return series("headrace_service_condition", f"{value}+0x99", **CHAT, condition=kind, reason=reason)
+
+
+def pool_condition(kind, reason):
+    return series("headrace_pool_condition", **POOL, condition=kind, reason=reason)
 
 
 def told(kind, reason):
@@ -134,6 +139,24 @@ CASES = [
         series("headrace_gateway_ads_refusals_total", "0x20 1x99", pod="picker-0", type="Cluster"),
         {"pod": "picker-0"}, WARNING,
         "The gateway did not take a configuration; it keeps the one before", 25, 19,
+    ),
+    Case(
+        "HeadracePoolRefused",
+        pool_condition("Accepted", "MemberTaken"),
+        {**POOL, "condition": "Accepted", "reason": "MemberTaken"}, WARNING,
+        "llm/shared: the pool cannot be as its spec says (MemberTaken)", 6, 4,
+    ),
+    Case(
+        "HeadracePoolWithoutTurns",
+        pool_condition("Ready", "TurnServerNotReady"),
+        {**POOL, "condition": "Ready", "reason": "TurnServerNotReady"}, WARNING,
+        "llm/shared: a group takes no turns (TurnServerNotReady)", 11, 9,
+    ),
+    Case(
+        "HeadracePoolNotPlanned",
+        pool_condition("AsPlanned", "MoveBlocked") | pool_condition("Planned", "NoTraffic"),
+        {**POOL, "condition": "AsPlanned", "reason": "MoveBlocked"}, WARNING,
+        "llm/shared: services are not where a plan has them (MoveBlocked)", 31, 29,
     ),
     Case(
         "HeadraceOperatorAway",

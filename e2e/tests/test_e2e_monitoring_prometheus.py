@@ -40,6 +40,7 @@ import sc_fake_engine  # noqa: E402
 pytestmark = [pytest.mark.apiserver, pytest.mark.envoy, pytest.mark.timeout(300)]
 
 INTERVAL = "1s"
+PLACEMENT = {"gpus": {"type": "H100"}, "services": [{"name": "chat"}]}
 MONITORING = {"podMonitors": {"enabled": True}, "rules": {"enabled": True}, "dashboards": {"enabled": True}}
 SCRAPES = 12  # while everything is at work
 SCRAPE = ("up", "scrape_", "ALERTS")  # Prometheus' own, of every target
@@ -208,6 +209,7 @@ async def _at_work(rig, engine, kube):
     rig.start_relay(rig.folder / "key.pem")
     rig.start_envoy()
     kube.start("chat", model={"source": "pvc://models/tiny", "servedName": "chat"})
+    _plan(kube)
     kube.start("bare", podTemplate={"volumes": [{"name": "v", "hostPath": {"path": "/etc"}}]})
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
         chat, busy, other = [await rig.engine(number) for number in (1, 2, 3)]
@@ -258,8 +260,20 @@ async def _at_work(rig, engine, kube):
     return ended
 
 
+def _plan(kube):
+    """A pool whose last plan is of an operator before: these engines tell nobody what they are asked."""
+    op_kube.ok(kube.create("gpupools", op_kube.gpupool(placement=PLACEMENT)))
+    plan = {
+        "time": "2026-01-01T00:00:00Z",
+        "gpus": 1,
+        "gpusToday": 2,
+        "services": [{"name": "chat", "requests": 9, "measuredPercent": 90, "plannedPercent": 95}],
+    }
+    op_kube.ok(kube.patch("gpupools", "shared", {"status": {"plan": plan}}, sub="status"))
+
+
 def asked():
-    return queries.asked("llm", "chat")
+    return queries.asked("llm", "chat", "shared")
 
 
 def label_names(prometheus, metric):

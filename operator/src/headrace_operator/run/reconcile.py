@@ -111,7 +111,7 @@ class Reconciler:
         """Let go of what only a writer needs: another replica writes from now on."""
         await self.sidecars.stop()
         await self.planner.stop()
-        metrics.drop_all_condition_gauges()
+        metrics.drop_all_objects()
 
     async def _do_steps(self, key: Key, service: JsonObject) -> Outcome:
         """Do all steps up to the status. An error about a single object does not hold up the others."""
@@ -164,7 +164,7 @@ class Reconciler:
         self._observer.forget(key)
         self._specs.forget(key)
         self._throttle.forget(key)
-        metrics.drop_condition_gauges(key)
+        metrics.drop_service(key)
 
 
 async def _try_step(step: Awaitable[float | None], errors: list[ApiError]) -> float | None:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace_operator import names
+from headrace_operator import metrics, names
 from headrace_operator.api import GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.api.gpu_pool import Group, placement_in
@@ -133,6 +133,7 @@ class PoolReconciler:
         current = build_pool_status(
             seen, pool, self._observe(key), services, problem=problem, answer=answer, moves=moves, now=now
         )
+        metrics.show_pool(key, current)
         due = await self.statuses.write_changes(seen, seen["status"], current)
         replaced = current.placement != placement_in(seen["status"])
         return soonest(
@@ -168,6 +169,7 @@ class PoolReconciler:
             self.enqueue(key)
 
     def _forget(self, key: Key) -> None:
+        metrics.drop_pool(key)
         self.planner.forget(key)
         self._tokens = {place: token for place, token in self._tokens.items() if place[0] != key}
         self._refusals.forget(key)

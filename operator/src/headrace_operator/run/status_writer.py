@@ -42,7 +42,7 @@ class StatusWriter:
         key = key_of(service)
         previous = (self.cache.service(key) or service).get("status") or {}
         current = self._build_status(service, previous, observed, outcome, now)
-        metrics.set_condition_gauges(key, current)
+        metrics.show_service(key, current)
         expires = seconds_until_crash_expires(observed, now)
         return soonest(await self.write_changes(service, previous, current), expires)
 
