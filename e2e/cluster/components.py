@@ -144,7 +144,9 @@ def apiserver(files: Files, address: str, port: int, etcd_port: int) -> list[str
         f"--service-account-key-file={files.secrets / 'sa.pub'}",
         f"--service-account-signing-key-file={files.secrets / 'sa.key'}",
         "--allow-privileged=true",
-        "--feature-gates=ImageVolume=true",  # as Kubernetes 1.35 has it
+        # ImageVolume is as in Kubernetes 1.35. Debian's etcd cannot tell how far a watch is, which streamed
+        # lists need: with them kwok's watches end at once, and its nodes are lost after minutes.
+        "--feature-gates=ImageVolume=true,WatchList=false",
         f"--kubelet-client-certificate={files.admin.certificate}",
         f"--kubelet-client-key={files.admin.key}",
         "--kubelet-preferred-address-types=InternalIP",
