@@ -2,7 +2,7 @@
 
 Twelve services on sixteen GPUs that are not there: their nodes are kwok's, and stand-ins for their sidecars
 tell what they were asked. API server, scheduler, device claims and operator are real. They begin each on GPUs
-of its own; a plan by little traffic puts them together, and one by more traffic parts some of them. Meanwhile
+of its own; a plan by little traffic puts them together, and one by more traffic parts them. Meanwhile
 the operator's pods are deleted whenever another service begins to move.
 """
 
@@ -26,8 +26,8 @@ from headrace_operator.api import API_VERSION, KIND, POOL_KIND
 
 MODELS = {"llama-3-8b": 6, "mistral-nemo-12b": 4, "qwen3-32b": 2}  # with how many services
 NODES, GPUS = 2, 8  # of each node
-LITTLE, MUCH = 0.05, 6.0  # requests/s of a service
-BUSY = 4  # services that come to have much
+LITTLE, MUCH = 0.05, 8.0  # requests/s of a service
+BUSY = 10  # services that come to have much
 READY_SECONDS = 600.0
 PLAN_SECONDS = 1800.0  # two plans are ten minutes apart
 POOL = "pool"
