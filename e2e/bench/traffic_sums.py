@@ -122,24 +122,26 @@ def spread(services: Sequence[Service]) -> list[Service]:
 def tell(requests: Sequence[Request]) -> tuple[TrafficWindow, ...]:
     """Return what the sidecar tells of requests."""
     log = TrafficLog()
-    log.add(
-        FinishedRequest(
-            time=BEGIN + each.at,
-            prompt_tokens=each.prompt_tokens,
-            output_tokens=each.output_tokens,
-            ttft=0.0,
-            max_itl=0.0,
-            tpot=0.0,
-            itl_violations=0,
-            e2e=0.0,
-            queue_time=0.0,
-            targets=0,
-            met=0,
-            preemptions=0,
-        )
-        for each in requests
-    )
+    log.add(finished(BEGIN + each.at, each.prompt_tokens, each.output_tokens) for each in requests)
     return log.last_hour(BEGIN + requests[-1].at).windows
+
+
+def finished(at: float, prompt_tokens: int, output_tokens: int) -> FinishedRequest:
+    """Make the record of a request that came and ended at a moment, without targets."""
+    return FinishedRequest(
+        time=at,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        ttft=0.0,
+        max_itl=0.0,
+        tpot=0.0,
+        itl_violations=0,
+        e2e=0.0,
+        queue_time=0.0,
+        targets=0,
+        met=0,
+        preemptions=0,
+    )
 
 
 def _search(scorer: Scorer) -> Plan:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from e2e.bench.traffic_sums import finished
 from e2e.demo.kube import Kube, Object
 from headrace_engine.contracts import AppliedPolicy, EngineInfo, EngineStatus, encode, text_hash
-from headrace_engine.control.records import FinishedRequest
 from headrace_operator import names
 from headrace_sidecar.traffic_log import TrafficLog
 
@@ -84,7 +84,7 @@ class AskedPods:
         at = since
         while pods and (at := at + self._random.expovariate(rate)) < now:
             prompt, output = (self._random.randint(*ends) for ends in (PROMPT_TOKENS, OUTPUT_TOKENS))
-            self._log(self._random.choice(pods)).add([_finished(at, prompt, output)])
+            self._log(self._random.choice(pods)).add([finished(at, prompt, output)])
 
     def _log(self, pod: Object) -> TrafficLog:
         return self._logs.setdefault(pod["metadata"]["uid"], TrafficLog())
@@ -106,21 +106,4 @@ def _status(documents: Object) -> EngineStatus:
         engine=EngineInfo("Running"),
         policy=applied,
         turn_group=text_hash(group.encode()) if group else "",
-    )
-
-
-def _finished(at: float, prompt_tokens: int, output_tokens: int) -> FinishedRequest:
-    return FinishedRequest(
-        time=at,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        ttft=0.0,
-        max_itl=0.0,
-        tpot=0.0,
-        itl_violations=0,
-        e2e=0.0,
-        queue_time=0.0,
-        targets=0,
-        met=0,
-        preemptions=0,
     )
