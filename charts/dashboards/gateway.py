@@ -5,6 +5,7 @@ from charts.dashboards.panels import (
     GREEN,
     ORANGE,
     PER_SECOND,
+    RATE,
     RED,
     SECONDS,
     SHARE,
@@ -15,7 +16,6 @@ from charts.dashboards.panels import (
     quantiles,
 )
 
-RATE = "[$__rate_interval]"
 GATEWAY = 'envoy_http_conn_manager_prefix="gateway"'
 SERVICES = 'service!=""'  # Envoy's clusters that are services
 NAME = "{{namespace}}/{{service}}"

@@ -1,10 +1,12 @@
 """The operator: what it says of every service, and how it gets on itself."""
 
 from charts.dashboards.panels import (
+    CONDITIONS,
     COUNT,
     GREEN,
     ORANGE,
     PER_SECOND,
+    RATE,
     RED,
     SECONDS,
     Board,
@@ -15,8 +17,6 @@ from charts.dashboards.panels import (
     rows,
 )
 
-RATE = "[$__rate_interval]"
-CONDITIONS = {"1": "True", "0": "False", "-1": "Unknown"}
 FAILED = 'result=~"api_error|timeout|error"'
 
 

@@ -44,6 +44,8 @@ SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDTH = 24  # of a row, in Grafana's units
 SECONDS, SHARE, PER_SECOND, COUNT, TOKENS = "s", "percentunit", "ops", "short", "short"
 RED, ORANGE, GREEN = "red", "orange", "green"
+RATE = "[$__rate_interval]"
+CONDITIONS = {"1": "True", "0": "False", "-1": "Unknown"}  # what their gauges' values mean
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Board:
 def quantiles(metric: str, labels: str, *by: str, shares: Iterable[float] = SHARES) -> list[Query]:
     """Make queries for quantiles of a histogram over all series with `labels`, for each value of `by`."""
     kept = ", ".join(("le", *by))
-    rate = f"sum by ({kept}) (rate({metric}_bucket{{{labels}}}[$__rate_interval]))"
+    rate = f"sum by ({kept}) (rate({metric}_bucket{{{labels}}}{RATE}))"
     prefix = "/".join(f"{{{{{label}}}}}" for label in by) + (" " if by else "")
     return [(f"histogram_quantile({share}, {rate})", f"{prefix}p{share * 100:g}") for share in shares]
 

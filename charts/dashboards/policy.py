@@ -5,6 +5,7 @@ from charts.dashboards.panels import (
     GREEN,
     ORANGE,
     PER_SECOND,
+    RATE,
     RED,
     SECONDS,
     SHARE,
@@ -18,7 +19,6 @@ from charts.dashboards.panels import (
 )
 
 HERE = 'namespace=~"$namespace", service=~"$service", pod=~"$pod"'
-RATE = "[$__rate_interval]"
 
 
 def of(metric: str) -> str:

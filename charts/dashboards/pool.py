@@ -1,8 +1,10 @@
 """A pool's GPUs: who shares them, what its last plan says, and how turns go."""
 
 from charts.dashboards.panels import (
+    CONDITIONS,
     COUNT,
     PER_SECOND,
+    RATE,
     SHARE,
     Board,
     Row,
@@ -14,8 +16,6 @@ from charts.dashboards.panels import (
 
 HERE = 'namespace=~"$namespace", pool=~"$pool"'
 MEMBERS = f"count by (namespace, service) (headrace_pool_in_time_ratio{{{HERE}}})"
-RATE = "[$__rate_interval]"
-CONDITIONS = {"1": "True", "0": "False", "-1": "Unknown"}
 
 
 def gpus(when: str) -> str:

@@ -1,10 +1,12 @@
 """What a service's users get: readiness, latency, targets, load."""
 
 from charts.dashboards.panels import (
+    CONDITIONS,
     COUNT,
     GREEN,
     ORANGE,
     PER_SECOND,
+    RATE,
     RED,
     SECONDS,
     SHARE,
@@ -19,10 +21,8 @@ from charts.dashboards.panels import (
 )
 
 HERE = 'namespace=~"$namespace", service=~"$service"'
-RATE = "[$__rate_interval]"
 MISSED = f'headrace_slo_requests_total{{{HERE}, met="false", target!="All"}}'
 ANSWERS = f"envoy_cluster_upstream_rq_xx{{{HERE}}}"
-CONDITIONS = {"1": "True", "0": "False", "-1": "Unknown"}
 
 
 def met(target: str, over: str = RATE) -> str:

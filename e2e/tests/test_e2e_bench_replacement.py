@@ -16,7 +16,7 @@ def service(name, *hours):
 @pytest.fixture
 def setting():
     """Two services that one GPU would do for, on two."""
-    return Setting([service(name, 23, 24, 25) for name in ("a", "b")], gpus=2, per_node=2, hours=2)
+    return Setting([service(name, 23, 24, 25) for name in ("a", "b")], gpus=2, hours=2)
 
 
 def test_services_that_never_move_have_all_gpus_all_day(setting):

@@ -1,1 +1,1 @@
-"""Services that mode Auto moves on a running cluster: how long it takes, and what is lost."""
+"""Services that mode Auto moves on a running cluster: how long it takes, and where they end."""

@@ -1,9 +1,9 @@
 """Services that mode Auto places and moves on a running cluster: `python -m e2e.bench.pool_moves`.
 
 Twelve services on sixteen GPUs that are not there: their nodes are kwok's, and stand-ins for their sidecars
-tell what they were asked. API server, scheduler, device claims and operator are real. They begin each on GPUs
-of its own; a plan by little traffic puts them together, and one by more traffic parts them. Meanwhile
-the operator's pods are deleted whenever another service begins to move.
+tell what they were asked. API server, scheduler, device claims and operator are real. Each begins on GPUs of
+its own; a plan by little traffic puts them together, and one by more traffic parts them. Meanwhile the
+operator's pods are deleted whenever another service begins to move.
 """
 
 import time
@@ -17,7 +17,7 @@ from e2e.bench.runs.command_line import describe
 from e2e.cluster import gpu_nodes, stand_in_sidecars
 from e2e.cluster.cluster import Cluster
 from e2e.demo import deploy, services
-from e2e.demo.kube import Kube, Object
+from e2e.demo.kube import Kube, Object, condition
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import SYSTEM_NAMESPACE
@@ -53,7 +53,8 @@ def main() -> int:
 def measure(kube: Kube, steps: Steps) -> dict[str, float]:
     """Place the services by little traffic and then by more; returns the figures."""
     cluster = Cluster()
-    asked = {name: _service(name, model) for name, model in _models().items()}
+    models = _models()
+    asked = {name: _service(name, model) for name, model in models.items()}
     answers = cluster.state / "stand-in-sidecars.json"
     with steps.stage("nodes"):
         gpu_nodes.join(cluster, NODES, GPUS, dra=True)
@@ -70,7 +71,7 @@ def measure(kube: Kube, steps: Steps) -> dict[str, float]:
             moves = Moves(kube, steps)
             with steps.stage("a plan by little traffic"):
                 pods.asked_since = time.time() - HOUR
-                kube.apply(_pool(_models()))
+                kube.apply(_pool(models))
                 moves.carry_out()
             with steps.stage("a plan by more traffic"):
                 pods.rates.update(dict.fromkeys(list(asked)[:BUSY], MUCH))
@@ -109,9 +110,10 @@ class Moves:
         deadline = time.monotonic() + PLAN_SECONDS
         told = ""
         while True:
-            status = self.kube.get(NAMESPACE, "gpupool", POOL).get("status", {})
+            pool = self.kube.get(NAMESPACE, "gpupool", POOL)
+            status, as_planned = pool.get("status", {}), condition(pool, "AsPlanned")
             placed = {each["name"]: each for each in status.get("placement", {}).get("services", ())}
-            reason, message = _as_planned(status)
+            reason, message = as_planned.get("reason", ""), as_planned.get("message", "")
             if message != told:
                 self.steps.say(f"  {reason}: {message}")
                 told = message
@@ -203,10 +205,3 @@ def _pool(models: Mapping[str, str]) -> Object:
 def _place(placed: Object | None) -> Object:
     """Return where a service is placed, but for the memory that it has there."""
     return {key: (placed or {}).get(key) for key in ("group", "replicas", "tensorParallelSize")}
-
-
-def _as_planned(status: Object) -> tuple[str, str]:
-    """Return reason and message of a pool's condition; empty before it has any."""
-    conditions: list[Object] = status.get("conditions", [])
-    found = next((each for each in conditions if each["type"] == "AsPlanned"), {})
-    return found.get("reason", ""), found.get("message", "")

@@ -17,7 +17,7 @@ from headrace_operator.api.placement import PlacementStatus
 from headrace_operator.decide.adoption import adopt
 from headrace_operator.decide.moves import Mover, Moves, plan_moves
 from headrace_operator.decide.places import place_of, put_as_planned
-from headrace_operator.placement.problem import Group, Nodes, Plan, divide_gpus, make_plan
+from headrace_operator.placement.problem import Group, Nodes, Plan, make_plan
 from headrace_operator.placement.score import Scorer
 from headrace_operator.planning.answer import make_answer
 from headrace_operator.planning.question import Question, ServiceTraffic
@@ -44,14 +44,14 @@ class Tally:
 
 
 class ReplayedPool:
-    """Services that begin each on GPUs of their own. `gpus`: that all may have together."""
+    """Services that begin each on GPUs of its own. `gpus`: of the one node that all are on."""
 
-    def __init__(self, services: Sequence[DayTraffic], gpus: int, per_node: int) -> None:
+    def __init__(self, services: Sequence[DayTraffic], gpus: int) -> None:
         self._services = services
         self._gpus = gpus
         self._bodies = {each.name: each.as_body() for each in services}
         self._simulated = [read_simulated(each) for each in services]
-        self._nodes = _nodes(gpus, per_node)
+        self._nodes = Nodes((gpus,), int(catalog.gpu_bytes(GPU) * UTILIZATION), RESERVED)
         self._body: JsonObject = {
             "apiVersion": API_VERSION,
             "kind": POOL_KIND,
@@ -59,7 +59,7 @@ class ReplayedPool:
             "spec": {
                 "placement": {
                     "mode": "Auto",
-                    "gpus": {"type": GPU, "perNode": per_node, "count": gpus},
+                    "gpus": {"type": GPU, "perNode": gpus, "count": gpus},
                     "services": [{"name": each.name, "costModel": each.model} for each in services],
                 }
             },
@@ -157,10 +157,6 @@ def read_simulated(service: DayTraffic) -> PoolService:
     return read_service(parse_service(service.as_body()), service.model, GPU)
 
 
-def _nodes(gpus: int, per_node: int) -> Nodes:
-    return Nodes(divide_gpus(gpus, per_node), int(catalog.gpu_bytes(GPU) * UTILIZATION), RESERVED)
-
-
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(BEGIN + seconds, UTC).isoformat()
 
@@ -171,7 +167,6 @@ class Setting:
 
     services: Sequence[DayTraffic]
     gpus: int
-    per_node: int
     hours: int = 24
 
     @property
@@ -181,7 +176,7 @@ class Setting:
 
     def begin(self) -> ReplayedPool:
         """Make the pool."""
-        return ReplayedPool(self.services, self.gpus, self.per_node)
+        return ReplayedPool(self.services, self.gpus)
 
 
 def replay_dedicated(setting: Setting) -> Tally:

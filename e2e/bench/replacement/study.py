@@ -31,9 +31,12 @@ SOURCES = (
     OPERATOR / "planning",
     OPERATOR / "decide/adoption.py",
     OPERATOR / "decide/moves.py",
+    OPERATOR / "decide/places.py",
+    OPERATOR / "simulate",
+    REPOSITORY / "e2e/bench/traffic_sums.py",
     REPOSITORY / "e2e/bench/replacement",
 )
-GPUS = PER_NODE = 4
+GPUS = 4
 Replay = Callable[[Setting], Tally]
 WAYS: Mapping[str, Replay] = {
     "dedicated": replay_dedicated,
@@ -84,7 +87,7 @@ def run(options: Options) -> None:
 def replay_day(case: Case) -> Figures:
     """Replay one day in one way."""
     services = draw_services(case.services, case.rate, case.seed)
-    tally = WAYS[case.way](Setting(services, GPUS, PER_NODE, case.hours))
+    tally = WAYS[case.way](Setting(services, GPUS, case.hours))
     asked = sum(tally.asked.values())
     return {
         "in_time_percent": 100 * sum(tally.met.values()) / asked,

@@ -34,8 +34,7 @@ NO_DOCUMENTS = Documents("")
 
 def wanted_documents(service: LLMService, turn_group: TurnGroup | None) -> Documents:
     """Return what the engines are to have."""
-    group = text_hash(dumps(turn_group).encode()) if turn_group else ""
-    return Documents(policy_document(service).hash, group)
+    return Documents(policy_document(service).hash, _hash(dumps(turn_group) if turn_group else None))
 
 
 def documents_in_force(key: Key, observed: Observation) -> Documents | None:
@@ -44,5 +43,9 @@ def documents_in_force(key: Key, observed: Observation) -> Documents | None:
     if policy is None:
         return None
     data = observed.objects["ConfigMap", names.policy_config_map(key)]["data"]
-    group = data.get(names.TURN_GROUP_FILE)
-    return Documents(policy.hash, text_hash(group.encode()) if group else "")
+    return Documents(policy.hash, _hash(data.get(names.TURN_GROUP_FILE)))
+
+
+def _hash(text: str | None) -> str:
+    """Return what a sidecar says that has handed over this text; None: there is none."""
+    return text_hash(text.encode()) if text else ""
