@@ -248,13 +248,13 @@ class Rig:
         return (await self._health(session))[service].keys() == addresses
 
     async def _health(self, session):
-        """Of each host of each cluster, whether Envoy's health check passes."""
+        """Of each host of each cluster, whether Envoy's health check passes and no ejection keeps it out."""
         async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
             statuses = (await response.json(content_type=None))["cluster_statuses"]
-        failed = "failed_active_health_check"
+        failed = {"failed_active_health_check", "failed_outlier_check"}
         return {
             status["name"]: {
-                host["address"]["socket_address"]["address"]: not host["health_status"].get(failed)
+                host["address"]["socket_address"]["address"]: not failed & host["health_status"].keys()
                 for host in status.get("host_statuses", [])
                 if "socket_address" in host["address"]  # the relay's is another
             }

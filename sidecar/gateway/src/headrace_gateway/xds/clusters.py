@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from envoy.config.cluster.v3 import cluster_pb2, outlier_detection_pb2
+from envoy.config.cluster.v3 import circuit_breaker_pb2, cluster_pb2, outlier_detection_pb2
 from envoy.config.core.v3 import health_check_pb2
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.clusters.aggregate.v3 import cluster_pb2 as aggregate_pb2
@@ -57,16 +57,7 @@ def _cluster(name: str) -> cluster_pb2.Cluster:
         health_checks=[_HEALTH],
         outlier_detection=_OUTLIERS,
         typed_extension_protocol_options={_PROTOCOL: _packed(HTTP)},
-        circuit_breakers={
-            "thresholds": [
-                {
-                    "max_connections": {"value": 40_000},
-                    "max_pending_requests": {"value": 40_000},
-                    "max_requests": {"value": 40_000},
-                    "max_retries": {"value": 1_000},
-                }
-            ]
-        },
+        circuit_breakers=_LIMITS,
     )
 
 
@@ -78,6 +69,7 @@ def _relay_cluster(name: str) -> cluster_pb2.Cluster:
         connect_timeout={"seconds": 1},
         lb_policy=cluster_pb2.Cluster.CLUSTER_PROVIDED,
         cluster_type={"name": "envoy.clusters.aggregate", "typed_config": _packed(both)},
+        circuit_breakers=_LIMITS,  # its own retries count: all streams are tried again as the relay dies
     )
 
 
@@ -149,4 +141,14 @@ _OUTLIERS = outlier_detection_pb2.OutlierDetection(
     base_ejection_time={"seconds": 5},
     max_ejection_time={"seconds": 5},  # Envoy would make each longer than the one before
     max_ejection_percent={"value": 75},
+)
+_LIMITS = circuit_breaker_pb2.CircuitBreakers(
+    thresholds=[
+        {
+            "max_connections": {"value": 40_000},
+            "max_pending_requests": {"value": 40_000},
+            "max_requests": {"value": 40_000},
+            "max_retries": {"value": 1_000},
+        }
+    ]
 )

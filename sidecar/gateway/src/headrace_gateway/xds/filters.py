@@ -24,6 +24,16 @@ ANOTHER_HOST: dict[str, Any] = {
         "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
     },
 }
+# Of a relay that died a moment ago: threads learn only later to leave it out, so what it did not take goes to
+# the engines.
+ANOTHER_PRIORITY: dict[str, Any] = {
+    "name": "envoy.retry_priorities.previous_priorities",
+    "typed_config": {
+        "@type": "type.googleapis.com/"
+        "envoy.extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+        "update_frequency": 1,
+    },
+}
 # Only what no engine can have seen is tried again: a prompt that crashed one must not meet the next.
 RETRIES: dict[str, Any] = {
     "retry_on": "connect-failure,refused-stream,reset-before-request",

@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2  # noqa: F401  in RETRIES
+from envoy.extensions.retry.priority.previous_priorities.v3 import (  # noqa: F401  in ANOTHER_PRIORITY
+    previous_priorities_config_pb2,
+)
 from google.protobuf import json_format
 
 from headrace_engine.contracts import GatewayConfig, request_overrides
@@ -159,7 +162,7 @@ def _relayed(route: route_components_pb2.Route) -> route_components_pb2.Route:
     streams = _metadata(names.STREAM, {"bool_match": True})
     made = route_components_pb2.Route(
         match={"dynamic_metadata": [streams]},
-        route={"cluster": relay_cluster(route.route.cluster)},
+        route={"cluster": relay_cluster(route.route.cluster), "retry_policy": _RETRIES_BESIDE_RELAY},
         request_headers_to_add=[set_header(ROUTE_HEADER, route.name)],
         typed_per_filter_config={names.PICKER_FILTER: NO_PICKER},
     )
@@ -251,6 +254,9 @@ def _metadata(key: str, value: Match) -> Match:
 
 
 _RETRIES = json_format.ParseDict(filters.RETRIES, route_components_pb2.RetryPolicy())
+_RETRIES_BESIDE_RELAY = json_format.ParseDict(
+    filters.RETRIES | {"retry_priority": filters.ANOTHER_PRIORITY}, route_components_pb2.RetryPolicy()
+)
 _ID_WITH_OVERRIDES = _make_id_with_overrides()
 
 _AT_ROOT = route_tree.fits(":path", ENGINE_PATH + QUERY)
