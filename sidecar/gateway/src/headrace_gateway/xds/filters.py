@@ -24,8 +24,7 @@ ANOTHER_HOST: dict[str, Any] = {
         "@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
     },
 }
-# Of a relay that died a moment ago: threads learn only later to leave it out, so what it did not take goes to
-# the engines.
+# After a try at the relay, the engines: that a dead one is to be left out, workers learn only a moment later.
 ANOTHER_PRIORITY: dict[str, Any] = {
     "name": "envoy.retry_priorities.previous_priorities",
     "typed_config": {
