@@ -95,7 +95,7 @@ def arrivals(*times):
 
 
 def test_a_request_takes_a_hop_and_its_time():
-    gateway = Turns(1)
+    gateway = First(2)
     run = simulate_fleet(arrivals(0.5, 0.7), [Counter(0)], gateway)
     assert [outcome.finished_at for outcome in run.outcomes] == pytest.approx([1.5 + HOP, 2.5 + HOP])
     assert gateway.ended == run.outcomes
@@ -168,3 +168,53 @@ def test_listening_changes_nothing(failures):
 def test_nothing_to_do():
     run = simulate_fleet([], [Counter(0)], Turns(1))
     assert (run.outcomes, run.duration, run.reports) == ([], 0.0, 0)
+
+
+class Moving(Counter):
+    """An engine whose requests can move."""
+
+    def streams(self):
+        return list(self.queue)
+
+    def leave(self, outcome):
+        self.queue.remove(outcome)
+
+    def go_on(self, outcome, now):
+        assert not self.dead
+        self.queue.append(outcome)
+        outcome.engine = self.number
+        self.next_event_at = min(self.next_event_at, now + 1.0)
+
+
+class LastOnes:
+    """A relay that has the last request of engine 0 move to engine 1 while it has two, and both are there."""
+
+    def moves(self, streams, now):
+        if len(streams[0]) > 1 and 1 in streams:
+            yield 0, streams[0][-1], 1
+
+
+class First(Turns):
+    """A gateway that chooses engine 0."""
+
+    def choose(self, arrival, now):
+        return 0
+
+
+def serve_moving(**options):
+    engines = [Moving(number) for number in range(2)]
+    gateway = First(2)
+    arrivals = [Arrival(0.3 * number, 1, 1) for number in range(4)]
+    return simulate_fleet(arrivals, engines, gateway, relay=LastOnes(), **options), gateway
+
+
+def test_requests_that_move_end_at_their_new_engine():
+    run, gateway = serve_moving()
+    assert run.moved == 2
+    assert sorted(outcome.engine for outcome in gateway.ended) == [0, 0, 1, 1]
+    assert all(outcome.finished_at is not None for outcome in run.outcomes)
+
+
+def test_a_request_that_moves_to_an_engine_that_is_lost_meanwhile_is_lost():
+    run, _ = serve_moving(failures=[Failure(1.0 + HOP / 2, 1)])
+    assert [outcome.lost for outcome in run.outcomes].count(True) == run.moved

@@ -22,7 +22,7 @@ from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway import balancers as gateway_balancers
-from headrace_gateway.simulated import ONE_PICKER, Pickers, SimulatedGateway
+from headrace_gateway.simulated import ONE_PICKER, Pickers, SimulatedGateway, SimulatedRelay
 
 PRODUCT: dict[str, Balancer] = {
     re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in gateway_balancers.BALANCERS
@@ -35,7 +35,10 @@ FLEET_SOURCES = (
     *SATURATION_SOURCES,
     GATEWAY / "simulated.py",
     GATEWAY / "balancers",
-    *(GATEWAY / "pick" / name for name in ("fleet.py", "placement.py", "tokens.py", "prefix_index.py")),
+    *(
+        GATEWAY / "pick" / name
+        for name in ("fleet.py", "placement.py", "tokens.py", "prefix_index.py", "rebalance.py")
+    ),
     *(SIDECAR / name for name in ("estimates.py", "reports.py", "stream.py")),
     REPOSITORY / "e2e/bench/rivals",
 )
@@ -61,6 +64,7 @@ class FleetCase:
     engine: str = "llama-3-8b-h100"
     policy: str = "FCFS"
     slice_tokens: int = 0  # 0: nobody steps back
+    moves: bool = False  # streams move on demand
     slow: int = 0  # how many engines run at half speed
     bookkeeping: bool = True
     release: str = "Net"
@@ -177,6 +181,7 @@ def run_fleet(job: TimedFleet) -> Figures:
             gateway,
             network=Network(interval=case.report_interval),
             failures=[Failure(case.lost_at, 0)] if case.lost_at else [],
+            relay=SimulatedRelay(gateway, case.seed) if case.moves else None,
             seed=case.seed,
         )
     served = [outcome for outcome in run.outcomes if outcome is not None]
@@ -185,6 +190,7 @@ def run_fleet(job: TimedFleet) -> Figures:
         "rate": job.rate,
         "refused": len(run.outcomes) - len(served),
         "reports": run.reports,
+        "moved": run.moved,
         "steps": sum(engine.steps for engine in engines),
         "choices": run.choices,
     }

@@ -9,7 +9,7 @@ from headrace_engine.cost import catalog
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.workloads.arrival import Arrival
-from headrace_gateway.simulated import SimulatedGateway
+from headrace_gateway.simulated import SimulatedGateway, SimulatedRelay
 
 pytestmark = [
     pytest.mark.vllm,
@@ -21,7 +21,16 @@ SETTINGS = EngineSettings(num_blocks=4096)
 
 
 def serve(
-    arrivals, *, engines=2, balancer="SAL", slow=0.0, settings=SETTINGS, index=True, run=None, **options
+    arrivals,
+    *,
+    engines=2,
+    balancer="SAL",
+    slow=0.0,
+    settings=SETTINGS,
+    index=True,
+    moves=False,
+    run=None,
+    **options,
 ):
     from headrace_engine.sim.engine import SimulatedEngine
 
@@ -34,7 +43,8 @@ def serve(
         made[0].slow_down(slow)
     config = GatewayConfig("llm", "chat", ("chat",), "chat", balancer=balancer, prefix_caching=index)
     gateway = SimulatedGateway(config, [engine.link for engine in made], 0, **options)
-    return simulate_fleet(arrivals, made, gateway, **(run or {})), gateway
+    relay = SimulatedRelay(gateway, 0) if moves else None
+    return simulate_fleet(arrivals, made, gateway, relay=relay, **(run or {})), gateway
 
 
 def steady(count, gap=0.02, prompt=600, output=20):
@@ -108,3 +118,17 @@ def test_the_prefix_index_keeps_chats_where_they_are_cached():
     )
     hits = [sum(outcome.cached_tokens for outcome in run.outcomes) for run in (plain, with_index)]
     assert hits[1] > 1.5 * hits[0]
+
+
+def test_streams_move_from_a_slow_engine_and_all_end_whole():
+    arrivals = steady(40, gap=0.05, output=600)
+    stay, _ = serve(arrivals, slow=4.0)
+    moved, _ = serve(arrivals, slow=4.0, moves=True)
+    assert moved.moved > 0 == stay.moved
+    assert all(outcome.finished_at is not None for outcome in moved.outcomes)
+    assert max(outcome.e2e for outcome in moved.outcomes) < max(outcome.e2e for outcome in stay.outcomes)
+
+
+def test_no_stream_moves_between_engines_that_are_alike():
+    run, _ = serve(steady(40, gap=0.05, output=600), moves=True)
+    assert run.moved == 0

@@ -11,11 +11,13 @@ none by default.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from math import inf
 from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import RequestStatus
 
 from headrace_engine.adapter.step_features import step_features
 from headrace_engine.contracts import PolicyDocument, Slo
@@ -51,6 +53,21 @@ class Foresight:
 
 
 NO_FORESIGHT = Foresight()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """A request that an engine has not finished, as who passes its answer on sees it.
+
+    `tokens`: prompt and what was delivered of the answer. `delivered`: tokens of the answer, by whatever
+    engine; `delivered_here`: those by this one.
+    """
+
+    name: str
+    outcome: Outcome
+    tokens: int
+    delivered: int
+    delivered_here: int
 
 
 class SimulatedEngine:
@@ -104,6 +121,7 @@ class SimulatedEngine:
         self.busy_seconds = self.kv_seconds = 0.0  # the second weighted by the share of KV blocks in use
         self._pool = self.scheduler.kv_cache_manager.block_pool
         self._hashes = PrefixHashes(settings.block_size) if settings.prefix_caching else None
+        self._names = count()
         self._live: dict[str, Outcome] = {}
         self._arrived: deque[tuple[float, Any]] = deque()  # with when the loop can first see them
         self._in_flight: deque[tuple[Any, ModelRunnerOutput, float]] = deque()  # with the end of the step
@@ -121,15 +139,41 @@ class SimulatedEngine:
         refusal = self.settings.refusal(arrival.prompt_tokens, arrival.output_tokens)
         if refusal is not None:
             raise ValueError(f"request at {arrival.at:.3f} s: {refusal}")
-        name = str(len(self.outcomes))
-        hasher = None if self._hashes is None else self._hashes.hasher(arrival)
-        request = text_request(name, arrival, now, hasher)
-        outcome = self._live[name] = Outcome(arrival, self.number)
+        outcome = Outcome(arrival, self.number)
         self.outcomes.append(outcome)
-        self._arrived.append((now + self.host.intake, request))
+        self._take_in(outcome, arrival, now)
+        return outcome
+
+    def streams(self) -> list[Stream]:
+        """List what is with the scheduler and not finished."""
+        found = []
+        for name, outcome in self._live.items():
+            request = self.scheduler.requests.get(name)
+            if request is not None:
+                here = request.num_output_tokens
+                delivered = outcome.arrival.output_tokens - request.max_tokens + here
+                found.append(Stream(name, outcome, request.num_tokens, delivered, here))
+        return found
+
+    def leave(self, stream: Stream) -> None:
+        """End a stream here, as a client that leaves would."""
+        self.scheduler.finish_requests(stream.name, RequestStatus.FINISHED_ABORTED)
+        del self._live[stream.name]
+
+    def go_on(self, stream: Stream, now: float) -> None:
+        """Go on with a stream that left another engine: it comes with a prompt of all that it has."""
+        arrival = stream.outcome.arrival
+        rest = arrival.output_tokens - stream.delivered
+        self._take_in(stream.outcome, replace(arrival, prompt_tokens=stream.tokens, output_tokens=rest), now)
+
+    def _take_in(self, outcome: Outcome, arrival: Arrival, now: float) -> None:
+        name = str(next(self._names))
+        hasher = None if self._hashes is None else self._hashes.hasher(arrival)
+        self._live[name] = outcome
+        outcome.engine = self.number
+        self._arrived.append((now + self.host.intake, text_request(name, arrival, now, hasher)))
         if self.next_event_at == inf:
             self.next_event_at = now + self.host.intake
-        return outcome
 
     def advance(self) -> list[Outcome]:
         """Carry out what is due at `next_event_at`, and set it to what is due then, inf if nothing is.

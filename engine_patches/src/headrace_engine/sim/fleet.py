@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -19,6 +19,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
+
+RELAY_SECONDS = 1.0  # between two looks at which streams had better move
 
 
 class Engine(Protocol):
@@ -65,6 +67,13 @@ class StreamListener(Protocol):
         """Take in that the first token of a request passed the gateway."""
 
 
+class Relay(Protocol):
+    """What decides which streams move from one engine to another."""
+
+    def moves(self, streams: Mapping[int, Sequence[Any]], now: float) -> Iterable[tuple[int, Any, int]]:
+        """Choose from the streams that each engine has: where one is, which, and where it goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Engine number `engine` is lost at `at` seconds."""
@@ -93,6 +102,7 @@ class FleetRun:
     outcomes: list[Outcome | None]
     duration: float  # seconds until the last event
     reports: int
+    moved: int  # times that a stream moved
     choices: str  # sha256 hex of which engine each request went to
 
 
@@ -103,10 +113,16 @@ def simulate_fleet(
     *,
     network: Network = Network(),
     failures: Iterable[Failure] = (),
+    relay: Relay | None = None,
     seed: int = 0,
 ) -> FleetRun:
-    """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar observes."""
+    """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar observes.
+
+    With a `relay`, engines have to be ones whose streams can move: `SimulatedEngine`.
+    """
     loop = _Loop(arrivals, engines, gateway, network)
+    if relay is not None:
+        loop.push(RELAY_SECONDS, loop.move, relay)
     random = Random(seed)  # noqa: S311  (no secret)
     for engine in range(len(engines)):
         loop.push(random.random() * network.interval, loop.observe, engine)
@@ -131,6 +147,7 @@ class _Loop:
     silent: dict[int, list[Outcome]] = field(default_factory=dict)  # by engine: no token yet, if one listens
     unfinished: int = 0  # requests between their arrival and their end
     reports: int = 0
+    moved: int = 0
     now: float = 0.0
 
     def push(self, at: float, act: Any, what: Any) -> None:
@@ -147,7 +164,7 @@ class _Loop:
             self.now, _, act, what = heapq.heappop(self.heap)
             act(what)
         digest = hashlib.sha256(",".join(map(str, self.choices)).encode()).hexdigest()
-        return FleetRun(self.outcomes, self.now, self.reports, digest)
+        return FleetRun(self.outcomes, self.now, self.reports, self.moved, digest)
 
     def arrive(self, number: int) -> None:
         if number + 1 < len(self.arrivals):
@@ -198,6 +215,26 @@ class _Loop:
             for outcome in waiting:
                 if outcome.first_token_at is not None:
                     listener.record_first_token(engine, outcome, self.now)
+
+    def move(self, relay: Relay) -> None:
+        engines: Any = self.engines
+        streams = {
+            number: engine.streams() for number, engine in enumerate(engines) if number not in self.failed
+        }
+        for source, stream, target in relay.moves(streams, self.now):
+            self.moved += 1
+            engines[source].leave(stream)
+            self.push(self.now + self.network.hop, self.go_on, (stream, target))
+        self.push(self.now + RELAY_SECONDS, self.move, relay)
+
+    def go_on(self, what: tuple[Any, int]) -> None:
+        stream, target = what
+        if target in self.failed:
+            self.unfinished -= 1
+            return
+        engines: Any = self.engines
+        engines[target].go_on(stream, self.now)
+        self.plan(target)
 
     def observe(self, engine: int) -> None:
         if engine in self.failed:

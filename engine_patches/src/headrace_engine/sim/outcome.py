@@ -17,7 +17,7 @@ class Outcome:
     """
 
     arrival: Arrival
-    engine: int = 0  # number of the engine that served it
+    engine: int = 0  # number of the engine that serves it, the last one if it moved
     started_at: float | None = None  # first scheduled
     first_token_at: float | None = None
     last_token_at: float | None = None  # so far

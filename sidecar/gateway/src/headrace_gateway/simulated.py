@@ -9,7 +9,7 @@ Times are seconds from 0.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -22,6 +22,7 @@ from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.placement import Placement
+from headrace_gateway.pick.rebalance import Progress, has_room, surpluses, to_hand_over
 from headrace_gateway.pick.tokens import Prompt
 from headrace_sidecar.estimates import Estimates
 from headrace_sidecar.reports import load_report
@@ -29,6 +30,22 @@ from headrace_sidecar.stream import News
 
 BYTES_PER_TOKEN = 4.0  # of a prompt's text in the mean; English with common tokenizers
 SPREAD = 0.15  # standard deviation of its logarithm from request to request (assumed)
+
+
+class Stream(Protocol):
+    """What a simulated engine tells of a request that it has not finished: `sim.engine.Stream`."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of it so far."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt, and what was delivered of the answer."""
+
+    @property
+    def delivered_here(self) -> int:
+        """Tokens of the answer that this engine delivered."""
 
 
 class Board(Protocol):
@@ -147,6 +164,20 @@ class SimulatedGateway:
                 picker.to_hear.append((now + self._delay, placement))
         return int(placement.address)
 
+    def choose_other(self, stream: Stream, engine: int, now: float) -> int | None:
+        """Choose the engine that goes on with a stream of `engine`, or None if none has room for it."""
+        others = [
+            each.address
+            for each in self.fleet.candidates(now)
+            if each.address != self._addresses[engine] and has_room(each)
+        ]
+        text = round(stream.tokens * BYTES_PER_TOKEN)
+        try:
+            placement = self.fleet.choose(Prompt(1, text, 0), now, among=others, may_refuse=False)
+        except NoEngineError:
+            return None
+        return int(placement.address)
+
     def prompt(self, arrival: Arrival) -> Prompt:
         """Make what the picker would read from the request's body."""
         if arrival.prefix:
@@ -173,6 +204,33 @@ class SimulatedGateway:
         left = self.fleet.endpoints.keys() - {self._addresses[engine]}
         for picker in self._pickers:
             picker.fleet.set_addresses(sorted(left, key=int))
+
+
+class SimulatedRelay:
+    """The relay before a gateway's engines, which has streams move; a `sim.fleet.Relay`."""
+
+    def __init__(self, gateway: SimulatedGateway, seed: int) -> None:
+        self._gateway = gateway
+        self._random = Random(seed)  # noqa: S311  (no secret)
+        self._moved_at: dict[int, float] = {}  # by outcome
+
+    def moves(self, streams: Mapping[int, Sequence[Stream]], now: float) -> Iterator[tuple[int, Stream, int]]:
+        """Choose the streams that engines shall hand over, and where each goes on."""
+        fleet = self._gateway.fleet
+        for address, surplus in surpluses(fleet.candidates(now)).items():
+            engine = int(address)
+            there = {stream: self._progress(stream) for stream in streams[engine]}
+            for stream in to_hand_over(there, surplus, now, self._random.random()):
+                target = self._gateway.choose_other(stream, engine, now)
+                if target is not None:
+                    self._moved_at[id(stream.outcome)] = now
+                    yield engine, stream, target
+
+    def _progress(self, stream: Stream) -> Progress:
+        outcome = stream.outcome
+        heard_at = outcome.arrival.at if outcome.last_token_at is None else outcome.last_token_at
+        heard_at = max(heard_at, self._moved_at.get(id(outcome), 0.0))
+        return Progress(stream.tokens, stream.delivered_here, heard_at)
 
 
 def text_of(arrival: Arrival, number: int) -> bytes:
