@@ -163,6 +163,7 @@ class SimulatedEngine:
     def go_on(self, stream: Stream, now: float) -> None:
         """Go on with a stream that left another engine: it comes with a prompt of all that it has."""
         arrival = stream.outcome.arrival
+        stream.outcome.engine = self.number
         rest = arrival.output_tokens - stream.delivered
         self._take_in(stream.outcome, replace(arrival, prompt_tokens=stream.tokens, output_tokens=rest), now)
 
@@ -170,7 +171,6 @@ class SimulatedEngine:
         name = str(next(self._names))
         hasher = None if self._hashes is None else self._hashes.hasher(arrival)
         self._live[name] = outcome
-        outcome.engine = self.number
         self._arrived.append((now + self.host.intake, text_request(name, arrival, now, hasher)))
         if self.next_event_at == inf:
             self.next_event_at = now + self.host.intake

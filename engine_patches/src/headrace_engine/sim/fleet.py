@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from random import Random
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
@@ -38,6 +38,19 @@ class Engine(Protocol):
 
     def fail(self) -> Sequence[Outcome]:
         """End the engine for good; gives the requests that are lost with it."""
+
+
+class MovableEngine(Engine, Protocol):
+    """An engine whose streams can move; what it tells of one is its own kind, as others take it."""
+
+    def streams(self) -> Sequence[Any]:
+        """List the streams that could move."""
+
+    def leave(self, stream: Any) -> None:
+        """End a stream here."""
+
+    def go_on(self, stream: Any, now: float) -> None:
+        """Go on with a stream that left another engine."""
 
 
 class Gateway(Protocol):
@@ -118,7 +131,7 @@ def simulate_fleet(
 ) -> FleetRun:
     """Serve `arrivals` (sorted) to the end. `seed` sets when in its interval each sidecar observes.
 
-    With a `relay`, engines have to be ones whose streams can move: `SimulatedEngine`.
+    With a `relay`, engines have to be a `MovableEngine` each.
     """
     loop = _Loop(arrivals, engines, gateway, network)
     if relay is not None:
@@ -149,6 +162,10 @@ class _Loop:
     reports: int = 0
     moved: int = 0
     now: float = 0.0
+
+    @property
+    def movable(self) -> Sequence[MovableEngine]:
+        return cast("Sequence[MovableEngine]", self.engines)
 
     def push(self, at: float, act: Any, what: Any) -> None:
         heapq.heappush(self.heap, (at, next(self.order), act, what))
@@ -217,7 +234,7 @@ class _Loop:
                     listener.record_first_token(engine, outcome, self.now)
 
     def move(self, relay: Relay) -> None:
-        engines: Any = self.engines
+        engines = self.movable
         streams = {
             number: engine.streams() for number, engine in enumerate(engines) if number not in self.failed
         }
@@ -232,8 +249,7 @@ class _Loop:
         if target in self.failed:
             self.unfinished -= 1
             return
-        engines: Any = self.engines
-        engines[target].go_on(stream, self.now)
+        self.movable[target].go_on(stream, self.now)
         self.plan(target)
 
     def observe(self, engine: int) -> None:

@@ -159,9 +159,7 @@ class SimulatedGateway:
         except (NoEngineError, OverloadedError):
             self.refused += 1
             return None
-        for picker in self._pickers:
-            if picker is not chosen and self._delay < inf:
-                picker.to_hear.append((now + self._delay, placement))
+        self._share(placement, chosen, now)
         return int(placement.address)
 
     def choose_other(self, stream: Stream, engine: int, now: float) -> int | None:
@@ -176,7 +174,13 @@ class SimulatedGateway:
             placement = self.fleet.choose(Prompt(1, text, 0), now, among=others, may_refuse=False)
         except NoEngineError:
             return None
+        self._share(placement, self._pickers[0], now)
         return int(placement.address)
+
+    def _share(self, placement: Placement, chosen: SimulatedPicker, now: float) -> None:
+        for picker in self._pickers:
+            if picker is not chosen and self._delay < inf:
+                picker.to_hear.append((now + self._delay, placement))
 
     def prompt(self, arrival: Arrival) -> Prompt:
         """Make what the picker would read from the request's body."""

@@ -15,7 +15,7 @@ from headrace_gateway.balancers.waits import DEFAULT_BLOCK_SIZE
 
 SPARE = 0.1  # of KV, over what is waiting or on its way: else new requests soon wait for what moved
 SLOWER = 1.25  # times another engine's step
-SLOWER_SECONDS = 0.001  # a step, at least
+SLOWER_SECONDS = 0.001  # by which its step is longer, at least
 PART = 0.05  # of a slow engine's streams, each time
 
 MOST_AT_ONCE = 32  # streams of an engine, each time: new requests wait while their prompts are computed
@@ -46,14 +46,15 @@ class Progress(NamedTuple):
 
 def surpluses(endpoints: Collection[Endpoint]) -> dict[str, Surplus]:
     """Return by address what engines that report shall hand over; those that keep all are left out."""
-    steps = step_seconds(endpoints)
+    steps = _step_seconds(endpoints)
+    with_room = sorted((steps[each.address], each.address) for each in endpoints if has_room(each))[:2]
     found = {}
     for endpoint in endpoints:
         held = endpoint.held_requests()
-        others = [steps[each.address] for each in endpoints if each is not endpoint and has_room(each)]
+        others = [seconds for seconds, address in with_room if address != endpoint.address]
         if endpoint.report is None or not (others and held):
             continue
-        least, own = min(others), steps[endpoint.address]
+        least, own = others[0], steps[endpoint.address]
         if endpoint.report.waiting:
             found[endpoint.address] = Surplus(min(1.0, endpoint.report.waiting / held), "Waiting")
         elif held > 1 and own > SLOWER * least and own - least > SLOWER_SECONDS:
@@ -70,7 +71,7 @@ def has_room(endpoint: Endpoint) -> bool:
     return -endpoint.missing_blocks - booked_blocks > SPARE * report.total_kv_blocks
 
 
-def step_seconds(endpoints: Collection[Endpoint]) -> dict[str, float]:
+def _step_seconds(endpoints: Collection[Endpoint]) -> dict[str, float]:
     """Return by address how long an engine's steps take; who has done none is taken for twice as fast."""
     told = {each.address: each.report.step_seconds for each in endpoints if each.report is not None}
     unknown = min((seconds for seconds in told.values() if seconds), default=0.0) / 2
