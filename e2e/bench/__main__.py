@@ -34,6 +34,7 @@ STUDIES = (
     "doubling_budget",
     "scls",
     "slices",
+    "rebalance",
     "sharing",
     "placement",
     "traffic_sums",
@@ -62,10 +63,10 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "sharing", "placement"),
-    *("traffic_sums", "replacement", "step_budget", "policy_soak", "prediction", "operator_scale", "attacks"),
-    *("mutations", "clients", "continuation", "turns", "pool_moves", "follow", "upgrade", "outages"),
-    *("faults", "live", "invariants"),
+    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "rebalance", "sharing"),
+    *("placement", "traffic_sums", "replacement", "step_budget", "policy_soak", "prediction"),
+    *("operator_scale", "attacks", "mutations", "clients", "continuation", "turns", "pool_moves", "follow"),
+    *("upgrade", "outages", "faults", "live", "invariants"),
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {
@@ -78,6 +79,7 @@ POOLED = {
     "doubling_budget": "doubling_budget.study",
     "scls": "scls.study",
     "slices": "slices",
+    "rebalance": "rebalance",
     "sharing": "sharing.study",
     "placement": "placement.study",
     "traffic_sums": "traffic_sums",

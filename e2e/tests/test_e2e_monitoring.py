@@ -37,7 +37,8 @@ def asked():
 def anchors(page):
     """The addresses that the headings of a page get."""
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    shown = (re.sub(r"\]\([^)]*\)", "", heading) for heading in headings)  # without where links lead
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in shown}
 
 
 def test_queries_name_documented_metrics_and_labels():

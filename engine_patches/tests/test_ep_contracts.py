@@ -62,6 +62,7 @@ DOCUMENTS = {
         requests_per_minute_per_client=60,
         resume=True,
         drain="Move",
+        rebalance=True,
     ),
     "load_report": LoadReport(
         boot="00c0ffee00c0ffee",

@@ -42,6 +42,7 @@ _BLOCKS = {
         None,
         {"balancer": "LeastRequest"},
         {"maxQueue": "20s"},
+        {"rebalance": "Auto"},
         {"limits": {"requestsPerMinute": 9}},
     ],
     "disruption": [None, {"maxUnavailable": 1, "maxSurge": 0}, {"drainTimeout": "5s"}],

@@ -104,6 +104,10 @@ BAD = {
     "image left out": ({"engine": {}}, ["spec.engine.image"]),
     "negative replicas": ({"replicas": -1}, ["spec.replicas"]),
     "unknown balancer": ({"routing": {"balancer": "Best"}}, ["spec.routing.balancer", "LeastRequest"]),
+    "moves without resume": (
+        {"routing": {"rebalance": "Auto", "resume": "Never"}},
+        ["spec.routing.rebalance", "routing.resume Auto"],
+    ),
     "rollout that cannot move": (
         {"disruption": {"maxUnavailable": 0, "maxSurge": 0}},
         ["spec.disruption", "maxUnavailable or maxSurge above 0"],
@@ -339,6 +343,7 @@ def test_defaults_are_filled_by_the_api_server(kube):
         "balancer": "SAL",
         "sal": {"kvRelease": "Net"},
         "resume": "Auto",
+        "rebalance": "Never",
         "access": {},
         "limits": {},
     }

@@ -211,6 +211,7 @@ PUBLISHED = [
     "routing.limits.requestsPerMinute",
     "routing.limits.requestsPerMinutePerClient",
     "routing.maxQueue",
+    "routing.rebalance",
     "routing.sal.kvRelease",
     "scheduling.accelGen.gamma",
     "scheduling.accelGen.patience",

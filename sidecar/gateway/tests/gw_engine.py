@@ -31,7 +31,7 @@ class Engine:
     events: int = 20  # of a stream that does not say `max_tokens`
     gap: float = 0.02
     over: asyncio.Event | None = None  # streams go on until it is set, however many events that takes
-    turns: asyncio.Semaphore | None = None  # an event is sent for each release
+    turns: asyncio.Semaphore | None = None  # an event, or a relayed stream, is sent for each release
     runners: list[web.AppRunner] = field(default_factory=list)
 
     def load(self, **numbers):
@@ -109,6 +109,8 @@ class Engine:
             whole = {**body, "model": "tiny", "choices": [choice]}
             await response.write(b"data: " + json.dumps(whole, separators=(",", ":")).encode() + b"\n\n")
 
+        if self.turns is not None:
+            await self.turns.acquire()
         body["prompt_token_ids"] = [1, 2]
         await tell({"role": "assistant", "content": ""})
         del body["prompt_token_ids"]

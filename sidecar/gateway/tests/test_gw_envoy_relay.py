@@ -17,6 +17,8 @@ from gw_rig import Rig, chat, posted, until
 
 from e2e.bench.continuation.signer import Signer
 from headrace_engine.contracts.resume_arguments import read_resumption
+from headrace_gateway.pick.rebalance import WAITING_SECONDS
+from headrace_gateway.relay.moves import TICK
 
 pytestmark = [pytest.mark.envoy, pytest.mark.timeout(300)]
 TOKENS = 30
@@ -187,6 +189,30 @@ async def test_streams_leave_an_engine_that_is_being_stopped_if_asked_to(rig, se
     expected = under_way if drain == "Move" else 0
     assert stopped.aborted == expected
     assert await rig.relay_metric(session, "headrace_relay_streams_moved_total") == moved + expected
+
+
+@pytest.mark.parametrize("rebalance", [True, False])
+async def test_streams_that_wait_go_on_where_there_is_room_if_asked_to(rig, session, engines, rebalance):
+    addresses = [engine.address for engine in engines]
+    full, other = engines
+    full.turns = asyncio.Semaphore(0)  # its streams wait
+    full.load(running=2, waiting=2, waiting_prefill_tokens=100_000)
+    config = rig.config("chat", resume=True, balancer="RoundRobin", rebalance=rebalance)
+    rig.write_catalog({config: addresses})
+    streams = []
+    while len(streams) < 8 or not full.served:
+        streams.append(asyncio.create_task(read(session, rig, ask())))
+        await until(lambda: sum(len(each.served) for each in engines) == len(streams), "all are under way")
+    waiting = len(full.served)
+    if rebalance:
+        await until(lambda: full.aborted == waiting, "all that wait have moved")
+    else:
+        await asyncio.sleep(3 * TICK + WAITING_SECONDS)
+        assert full.aborted == 0
+        for _ in range(waiting):
+            full.turns.release()
+    assert [text for text, _ in await asyncio.gather(*streams)] == [WHOLE] * len(streams)
+    assert len(other.served) == len(streams) - waiting + (waiting if rebalance else 0)
 
 
 async def test_a_stream_stays_where_it_is_while_no_other_engine_takes_it(rig, session, engines):

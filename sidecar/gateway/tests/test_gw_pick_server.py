@@ -1,7 +1,6 @@
 """What the picker answers when Envoy asks."""
 
 import asyncio
-import json
 from random import Random
 
 import aiohttp
@@ -16,6 +15,7 @@ from headrace_gateway.headers import DESTINATION_HEADER, ROUTE_HEADER
 from headrace_gateway.pick import counting, pick_server, prompt_reader
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
+from headrace_gateway.pick.rebalance import TERMINATING, read_surpluses
 from headrace_gateway.pick.tokens import read_prompt
 
 LIMIT = 10_000
@@ -70,14 +70,14 @@ async def test_who_does_not_lead_chooses_too(ask, picker):
     assert (await ask("", path=names.LEADER_PATH))[0] == 200
 
 
-async def test_relays_are_told_which_engines_streams_shall_leave(ask, picker):
+async def test_relays_are_told_what_engines_shall_hand_over(ask, picker):
     moving = GatewayConfig("llm", "moving", (), "moving", resume=True, drain="Move")
     revisions = dict.fromkeys(("10.0.0.1", "10.0.0.2"), "one")
     service = Service(moving, ("10.0.0.2",), terminating=("10.0.0.1",), revisions=revisions)
-    for services, expected in (([service], ["10.0.0.1:8000"]), ([], [])):
+    for services, expected in (([service], {"10.0.0.1:8000": TERMINATING}), ([], {})):
         picker.set_catalog(Catalog.build(services))
-        status, _, text = await ask("", path=names.TERMINATING_PATH)
-        assert (status, json.loads(text)) == (200, expected)
+        status, _, text = await ask("", path=names.SURPLUSES_PATH)
+        assert (status, read_surpluses(text)) == (200, expected)
 
 
 async def test_what_is_chosen_is_told(ask, picker):

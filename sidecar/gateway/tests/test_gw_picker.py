@@ -3,11 +3,14 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
 from gw_reports import IDLE
 
 from headrace_engine.contracts import GatewayConfig
 from headrace_gateway.catalog import Catalog, Service, ServiceKey
 from headrace_gateway.pick.picker import Choice, Picker
+from headrace_gateway.pick.rebalance import TERMINATING, Leaving, Surplus
+from headrace_gateway.replies import STAY
 
 BODY = b'{"messages": [{"role": "user", "content": "hi"}]}'
 
@@ -71,3 +74,87 @@ def test_only_the_relay_has_tokens_to_go_on_after():
     refused = service.decide("llm/chat", body)
     assert (refused.status, refused.param) == (400, "vllm_xargs")
     assert service.decide("llm/chat", body, lost_with=[]) == Choice("10.0.0.1:8000", "SAL")
+
+
+@pytest.mark.parametrize(
+    ("settings", "revisions", "moves"),
+    [
+        ({"rebalance": True}, ("one", "one"), True),
+        ({"rebalance": False}, ("one", "one"), False),
+        ({"rebalance": True, "resume": False}, ("one", "one"), False),
+        ({"rebalance": True}, ("one", "two"), False),  # the other may have another model
+        ({"rebalance": True}, ("", ""), False),
+    ],
+)
+def test_an_engine_where_requests_wait_hands_over_to_one_of_its_template(settings, revisions, moves):
+    config = GatewayConfig("llm", "chat", (), "chat", **{"resume": True, **settings})
+    addresses = ("10.0.0.1", "10.0.0.2")
+    told = {address: revision for address, revision in zip(addresses, revisions, strict=True) if revision}
+    service = picker()
+    service.set_catalog(Catalog.build([Service(config, addresses, revisions=told)]))
+    service.observe(ServiceKey("llm", "chat"), "10.0.0.1", replace(IDLE, running=3, waiting=1))
+    service.observe(ServiceKey("llm", "chat"), "10.0.0.2", IDLE)
+    assert service.surpluses() == ({"10.0.0.1:8000": Surplus(0.25, "Waiting")} if moves else {})
+
+
+def test_an_engine_that_is_being_stopped_hands_over_all():
+    config = GatewayConfig("llm", "chat", (), "chat", resume=True, drain="Move")
+    revisions = dict.fromkeys(("10.0.0.1", "10.0.0.2"), "one")
+    service = picker()
+    service.set_catalog(
+        Catalog.build([Service(config, ("10.0.0.2",), terminating=("10.0.0.1",), revisions=revisions)])
+    )
+    assert service.surpluses() == {"10.0.0.1:8000": TERMINATING}
+
+
+def two_engines(**loads):
+    """A picker that knows two engines of one template, with these loads, and one of another."""
+    addresses = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
+    config = GatewayConfig("llm", "chat", (), "chat", resume=True, rebalance=True)
+    revisions = {"10.0.0.1": "one", "10.0.0.2": "one", "10.0.0.3": "two"}
+    service = picker()
+    service.set_catalog(Catalog.build([Service(config, tuple(revisions), revisions=revisions)]))
+    for name, address in addresses.items():
+        service.observe(ServiceKey("llm", "chat"), address, replace(IDLE, **loads.get(name, {})))
+    return service
+
+
+QUEUE = {"running": 20, "waiting": 5, "waiting_prefill_tokens": 20_000}
+
+
+@pytest.mark.parametrize(
+    ("loads", "reason", "answered", "moves"),
+    [
+        ({"a": QUEUE}, "Waiting", 0, True),
+        ({"a": QUEUE, "b": QUEUE}, "Waiting", 0, False),
+        ({}, "Waiting", 0, False),  # it waits for nothing
+        ({"a": {"step_seconds": 0.04}}, "Running", 500, True),
+        ({"a": {"step_seconds": 0.04}}, "Running", 0, False),  # nobody knows that it will be long
+        ({"a": {"step_seconds": 0.04}, "b": {"running": 200}}, "Running", 500, False),
+    ],
+)
+def test_a_stream_that_could_stay_moves_only_where_that_pays(loads, reason, answered, moves):
+    service = two_engines(**loads)
+    body = b'{"prompt": "hi", "vllm_xargs": {"headrace_resume_ids": %s}}' % str([1] * answered).encode()
+    leaving = Leaving(reason, "10.0.0.1:8000")
+    for _ in range(5):
+        chosen = service.decide("llm/chat", body, lost_with=["10.0.0.1:8000"], leaving=leaving)
+        assert chosen == (Choice("10.0.0.2:8000", "SAL") if moves else STAY)
+        service.fleets["llm/chat"].endpoints["10.0.0.2"].expire_bookings(1000.0)
+
+
+def test_what_an_engine_computed_before_keeps_a_stream_there():
+    service = two_engines(a=QUEUE)
+    body = b'{"prompt": "%s"}' % (b"once upon a time " * 1000)
+    leaving = Leaving("Waiting", "10.0.0.1:8000")
+    assert service.decide("llm/chat", body, lost_with=[], leaving=leaving) == Choice("10.0.0.2:8000", "SAL")
+    service = two_engines(a=QUEUE, b={"running": 50})
+    service.decide("llm/chat", body, among=["10.0.0.1:8000"])
+    assert service.decide("llm/chat", body, lost_with=[], leaving=leaving) == STAY
+
+
+def test_a_stream_stays_with_an_engine_that_nobody_knows():
+    assert (
+        two_engines().decide("llm/chat", BODY, lost_with=[], leaving=Leaving("Waiting", "10.9.9.9:8000"))
+        == STAY
+    )

@@ -10,12 +10,15 @@ from headrace_gateway.pick.rebalance import (
     LEAST_HERE,
     MOST_AT_ONCE,
     PART,
+    TERMINATING,
     WAITING_SECONDS,
     Progress,
     Surplus,
     has_room,
+    read_surpluses,
     surpluses,
     to_hand_over,
+    write_surpluses,
 )
 
 
@@ -109,3 +112,19 @@ def test_never_more_move_than_shall_and_each_but_once(share, of, streams, chance
     there = {number: Progress(*each) for number, each in enumerate(streams)}
     chosen = to_hand_over(there, Surplus(share, of), 9.0, chance)
     assert len(chosen) == len(set(chosen)) <= min(MOST_AT_ONCE, share * len(streams) + 1)
+
+
+def test_relays_read_what_pickers_write():
+    told = {"10.0.0.1:8000": Surplus(0.25, "Waiting"), "[fd00::1]:8000": TERMINATING}
+    assert read_surpluses(write_surpluses(told)) == told
+
+
+def test_what_this_relay_does_not_know_moves_nothing():
+    told = b'{"a": [0.5, "Because"], "b": [0.5, "Running"], "c": [2.0, "Running"], "d": [0, "Waiting"]}'
+    assert read_surpluses(told) == {"b": Surplus(0.5, "Running")}
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'["10.0.0.1:8000"]', b'{"a": 1}', b'{"a": ["x", "Running"]}'])
+def test_what_is_no_answer_of_a_picker_is_refused(data):
+    with pytest.raises(ValueError, match=r".+"):
+        read_surpluses(data)

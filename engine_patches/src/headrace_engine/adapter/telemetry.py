@@ -124,7 +124,7 @@ class Telemetry:
             progress.tokens.first, progress.tokens.last = resumption.first_token, resumption.last_token
         self._changed = True
         self._arrivals += 1
-        self._arrived_tokens += request.num_prompt_tokens
+        self._arrived_tokens += request.num_tokens
 
     def record_departure(self, request: VllmRequest) -> None:
         """Count a request that is finished or aborted, and about to be freed."""

@@ -45,3 +45,4 @@ class GatewayConfig:
     requests_per_minute_per_client: int | None = None
     resume: bool = False  # streams go on at another engine when theirs is lost
     drain: Drain = "Wait"  # whether they do so as soon as their engine is being stopped
+    rebalance: bool = False  # and where theirs is full or slow

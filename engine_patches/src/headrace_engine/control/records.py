@@ -67,7 +67,7 @@ class BoardRecord(NamedTuple):
     total_kv_blocks: UInt32
     block_size: UInt32  # tokens per KV block, of one request's blocks in all groups of layers
     arrivals: UInt64  # requests since boot
-    arrived_tokens: UInt64  # their prompt tokens
+    arrived_tokens: UInt64  # of their prompts, and of the answers that they go on with
     finishes: UInt64  # since boot, aborted ones included
     preemptions: UInt64  # since boot
     fallback_steps: UInt64  # steps since boot that were planned FCFS because the policy failed

@@ -60,14 +60,13 @@ class Stream:
     """A request that an engine has not finished, as who passes its answer on sees it.
 
     `tokens`: prompt and what was delivered of the answer. `delivered`: tokens of the answer, by whatever
-    engine; `delivered_here`: those by this one.
+    engine.
     """
 
     name: str
     outcome: Outcome
     tokens: int
     delivered: int
-    delivered_here: int
 
 
 class SimulatedEngine:
@@ -150,9 +149,8 @@ class SimulatedEngine:
         for name, outcome in self._live.items():
             request = self.scheduler.requests.get(name)
             if request is not None:
-                here = request.num_output_tokens
-                delivered = outcome.arrival.output_tokens - request.max_tokens + here
-                found.append(Stream(name, outcome, request.num_tokens, delivered, here))
+                delivered = outcome.arrival.output_tokens - request.max_tokens + request.num_output_tokens
+                found.append(Stream(name, outcome, request.num_tokens, delivered))
         return found
 
     def leave(self, stream: Stream) -> None:

@@ -90,6 +90,7 @@ class RouteSpec(Block):
     prefix_caching: bool = seen("Whether engines keep what they computed of prompts that begin alike.", True)
     resume: bool = seen("Whether streams go on at another engine when theirs is lost.", False)
     drain: Drain = seen("Move: they do so as soon as their engine is being stopped.", "Wait")
+    rebalance: bool = seen("Whether they also do so where their engine is full or slow.", False)
 
 
 class RouteStatus(Block):

@@ -228,6 +228,9 @@ class Limits(Block):
     )
 
 
+_MOVES = "routing.rebalance Auto needs routing.resume Auto"
+
+
 class Routing(Block):
     """Which requests the gateway lets through, and how it spreads them over replicas."""
 
@@ -251,8 +254,22 @@ class Routing(Block):
         "replica.",
         "Auto",
     )
+    rebalance: Literal["Auto", "Never"] = live(
+        "Whether streams that resume can go on with also move between replicas that live. Auto: those that "
+        "wait move to a replica where nobody does, and a replica slower than another hands over some of "
+        "those that it runs. Never: each stays where it began.",
+        "Never",
+    )
     access: Access = live("Which clients may use the service.", Access())
     limits: Limits = live("How many requests a minute it takes.", Limits())
+
+    model_config = ruled(rule("self.rebalance != 'Auto' || self.resume == 'Auto'", _MOVES, ".rebalance"))
+
+    @model_validator(mode="after")
+    def _can_move(self) -> Routing:
+        if self.rebalance == "Auto" and self.resume != "Auto":
+            raise ValueError(_MOVES)
+        return self
 
     @property
     def needs_api_keys(self) -> str:

@@ -38,6 +38,7 @@ def gateway_config(service: LLMService, models: Iterable[str]) -> GatewayConfig:
         requests_per_minute_per_client=routing.limits.requests_per_minute_per_client,
         resume=routing.resume == "Auto",
         drain=service.spec.disruption.drain,
+        rebalance=routing.rebalance == "Auto",
     )
 
 

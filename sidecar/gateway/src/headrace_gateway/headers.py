@@ -12,10 +12,11 @@ ROUTE_HEADER = "x-headrace-route"  # tells the picker which service Envoy's rout
 OVERRIDE_HEADERS = [request_overrides.header_name(name) for name in request_overrides.OVERRIDES]
 OVERRIDE_BYTES = 16  # of one value; more is no number that anybody means
 # Between the relay and Envoy's listener for it: which engines a request shall not go to, that its client may
-# have a part of the answer, which engine answers, of which template its pod is, that it was lost or is not
-# to be had.
+# have a part of the answer, why it could leave which engine, which engine answers, of which template its pod
+# is, that it was lost or is not to be had.
 EXCLUDE_HEADER = "x-headrace-exclude"
 RESUMED_HEADER = "x-headrace-resumed"
+LEAVING_HEADER = "x-headrace-leaving"  # `REASON IP:PORT`
 ENGINE_HEADER = "x-headrace-engine"
 LOST_HEADER = "x-headrace-lost"
 REVISION_HEADER = "x-headrace-revision"
@@ -33,4 +34,5 @@ STRIPPED_PREFIXES = (
     CLIENT_HEADER,
     EXCLUDE_HEADER,
     RESUMED_HEADER,
+    LEAVING_HEADER,
 )

@@ -12,7 +12,7 @@ ENGINES_SOCKET = "engines.sock"
 METRICS_PATH = "/stats/prometheus"  # the only path of it that anyone else reaches
 HEALTH_PATH = "/healthz"  # of the picker's port for picks: Envoy asks it whether there is a picker
 LEADER_PATH = "/leader"  # likewise, whether it is the one that configures Envoys
-TERMINATING_PATH = "/terminating"  # asked by relays: which engines are to be left
+SURPLUSES_PATH = "/surpluses"  # asked by relays: which engines shall hand over streams
 PICK_PATH = "/pick"  # goes before the request's own path
 
 ENGINE_METADATA = "headrace"  # metadata namespace of an endpoint

@@ -66,6 +66,10 @@ NO_PATH = Reply(404, "path_not_found", "no such path")
 INVALID = Reply(400, "invalid_request", "the gateway refused the request: %RESPONSE_CODE_DETAILS%")
 
 
+# What the relay alone is told.
+STAY = Reply(409, "stay", "the request had better stay with the engine that has it")
+
+
 def too_large(limit: int | str) -> Reply:
     """Make the answer to a body of more bytes than `limit`."""
     return Reply(413, "request_too_large", f"the request body is larger than {limit} bytes")

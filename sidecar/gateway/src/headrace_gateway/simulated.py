@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 from typing import Protocol
@@ -22,7 +22,7 @@ from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.placement import Placement
-from headrace_gateway.pick.rebalance import Progress, has_room, surpluses, to_hand_over
+from headrace_gateway.pick.rebalance import Progress, Reason, surpluses, to_hand_over
 from headrace_gateway.pick.tokens import Prompt
 from headrace_sidecar.estimates import Estimates
 from headrace_sidecar.reports import load_report
@@ -44,8 +44,8 @@ class Stream(Protocol):
         """Prompt, and what was delivered of the answer."""
 
     @property
-    def delivered_here(self) -> int:
-        """Tokens of the answer that this engine delivered."""
+    def delivered(self) -> int:
+        """Tokens of the answer that were delivered, by whatever engine."""
 
 
 class Board(Protocol):
@@ -162,16 +162,14 @@ class SimulatedGateway:
         self._share(placement, chosen, now)
         return int(placement.address)
 
-    def choose_other(self, stream: Stream, engine: int, now: float) -> int | None:
-        """Choose the engine that goes on with a stream of `engine`, or None if none has room for it."""
-        others = [
-            each.address
-            for each in self.fleet.candidates(now)
-            if each.address != self._addresses[engine] and has_room(each)
-        ]
-        text = round(stream.tokens * BYTES_PER_TOKEN)
+    def choose_other(self, stream: Stream, engine: int, reason: Reason, now: float) -> int | None:
+        """Choose the engine that goes on with a stream of `engine`, or None if it had better stay."""
+        answered = stream.delivered
+        prompt = replace(self.prompt(stream.outcome.arrival), counted_tokens=answered, answered=answered)
         try:
-            placement = self.fleet.choose(Prompt(1, text, 0), now, among=others, may_refuse=False)
+            placement = self.fleet.choose_other(
+                prompt, now, self.fleet.endpoints, leaving=self._addresses[engine], reason=reason
+            )
         except NoEngineError:
             return None
         self._share(placement, self._pickers[0], now)
@@ -216,7 +214,7 @@ class SimulatedRelay:
     def __init__(self, gateway: SimulatedGateway, seed: int) -> None:
         self._gateway = gateway
         self._random = Random(seed)  # noqa: S311  (no secret)
-        self._moved_at: dict[int, float] = {}  # by outcome
+        self._asked: dict[int, tuple[int, float]] = {}  # by outcome: what it had when last asked, and when
 
     def moves(self, streams: Mapping[int, Sequence[Stream]], now: float) -> Iterator[tuple[int, Stream, int]]:
         """Choose the streams that engines shall hand over, and where each goes on."""
@@ -225,16 +223,17 @@ class SimulatedRelay:
             engine = int(address)
             there = {stream: self._progress(stream) for stream in streams[engine]}
             for stream in to_hand_over(there, surplus, now, self._random.random()):
-                target = self._gateway.choose_other(stream, engine, now)
+                self._asked[id(stream.outcome)] = stream.delivered, now
+                target = self._gateway.choose_other(stream, engine, surplus.of, now)
                 if target is not None:
-                    self._moved_at[id(stream.outcome)] = now
                     yield engine, stream, target
 
     def _progress(self, stream: Stream) -> Progress:
         outcome = stream.outcome
-        heard_at = outcome.arrival.at if outcome.last_token_at is None else outcome.last_token_at
-        heard_at = max(heard_at, self._moved_at.get(id(outcome), 0.0))
-        return Progress(stream.tokens, stream.delivered_here, heard_at)
+        delivered, asked_at = self._asked.get(id(outcome), (0, outcome.arrival.at))
+        return Progress(
+            stream.tokens, stream.delivered - delivered, max(outcome.last_token_at or 0.0, asked_at)
+        )
 
 
 def text_of(arrival: Arrival, number: int) -> bytes:

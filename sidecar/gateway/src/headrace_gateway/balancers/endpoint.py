@@ -48,6 +48,9 @@ class Work:
         return self.tokens - self.cached.get(address, 0.0)
 
 
+NOTHING = Work(requests=0)
+
+
 @dataclass(slots=True)
 class Booking:
     """Work that was sent and is not known to have landed; lost if it has not by `deadline` (seconds)."""
@@ -113,6 +116,11 @@ class Endpoint:
     def is_silent(self, now: float) -> bool:
         """Tell whether nothing was heard of the engine lately."""
         return now - self.reported_at > STALE_SECONDS
+
+    @property
+    def step_seconds(self) -> float:
+        """How long its steps take; 0 if nobody knows."""
+        return self.report.step_seconds if self.report is not None else 0.0
 
     def held_requests(self) -> int:
         """Count the requests that the engine runs, queues, or is about to get."""

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from headrace_engine.contracts import GatewayConfig, LoadReport
 from headrace_gateway.balancers import BALANCERS
 from headrace_gateway.balancers.context import Context, Rates
-from headrace_gateway.balancers.endpoint import STALE_SECONDS, Endpoint, Work
+from headrace_gateway.balancers.endpoint import NOTHING, STALE_SECONDS, Endpoint, Work
 from headrace_gateway.balancers.protocol import Balancer
 from headrace_gateway.balancers.waits import all_wait_seconds, prefill_rate, prefill_seconds, wait_seconds
 from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.prefix_index import Chunks, PrefixIndex
+from headrace_gateway.pick.rebalance import Reason, has_room, pays
 from headrace_gateway.pick.tokens import Prompt, TokenRate
 
-NOTHING = Work(requests=0)
 RATE_SECONDS = 0.5  # between two looks at all engines' rates, which move slowly
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -133,6 +133,28 @@ class Fleet:
         chosen = self.balancer.pick(candidates, work, self.context)
         if may_refuse:
             self._refuse_overload(chosen, candidates)
+        placement = Placement(chosen.address, work, chunks)
+        self._keep(chosen, placement, now)
+        return placement
+
+    def choose_other(
+        self, prompt: Prompt, now: float, among: Collection[str], *, leaving: str, reason: Reason
+    ) -> Placement:
+        """Choose where a stream goes on that could stay at the address `leaving`, among those with room.
+
+        Raises NoEngineError if it had better stay.
+        """
+        own = self.endpoints.get(leaving)
+        candidates = [
+            each for each in self._candidates_among(among, now) if each is not own and has_room(each)
+        ]
+        if own is None or not candidates:
+            raise NoEngineError
+        self.context.now = now
+        work, chunks = self._describe_work(prompt, NO_HEADERS)
+        chosen = self.balancer.pick(candidates, work, self.context)
+        if not pays(own, chosen, work, self.context, answered=prompt.answered, reason=reason):
+            raise NoEngineError
         placement = Placement(chosen.address, work, chunks)
         self._keep(chosen, placement, now)
         return placement

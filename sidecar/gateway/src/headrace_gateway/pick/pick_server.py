@@ -8,17 +8,25 @@ for the client. Envoy takes any 5xx for an answer that did not come and goes on 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from time import perf_counter
+from typing import TypedDict
 
 import orjson
 
 from headrace_gateway import metrics, names
-from headrace_gateway.headers import DESTINATION_HEADER, EXCLUDE_HEADER, RESUMED_HEADER, ROUTE_HEADER
+from headrace_gateway.headers import (
+    DESTINATION_HEADER,
+    EXCLUDE_HEADER,
+    LEAVING_HEADER,
+    RESUMED_HEADER,
+    ROUTE_HEADER,
+)
 from headrace_gateway.pick.counting import count
 from headrace_gateway.pick.http_server import HttpServer, Request, response
 from headrace_gateway.pick.picker import Choice, Picker
 from headrace_gateway.pick.prompt_reader import PromptReader, takes_long
 from headrace_gateway.pick.reading import MOST_BYTES, read_elsewhere
-from headrace_gateway.replies import Reply
+from headrace_gateway.pick.rebalance import Leaving, is_reason, write_surpluses
+from headrace_gateway.replies import STAY, Reply
 
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 GO_ON = response(200)  # Envoy chooses
@@ -34,7 +42,7 @@ def server(
 ) -> HttpServer:
     """Make the server that answers picks, and Envoy's checks at `names.HEALTH_PATH` and `names.LEADER_PATH`.
 
-    Relays ask at `names.TERMINATING_PATH` for the authorities of the engines that their streams shall leave.
+    Relays ask at `names.SURPLUSES_PATH` what engines shall hand over: `[share, of]` by authority.
     Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
     """
 
@@ -43,15 +51,14 @@ def server(
             return GO_ON if healthy() else WITHOUT_US
         if request.path == names.LEADER_PATH:
             return GO_ON if leads() else WITHOUT_US
-        if request.path == names.TERMINATING_PATH:
-            return response(200, {"content-type": "application/json"}, orjson.dumps(picker.to_leave))
+        if request.path == names.SURPLUSES_PATH:
+            told = write_surpluses(picker.surpluses())
+            return response(200, {"content-type": "application/json"}, told)
         service = request.headers.get(ROUTE_HEADER, "")
         if service in picker.fleets and takes_long(request.body):
             return _answer_later(picker, reader, service, request)
-        lost_with = _lost_with(request)
-        return _answer(
-            service, lambda: picker.decide(service, request.body, request.headers, lost_with=lost_with)
-        )
+        again = _sent_again(request)
+        return _answer(service, lambda: picker.decide(service, request.body, request.headers, **again))
 
     return HttpServer(answer, max_body_bytes + OVERHEAD_BYTES, MOST_BYTES)
 
@@ -69,21 +76,29 @@ async def _answer_later(picker: Picker, reader: PromptReader, service: str, requ
         return WITHOUT_US
     if isinstance(read, Reply):
         return _answer(service, lambda: read)
-    lost_with = _lost_with(request)
-    return _answer(service, lambda: picker.place(service, read, request.headers, lost_with=lost_with))
+    again = _sent_again(request)
+    return _answer(service, lambda: picker.place(service, read, request.headers, **again))
 
 
-def _lost_with(request: Request) -> list[str] | None:
-    """Return the engines that were lost with a request that the relay sends again; None for a new one."""
+class _Again(TypedDict, total=False):
+    lost_with: list[str]
+    leaving: Leaving
+
+
+def _sent_again(request: Request) -> _Again:
+    """Tell which engines were lost with a request that the relay sends again, and which has it if one has."""
     if RESUMED_HEADER not in request.headers:
-        return None
-    return request.headers.get(EXCLUDE_HEADER, "").split(",")
+        return {}
+    again: _Again = {"lost_with": request.headers.get(EXCLUDE_HEADER, "").split(",")}
+    reason, _, host = request.headers.get(LEAVING_HEADER, "").partition(" ")
+    return {**again, "leaving": Leaving(reason, host)} if is_reason(reason) else again
 
 
 def _tell(service: str, decision: Choice | Reply | None) -> bytes:
     if decision is None:
         return GO_ON
-    count(service, decision)
+    if decision is not STAY:
+        count(service, decision)
     if isinstance(decision, Choice):
         return _send_to(decision.host)
     return _refuse(decision)

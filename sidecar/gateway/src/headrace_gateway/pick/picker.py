@@ -10,12 +10,14 @@ from random import Random
 
 from headrace_engine.contracts import LoadReport
 from headrace_engine.contracts.resume_arguments import RESUME_IDS
+from headrace_gateway.balancers.endpoint import Endpoint
 from headrace_gateway.catalog import Catalog, ServiceKey, authority
 from headrace_gateway.pick.fleet import NO_HEADERS, Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.prefix_index import MOST_CHUNKS
+from headrace_gateway.pick.rebalance import TERMINATING, Leaving, Surplus, surpluses
 from headrace_gateway.pick.tokens import ARGUMENTS, BadRequestError, Prompt, read_prompt
-from headrace_gateway.replies import Reply
+from headrace_gateway.replies import STAY, Reply
 
 PREFIX_CHUNKS = 524_288  # of all services together; some 300 bytes each
 
@@ -40,7 +42,7 @@ class Picker:
     share: Callable[[str, Placement], None] = lambda _service, _placement: None
     fleets: dict[str, Fleet] = field(default_factory=dict)  # by `namespace/name`
     owners: dict[str, str] = field(default_factory=dict)  # services, so named, by the names of their models
-    to_leave: list[str] = field(default_factory=list)  # authorities of engines that are being stopped
+    catalog: Catalog = field(default_factory=Catalog)
 
     def set_catalog(self, catalog: Catalog) -> None:
         """Follow the catalog; fleets of services that stay keep what they know."""
@@ -53,7 +55,7 @@ class Picker:
             fleet.set_addresses(service.addresses)
             fleets[str(key)] = fleet
         self.fleets = fleets
-        self.to_leave = catalog.engines_to_leave()
+        self.catalog = catalog
         self.owners = {model: str(key) for model, key in catalog.model_owners().items()}
 
     def observe(self, key: ServiceKey, address: str, report: LoadReport) -> None:
@@ -68,19 +70,38 @@ class Picker:
         if fleet is not None:
             fleet.take_in(placement, self.clock())
 
+    def surpluses(self) -> dict[str, Surplus]:
+        """Return by authority what engines shall hand over, to others of the same pod template."""
+        found = dict.fromkeys(self.catalog.engines_to_leave(), TERMINATING)
+        for key, service in self.catalog.services.items():
+            if service.config.rebalance and service.config.resume:
+                found |= self._surpluses_of(self.fleets[str(key)], service.revisions)
+        return found
+
+    def _surpluses_of(self, fleet: Fleet, revisions: Mapping[str, str]) -> dict[str, Surplus]:
+        alike: dict[str, list[Endpoint]] = {}
+        for endpoint in fleet.candidates(self.clock()):
+            if revision := revisions.get(endpoint.address):
+                alike.setdefault(revision, []).append(endpoint)
+        found = {address: surplus for each in alike.values() for address, surplus in surpluses(each).items()}
+        return {authority(address, fleet.config.port): surplus for address, surplus in found.items()}
+
     def decide(
         self,
         service: str,
         body: bytes,
         headers: Mapping[str, str] = NO_HEADERS,
         among: Collection[str] | None = None,
+        *,
         lost_with: Collection[str] | None = None,
+        leaving: Leaving | None = None,
     ) -> Choice | Reply | None:
         """Choose the engine for a request to `service` (`namespace/name`), or say why there is none.
 
         `among`: the hosts that it may go to, as `ip:port`; None for all. `lost_with`: hosts that were lost
         while they answered it; None where it comes from its client. One that was lost goes to another, and is
-        not refused for a long queue, since its client may have a part of the answer.
+        not refused for a long queue, since its client may have a part of the answer. `leaving`: the engine
+        that has it, where it may stay; `STAY` says that it had better.
 
         `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
         picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
@@ -92,7 +113,7 @@ class Picker:
             prompt = read_prompt(body)
         except BadRequestError as error:
             return invalid_body(error)
-        return self.place(service, prompt, headers, among, lost_with)
+        return self.place(service, prompt, headers, among, lost_with=lost_with, leaving=leaving)
 
     def place(
         self,
@@ -100,7 +121,9 @@ class Picker:
         prompt: Prompt,
         headers: Mapping[str, str] = NO_HEADERS,
         among: Collection[str] | None = None,
+        *,
         lost_with: Collection[str] | None = None,
+        leaving: Leaving | None = None,
     ) -> Choice | Reply | None:
         """Choose the engine for a request whose body was read, as `decide` does."""
         fleet = self.fleets.get(service)
@@ -110,6 +133,8 @@ class Picker:
             return _another_services_model(prompt.model, service, fleet)
         if prompt.resumed and lost_with is None:
             return invalid_body(BadRequestError(f"`{ARGUMENTS}.{RESUME_IDS}` is not for clients", ARGUMENTS))
+        if leaving is not None:
+            return self._place_elsewhere(service, prompt, leaving, lost_with or ())
         allowed = _addresses(fleet, among, lost_with or ())
         try:
             placement = fleet.choose(prompt, self.clock(), headers, allowed, may_refuse=lost_with is None)
@@ -122,6 +147,26 @@ class Picker:
                 f"the service {service} is overloaded: {error}",
                 retry_after=error.retry_after,
             )
+        self.share(service, placement)
+        return Choice(authority(placement.address, fleet.config.port), fleet.config.balancer)
+
+    def _place_elsewhere(
+        self, service: str, prompt: Prompt, leaving: Leaving, lost_with: Collection[str]
+    ) -> Choice | Reply:
+        """Choose another engine of the same pod template for a stream whose engine still has it."""
+        fleet = self.fleets[service]
+        revisions = self.catalog.services[ServiceKey(*service.split("/"))].revisions
+        hosts = {authority(address, fleet.config.port): address for address in fleet.endpoints}
+        own = hosts.get(leaving.host, "")
+        alike = [
+            address
+            for host, address in hosts.items()
+            if host not in lost_with and revisions.get(address) == revisions.get(own)
+        ]
+        try:
+            placement = fleet.choose_other(prompt, self.clock(), alike, leaving=own, reason=leaving.reason)
+        except NoEngineError:
+            return STAY
         self.share(service, placement)
         return Choice(authority(placement.address, fleet.config.port), fleet.config.balancer)
 

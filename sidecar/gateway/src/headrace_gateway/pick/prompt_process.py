@@ -55,6 +55,7 @@ def _answer(body: bytes) -> tuple[bytes, bytes]:
         "model": prompt.model,
         "media": prompt.media,
         "resumed": prompt.resumed,
+        "answered": prompt.answered,
     }
     chunks, size = prompt.beginning()
     return orjson.dumps({"prompt": fields, "beginning_bytes": size}), pack(chunks)

@@ -49,7 +49,8 @@ class Prompt:
     one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
     request has several prompts. vLLM shares no KV between requests of different `cache_salt`: that is first.
     Instead of it there may be what is made of it: `cut`, and how long it is.
-    `model` is the one that the body names; empty if it names none. `resumed`: it has tokens to go on after.
+    `model` is the one that the body names; empty if it names none. `resumed`: it goes on after `answered`
+    tokens of its answer, which are counted tokens, too.
     """
 
     requests: int
@@ -59,6 +60,7 @@ class Prompt:
     model: str = field(default="", compare=False)
     media: int = 0
     resumed: bool = False
+    answered: int = 0
     cut: Beginning | None = field(default=None, compare=False, repr=False)
 
     def beginning(self) -> Beginning:
@@ -123,8 +125,14 @@ def read_prompt(body: bytes) -> Prompt:
     _refuse_many(request)
     prompt, model, more = _measure(request), request.get("model"), request.get(ARGUMENTS)
     if isinstance(more, dict) and not more.keys().isdisjoint(resume_arguments.NAMES):
-        prompt = replace(prompt, resumed=True)
+        answered = _length(more.get(resume_arguments.RESUME_IDS))
+        counted = prompt.counted_tokens + answered
+        prompt = replace(prompt, counted_tokens=counted, resumed=True, answered=answered)
     return replace(prompt, model=model) if isinstance(model, str) else prompt
+
+
+def _length(given: Any) -> int:
+    return len(given) if isinstance(given, list) else 0
 
 
 def _measure(request: dict[str, Any]) -> Prompt:

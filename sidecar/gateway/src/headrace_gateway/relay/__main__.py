@@ -38,7 +38,7 @@ async def serve(settings: Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(relay.session.close)
         await stack.enter_async_context(delay.follow())
-        await stack.enter_async_context(relay.moves.follow(relay.engines_to_leave))
+        await stack.enter_async_context(relay.moves.follow(relay.surpluses))
         for each, listen in (
             (probes, lambda runner: web.TCPSite(runner, settings.address, settings.http_port)),
             (app, lambda runner: web.UnixSite(runner, str(folder / names.RELAY_SOCKET))),

@@ -11,6 +11,7 @@ from aiohttp import StreamReader
 
 from headrace_engine.contracts import resume_arguments
 from headrace_engine.contracts.resume_arguments import Resumption
+from headrace_gateway.pick.tokens import FIRST_GUESS
 
 ASK_FOR_IDS = "return_token_ids"
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # whose streams tell token ids
@@ -30,6 +31,7 @@ class Question:
     def __init__(self, path: str, body: bytes) -> None:
         fields = _fields(body)
         self._body = body
+        self.prompt_tokens = int(len(body) * FIRST_GUESS)  # about
         self.unresumable = _explain(path, fields)
         self.wants_ids = bool(fields.get(ASK_FOR_IDS))
         options = fields.get("stream_options")
@@ -52,6 +54,7 @@ class Unread:
 
     unresumable = "the relay keeps as many requests as its memory allows"
     wants_ids = wants_usage = False
+    prompt_tokens = 0  # nobody asks
 
     def __init__(self, body: StreamReader) -> None:
         self._body = body

@@ -16,8 +16,9 @@ RESUMED = Counter(
 )
 MOVED = Counter(
     "headrace_relay_streams_moved",
-    "Streams that went on at another engine because theirs was being stopped",
-    SERVICE_LABELS,
+    "Streams that went on at another engine while theirs lived; it was Terminating, or they were Waiting "
+    "there, or Running too slowly",
+    (*SERVICE_LABELS, "reason"),
 )
 FAILED = Counter(
     "headrace_relay_streams_failed", "Streams that lost an engine and ended with an error", SERVICE_LABELS

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from random import Random
 from time import monotonic, time
 
 import orjson
@@ -29,12 +30,21 @@ from headrace_gateway import names
 from headrace_gateway.headers import (
     ENGINE_HEADER,
     EXCLUDE_HEADER,
+    LEAVING_HEADER,
     LOST_HEADER,
     RESUMED_HEADER,
     REVISION_HEADER,
     ROUTE_HEADER,
 )
 from headrace_gateway.names import service_labels
+from headrace_gateway.pick.rebalance import (
+    TERMINATING,
+    Leaving,
+    Progress,
+    Reason,
+    Surplus,
+    read_surpluses,
+)
 from headrace_gateway.relay import relay_metrics
 from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
 from headrace_gateway.relay.limits import Held
@@ -98,7 +108,7 @@ class Relay:
             auto_decompress=False,
             skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
         )
-        self.moves = Moves()
+        self.moves = Moves(Random())  # noqa: S311  (no secret)
         self._held = held
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -110,14 +120,14 @@ class Relay:
             relay_metrics.STREAMS.labels("no" if question.unresumable else "yes").inc()
             return await _Stream(self, request, question).run()
 
-    async def engines_to_leave(self) -> frozenset[str]:
-        """Ask a picker which engines streams shall leave; empty if none tells."""
+    async def surpluses(self) -> dict[str, Surplus]:
+        """Ask a picker what engines shall hand over, by their authorities; empty if none tells."""
         try:
-            async with self.session.get("http://engines" + names.TERMINATING_PATH, timeout=_SOON) as answer:
-                return frozenset(orjson.loads(await answer.read()) if answer.status == OK else ())
-        except (ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-            log.debug("nobody tells which engines are being stopped: %r", error)
-            return frozenset()
+            async with self.session.get("http://engines" + names.SURPLUSES_PATH, timeout=_SOON) as answer:
+                return read_surpluses(await answer.read()) if answer.status == OK else {}
+        except (ClientError, TimeoutError, ValueError) as error:
+            log.debug("nobody tells which streams shall move: %r", error)
+            return {}
 
 
 class _Stream:
@@ -132,6 +142,8 @@ class _Stream:
         self._lost: list[str] = []  # engines
         self._unlike: list[str] = []  # engines of another revision
         self._revision = ""  # of the engine that began to answer
+        self._stayed_with = 0  # tokens that the client had when it came to its engine, or was left there
+        self._heard_at = 0.0  # when that was, or its engine told something; monotonic clock, as `_paused_at`
         self._paused_at = 0.0  # when its engine was lost or left; 0 once the client has more of the answer
         self._arrival = time()
         self._first_token = self._last_token = 0.0  # when it was delivered; 0 if none was
@@ -172,10 +184,10 @@ class _Stream:
             return self._journal.is_finished
         return True
 
-    async def _ask(self, leaving: str = "") -> ClientResponse:
+    async def _ask(self, leaving: Leaving | None = None) -> ClientResponse:
         """Ask for the answer, or for its rest, until there is an engine that takes the request.
 
-        Raises OverError if there is none for too long, or at once while the engine `leaving` still answers.
+        Raises OverError if there is none for too long, or at once where its engine still answers (`leaving`).
         """
         try:
             body = self._question.after(
@@ -195,31 +207,35 @@ class _Stream:
                 raise OverError("no other engine is ready")
             await asyncio.sleep(PAUSE)
 
-    async def _ask_another(self, engine: str) -> ClientResponse | None:
-        """Ask for the rest from another engine while this one could still give it; None if there is none."""
+    async def _ask_another(self, leaving: Leaving) -> ClientResponse | None:
+        """Ask for the rest from another engine while this one could still give it; None if it had better."""
         if not (self._journal.is_counted and self._revision):
             return None
         began = monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._ask(leaving=engine)
+                answer = await self._ask(leaving)
         except (OverError, ClientError, TimeoutError):
             return None
-        if answer.status != OK or LOST_HEADER in answer.headers:
+        is_other = answer.headers.get(ENGINE_HEADER) != leaving.host  # Envoy may choose it without a picker
+        if answer.status != OK or LOST_HEADER in answer.headers or not is_other:
             answer.close()
             return None
         self._paused_at = self._paused_at or began
-        relay_metrics.MOVED.labels(*service_labels(self._service)).inc()
+        relay_metrics.MOVED.labels(*service_labels(self._service), leaving.reason).inc()
         return answer
 
     def _resumption(self) -> Resumption:
         return Resumption(tuple(self._journal.token_ids), self._arrival, self._first_token, self._last_token)
 
-    def _headers(self, leaving: str) -> CIMultiDict[str]:
+    def _headers(self, leaving: Leaving | None) -> CIMultiDict[str]:
         headers = _kept(self._request.headers)
         if self._lost or leaving:
+            without = [*self._lost, *self._unlike, leaving.host if leaving else ""]
             headers[RESUMED_HEADER] = "1"
-            headers[EXCLUDE_HEADER] = ",".join(filter(None, [*self._lost, *self._unlike, leaving]))
+            headers[EXCLUDE_HEADER] = ",".join(filter(None, without))
+        if leaving and leaving.reason != TERMINATING.of:
+            headers[LEAVING_HEADER] = f"{leaving.reason} {leaving.host}"
         return headers
 
     def _may_go_on(self, answer: ClientResponse) -> bool:
@@ -258,32 +274,49 @@ class _Stream:
                 await self._write(data)
             return None
         passage = Passage(self._journal)
-        while not await self._pass(answer, passage, engine):
-            if another := await self._ask_another(engine):
+        self._note_stay()
+        while reason := await self._pass(answer, passage, engine):
+            if another := await self._ask_another(Leaving(reason, engine)):
                 return another
+            self._note_stay()
         if not self._journal.is_done:
             raise LostError("its answer ended early")
         return None
 
-    async def _pass(self, answer: ClientResponse, passage: Passage, engine: str) -> bool:
-        """Hand on what comes until all has, or, False, the stream had better move; raises LostError."""
+    async def _pass(self, answer: ClientResponse, passage: Passage, engine: str) -> Reason | None:
+        """Hand on what comes until all has, or the stream could move; then tell why. Raises LostError."""
+        reasons: list[Reason] = []
+
+        def move(reason: Reason) -> None:
+            reasons.append(reason)
+            stay.reschedule(0)
+
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None) as stay:
-                with self._relay.moves.on(engine, lambda: stay.reschedule(0)):
+                with self._relay.moves.on(engine, move, self._progress):
                     async for data in answer.content.iter_any():
                         if new := passage.take(data):
                             await self._write(new)
                             self._note_delivery()
                         if passage.failure:
                             raise LostError(passage.failure)
-        return not stay.expired()
+        return reasons[-1] if stay.expired() else None
+
+    def _progress(self) -> Progress:
+        tokens = len(self._journal.token_ids)
+        prompt = self._journal.prompt_tokens or self._question.prompt_tokens
+        return Progress(prompt + tokens, tokens - self._stayed_with, self._heard_at)
+
+    def _note_stay(self) -> None:
+        self._stayed_with, self._heard_at = len(self._journal.token_ids), monotonic()
 
     def _note_delivery(self) -> None:
+        self._heard_at = monotonic()
         if self._journal.token_ids:
             self._last_token = time()
             self._first_token = self._first_token or self._last_token
         if self._paused_at:
-            relay_metrics.PAUSE_SECONDS.observe(monotonic() - self._paused_at)
+            relay_metrics.PAUSE_SECONDS.observe(self._heard_at - self._paused_at)
             self._paused_at = 0.0
 
     async def _note_lost(self, engine: str, problem: str) -> None:

@@ -18,6 +18,7 @@ from headrace_gateway.headers import (
     CLIENT_HEADER,
     ENGINE_HEADER,
     EXCLUDE_HEADER,
+    LEAVING_HEADER,
     RESUMED_HEADER,
     REVISION_HEADER,
     ROUTE_HEADER,
@@ -148,7 +149,7 @@ def _gateway_listener(settings: Bootstrap) -> dict[str, Any]:
 
 def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
     """Give the relay its way to engines: the picker chooses, and each try has an engine of its own."""
-    told = (*needed_headers(), EXCLUDE_HEADER, RESUMED_HEADER)
+    told = (*needed_headers(), *_OF_THE_RELAY)
     manager = typed_config(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -159,7 +160,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                     "name": "engines",
                     "domains": ["*"],
                     "routes": [
-                        _TERMINATING_ROUTE,
+                        _SURPLUSES_ROUTE,
                         {
                             "match": {"prefix": "/"},
                             "route": {
@@ -170,7 +171,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
                             },
                         },
                     ],
-                    "request_headers_to_remove": [ROUTE_HEADER, EXCLUDE_HEADER, RESUMED_HEADER],
+                    "request_headers_to_remove": [ROUTE_HEADER, *_OF_THE_RELAY],
                     "response_headers_to_add": [
                         {
                             "header": {"key": key, "value": value},
@@ -359,8 +360,9 @@ _REVISION = f"%UPSTREAM_METADATA({names.ENGINE_METADATA}:{names.REVISION})%"
 # takes up to a second if another change was just before.
 _LEFT_OUT_AT_ONCE = {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"}
 _GET = {"name": ":method", "string_match": {"exact": "GET"}}
-_TERMINATING_ROUTE = {
-    "match": {"path": names.TERMINATING_PATH, "headers": [_GET]},
+_OF_THE_RELAY = (EXCLUDE_HEADER, RESUMED_HEADER, LEAVING_HEADER)
+_SURPLUSES_ROUTE = {
+    "match": {"path": names.SURPLUSES_PATH, "headers": [_GET]},
     "route": {"cluster": names.PICKER_CLUSTER, "timeout": "2s"},
     "typed_per_filter_config": {
         names.PICKER_FILTER: {

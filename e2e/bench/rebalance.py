@@ -1,0 +1,52 @@
+"""Streams that move on demand behind SAL, against streams that stay: `python -m e2e.bench.rebalance`.
+
+Four engines, FCFS. A reasoning service's long answers where KV binds, engines alike and one at half speed,
+without slices inside engines and with them; and elsewhere, where moves shall do no harm.
+"""
+
+from dataclasses import replace
+
+from e2e.bench.runs.ablation import Ablation, Setting
+from e2e.bench.runs.command_line import parse_options
+from e2e.bench.runs.fleet import FleetCase
+from e2e.bench.slices import ELSEWHERE, FLEET, SLICE, UNITS, long_tail, sliced
+
+HALF_SPEED = "long tail, KV binds, one of four at half speed"
+WHOLE = (
+    Setting("longtail_kv_90", "long tail, KV binds, load 0.9", long_tail(0.9)),
+    Setting("longtail_kv", "long tail, KV binds, load 1", long_tail(1.0)),
+    Setting("longtail_kv_110", "long tail, KV binds, load 1.1", long_tail(1.1)),
+    Setting("longtail_kv_half_speed_80", f"{HALF_SPEED}, load 0.8", long_tail(0.8, 1)),
+    Setting("longtail_kv_half_speed", f"{HALF_SPEED}, load 1", long_tail(1.0, 1)),
+)
+SLICED = tuple(
+    Setting(f"{each.key}_sliced", f"{each.name}, slices of {SLICE}", sliced(each.case))
+    for each in WHOLE
+    if each.case.load == 1
+)
+
+
+def moving(case: FleetCase) -> FleetCase:
+    """Return the case with moves on demand."""
+    return replace(case, moves=True)
+
+
+STUDY = Ablation(
+    name="rebalance",
+    title="Streams that move on demand",
+    note=f"{FLEET}, FCFS, load 0.9 unless said otherwise; {UNITS}",
+    feature="moves",
+    add=moving,
+    settings=(*WHOLE, *SLICED, *ELSEWHERE),
+    counted=("preemptions", "moved"),
+)
+run = STUDY.run
+
+
+def main() -> None:
+    """Run the study by its command line."""
+    run(parse_options(__doc__))
+
+
+if __name__ == "__main__":
+    main()
