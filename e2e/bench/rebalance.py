@@ -9,13 +9,11 @@ from dataclasses import replace
 from e2e.bench.runs.ablation import Ablation, Setting
 from e2e.bench.runs.command_line import parse_options
 from e2e.bench.runs.fleet import FleetCase
-from e2e.bench.slices import ELSEWHERE, FLEET, SLICE, UNITS, long_tail, sliced
+from e2e.bench.slices import ELSEWHERE, FLEET, LONG_TAILS, SLICE, UNITS, long_tail, sliced
 
 HALF_SPEED = "long tail, KV binds, one of four at half speed"
 WHOLE = (
-    Setting("longtail_kv_90", "long tail, KV binds, load 0.9", long_tail(0.9)),
-    Setting("longtail_kv", "long tail, KV binds, load 1", long_tail(1.0)),
-    Setting("longtail_kv_110", "long tail, KV binds, load 1.1", long_tail(1.1)),
+    *LONG_TAILS[:3],  # loads 0.9, 1 and 1.1
     Setting("longtail_kv_half_speed_80", f"{HALF_SPEED}, load 0.8", long_tail(0.8, 1)),
     Setting("longtail_kv_half_speed", f"{HALF_SPEED}, load 1", long_tail(1.0, 1)),
 )

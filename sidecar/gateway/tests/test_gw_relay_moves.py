@@ -3,8 +3,15 @@
 import contextlib
 from random import Random
 
-from headrace_gateway.pick.rebalance import LEAST_HERE, TERMINATING, WAITING_SECONDS, Progress, Surplus
-from headrace_gateway.relay.moves import MOST_AT_ONCE, STAY_SECONDS, Moves
+from headrace_gateway.pick.rebalance import (
+    LEAST_HERE,
+    MOST_AT_ONCE,
+    TERMINATING,
+    WAITING_SECONDS,
+    Progress,
+    Surplus,
+)
+from headrace_gateway.relay.moves import STAY_SECONDS, Moves
 
 A, B = "10.0.0.1:8000", "10.0.0.2:8000"
 STOPPED = {A: TERMINATING}

@@ -224,7 +224,7 @@ class SimulatedRelay:
             there = {stream: self._progress(stream) for stream in streams[engine]}
             for stream in to_hand_over(there, surplus, now, self._random.random()):
                 self._asked[id(stream.outcome)] = stream.delivered, now
-                target = self._gateway.choose_other(stream, engine, surplus.of, now)
+                target = self._gateway.choose_other(stream, engine, surplus.reason, now)
                 if target is not None:
                     yield engine, stream, target
 

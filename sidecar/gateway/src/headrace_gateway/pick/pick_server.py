@@ -42,7 +42,7 @@ def server(
 ) -> HttpServer:
     """Make the server that answers picks, and Envoy's checks at `names.HEALTH_PATH` and `names.LEADER_PATH`.
 
-    Relays ask at `names.SURPLUSES_PATH` what engines shall hand over: `[share, of]` by authority.
+    Relays ask at `names.SURPLUSES_PATH` what engines shall hand over: `[share, reason]` by authority.
     Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
     """
 

@@ -147,8 +147,7 @@ class Picker:
                 f"the service {service} is overloaded: {error}",
                 retry_after=error.retry_after,
             )
-        self.share(service, placement)
-        return Choice(authority(placement.address, fleet.config.port), fleet.config.balancer)
+        return self._send(service, placement)
 
     def _place_elsewhere(
         self, service: str, prompt: Prompt, leaving: Leaving, lost_with: Collection[str]
@@ -167,8 +166,13 @@ class Picker:
             placement = fleet.choose_other(prompt, self.clock(), alike, leaving=own, reason=leaving.reason)
         except NoEngineError:
             return STAY
+        return self._send(service, placement)
+
+    def _send(self, service: str, placement: Placement) -> Choice:
+        """Tell the other pickers, and where the request goes."""
         self.share(service, placement)
-        return Choice(authority(placement.address, fleet.config.port), fleet.config.balancer)
+        config = self.fleets[service].config
+        return Choice(authority(placement.address, config.port), config.balancer)
 
     def place_unread(self, service: str, among: Collection[str] | None = None) -> Choice | None:
         """Choose the engine for what is no prompt; None if there is none."""

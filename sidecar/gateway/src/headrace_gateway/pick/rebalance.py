@@ -21,7 +21,7 @@ SLOWER = 1.25  # times another engine's step
 SLOWER_SECONDS = 0.001  # by which its step is longer, at least
 PART = 0.05  # of a slow engine's streams, each time
 
-MOST_AT_ONCE = 32  # streams of an engine, each time: new requests wait while their prompts are computed
+MOST_AT_ONCE = 32  # streams, each time: new requests wait while another engine computes their prompts
 WAITING_SECONDS = 1.0  # without a token: the stream waits, or has been preempted
 LEAST_HERE = 32  # tokens from its engine, before a stream that runs moves on: it has had a pause already
 MARGIN = 4  # times what all others lose: what is to come is guessed, and who moves has a pause
@@ -36,13 +36,13 @@ def is_reason(word: str) -> TypeGuard[Reason]:
 
 
 class Surplus(NamedTuple):
-    """What an engine shall hand over: the share (over 0, at most 1) of its streams, and of which.
+    """What an engine shall hand over: the share (over 0, at most 1) of its streams, and why, thus which.
 
-    `Terminating`: of all, since it is being stopped.
+    Where it is `Terminating`, it is being stopped.
     """
 
     share: float
-    of: Reason
+    reason: Reason
 
 
 TERMINATING = Surplus(1.0, "Terminating")
@@ -124,10 +124,10 @@ def read_surpluses(data: bytes) -> dict[str, Surplus]:
     """Read what `write_surpluses` wrote, and leave out what is not known here; raises ValueError."""
     told = orjson.loads(data)
     try:
-        read = {engine: Surplus(float(share), of) for engine, (share, of) in told.items()}
+        read = {engine: Surplus(float(share), reason) for engine, (share, reason) in told.items()}
     except (AttributeError, TypeError) as error:
         raise ValueError("it is no share and reason by engine") from error
-    return {engine: each for engine, each in read.items() if is_reason(each.of) and 0 < each.share <= 1}
+    return {engine: each for engine, each in read.items() if is_reason(each.reason) and 0 < each.share <= 1}
 
 
 def _step_seconds(endpoints: Collection[Endpoint]) -> dict[str, float]:
@@ -149,6 +149,6 @@ def to_hand_over(streams: Mapping[Key, Progress], surplus: Surplus, now: float, 
 
 
 def _may_move(progress: Progress, surplus: Surplus, now: float) -> bool:
-    if surplus.of == "Waiting":
+    if surplus.reason == "Waiting":
         return now - progress.heard_at > WAITING_SECONDS
     return progress.here >= LEAST_HERE

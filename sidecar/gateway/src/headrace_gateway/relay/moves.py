@@ -11,11 +11,10 @@ from itertools import islice
 from random import Random
 from time import monotonic
 
-from headrace_gateway.pick.rebalance import TERMINATING, Progress, Reason, Surplus, to_hand_over
+from headrace_gateway.pick.rebalance import MOST_AT_ONCE, TERMINATING, Progress, Reason, Surplus, to_hand_over
 
 TICK = 1.0  # seconds
 STAY_SECONDS = 2.0  # for what is short to end where it is, which costs nobody a pause
-MOST_AT_ONCE = 32  # a tick: another engine computes their prompts, and new requests wait meanwhile
 
 Move = Callable[[Reason], None]
 Streams = dict[Move, Callable[[], Progress]]
@@ -52,7 +51,7 @@ class Moves:
             if surplus != TERMINATING and engine in self._streams:
                 streams = {move: progress() for move, progress in self._streams[engine].items()}
                 for move in to_hand_over(streams, surplus, now, self._random.random()):
-                    move(surplus.of)
+                    move(surplus.reason)
 
     def _leave(self, engines: list[str], now: float) -> None:
         """Have streams move that stayed for long enough on engines that are being stopped."""
@@ -64,7 +63,7 @@ class Moves:
             for move in self._streams.get(engine, ())
         )
         for move in list(islice(due, MOST_AT_ONCE)):
-            move(TERMINATING.of)
+            move(TERMINATING.reason)
 
     @asynccontextmanager
     async def follow(self, ask: Ask) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""Hands streams from engines to clients, and has another engine go on where one is lost, or being stopped.
+"""Hands streams from engines to clients, and has another engine go on where one is lost, or to be left.
 
 Envoy sends streams here, and gets them back at a listener of its own for this process, where the picker
 chooses the engine: so all that Envoy knows of engines holds for each try. What comes is handed on at once,
@@ -208,7 +208,7 @@ class _Stream:
             await asyncio.sleep(PAUSE)
 
     async def _ask_another(self, leaving: Leaving) -> ClientResponse | None:
-        """Ask for the rest from another engine while this one could still give it; None if it had better."""
+        """Ask for the rest from another engine; None if the one that could still give it had better do so."""
         if not (self._journal.is_counted and self._revision):
             return None
         began = monotonic()
@@ -234,7 +234,7 @@ class _Stream:
             without = [*self._lost, *self._unlike, leaving.host if leaving else ""]
             headers[RESUMED_HEADER] = "1"
             headers[EXCLUDE_HEADER] = ",".join(filter(None, without))
-        if leaving and leaving.reason != TERMINATING.of:
+        if leaving and leaving.reason != TERMINATING.reason:
             headers[LEAVING_HEADER] = f"{leaving.reason} {leaving.host}"
         return headers
 
