@@ -35,6 +35,7 @@ STUDIES = (
     "scls",
     "slices",
     "rebalance",
+    "central_queue",
     "sharing",
     "placement",
     "traffic_sums",
@@ -63,8 +64,9 @@ STUDIES = (
     "invariants",  # reads results of those before
 )
 BY_NAME = (
-    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "rebalance", "sharing"),
-    *("placement", "traffic_sums", "replacement", "step_budget", "policy_soak", "prediction"),
+    *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "rebalance"),
+    *("central_queue", "sharing", "placement", "traffic_sums", "replacement", "step_budget", "policy_soak"),
+    "prediction",
     *("operator_scale", "attacks", "mutations", "clients", "continuation", "turns", "pool_moves", "follow"),
     *("upgrade", "outages", "faults", "live", "invariants"),
 )
@@ -80,6 +82,7 @@ POOLED = {
     "scls": "scls.study",
     "slices": "slices",
     "rebalance": "rebalance",
+    "central_queue": "central_queue",
     "sharing": "sharing.study",
     "placement": "placement.study",
     "traffic_sums": "traffic_sums",

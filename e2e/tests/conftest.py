@@ -8,6 +8,7 @@ comes first also waits for the cluster.
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import time
@@ -55,6 +56,12 @@ class Stage:
     def sidecar(self, pod, path):
         """JSON from a pod's sidecar, through the API server."""
         return services.sidecar(self.kube, pod, path)
+
+    def sidecar_metric(self, pod, sample):
+        """A sample of a sidecar's metrics; 0 where there is none."""
+        place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9400/proxy/metrics"
+        found = re.search(rf"^{re.escape(sample)} (\S+)$", self.kube("get", "--raw", place), re.MULTILINE)
+        return float(found[1]) if found else 0.0
 
     def patch(self, name, spec):
         return self.kube.patch(NAMESPACE, "llmservice", name, {"spec": spec})

@@ -3,7 +3,17 @@
 import asyncio
 import json
 
+from e2e.demo.services import NAMESPACE
 from e2e.demo.target import SYSTEM_NAMESPACE
+
+FILL = """
+import json, urllib.request
+body = {"model": "chat", "prompt": 8 * ["Once"], "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+request = urllib.request.Request(
+    "http://127.0.0.1:8000/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+)
+print(urllib.request.urlopen(request).read().decode())
+"""
 
 
 class Stream:
@@ -55,6 +65,17 @@ def await_relays(stage):
         return all("private-key.pem" in stage.kube("exec", name, *listing) for name in _gateways(stage))
 
     stage.until(have_it, 180, "the kubelet has mounted the gateway's key")
+
+
+def fill(stage, pod):
+    """Have an engine write as much at once as it may, for minutes: eight greedy answers; returns them.
+
+    Their texts, which are the same eight times unless a token was lost, and the number of their tokens.
+    """
+    told = json.loads(
+        stage.kube("exec", pod["metadata"]["name"], "-n", NAMESPACE, "--", "python3", "-c", FILL)
+    )
+    return [choice["text"] for choice in told["choices"]], told["usage"]["completion_tokens"]
 
 
 def relayed(stage, what):

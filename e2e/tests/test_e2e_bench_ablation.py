@@ -2,10 +2,12 @@
 
 import pytest
 
-from e2e.bench import rebalance, slices
+from e2e.bench import central_queue, rebalance, slices
 from e2e.bench.runs.ablation import METRICS
 
-pytestmark = pytest.mark.parametrize("study", [slices.STUDY, rebalance.STUDY], ids=lambda study: study.name)
+pytestmark = pytest.mark.parametrize(
+    "study", [slices.STUDY, rebalance.STUDY, central_queue.STUDY], ids=lambda study: study.name
+)
 
 
 def made_up(study, **harmed):

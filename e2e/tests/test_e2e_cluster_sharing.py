@@ -5,7 +5,6 @@ Services that ask for a device share one: it is a stand-in, as these engines run
 
 import asyncio
 import copy
-import re
 
 import aiohttp
 import pytest
@@ -34,17 +33,10 @@ POOL = pool("shared", "chat", "code")
 TELLING = 30  # seconds; a kubelet that is not told to look takes up to 90
 
 
-def sidecar_metric(stage, pod, sample):
-    """A sample of a sidecar's metrics; 0 where there is none."""
-    place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9400/proxy/metrics"
-    found = re.search(rf"^{re.escape(sample)} (\S+)$", stage.kube("get", "--raw", place), re.MULTILINE)
-    return float(found[1]) if found else 0.0
-
-
 def turns(stage):
     """By pod, how many turns its engine has taken."""
     pods = [pod for name in stage.samples for pod in stage.pods(name)]
-    return {pod["metadata"]["name"]: sidecar_metric(stage, pod, "headrace_turns_total") for pod in pods}
+    return {pod["metadata"]["name"]: stage.sidecar_metric(pod, "headrace_turns_total") for pod in pods}
 
 
 def states(stage):
@@ -55,7 +47,7 @@ def states(stage):
         for name in stage.samples
         for pod in stage.pods(name)
         for state in named
-        if sidecar_metric(stage, pod, f'headrace_turn_state{{state="{state}"}}')
+        if stage.sidecar_metric(pod, f'headrace_turn_state{{state="{state}"}}')
     }
 
 

@@ -189,6 +189,8 @@ class Moving(Counter):
 class LastOnes:
     """A relay that has the last request of engine 0 move to engine 1 while it has two, and both are there."""
 
+    interval = 1.0
+
     def moves(self, streams, now):
         if len(streams[0]) > 1 and 1 in streams:
             yield 0, streams[0][-1], 1

@@ -20,8 +20,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 
-RELAY_SECONDS = 1.0  # between two looks at which streams had better move
-
 
 class Engine(Protocol):
     """What a fleet needs of an engine; times are seconds from 0."""
@@ -83,6 +81,8 @@ class StreamListener(Protocol):
 class Relay(Protocol):
     """What decides which streams move from one engine to another."""
 
+    interval: float  # seconds between two looks
+
     def moves(self, streams: Mapping[int, Sequence[Any]], now: float) -> Iterable[tuple[int, Any, int]]:
         """Choose from the streams that each engine has: where one is, which, and where it goes on."""
 
@@ -135,7 +135,7 @@ def simulate_fleet(
     """
     loop = _Loop(arrivals, engines, gateway, network)
     if relay is not None:
-        loop.push(RELAY_SECONDS, loop.move, relay)
+        loop.push(relay.interval, loop.move, relay)
     random = Random(seed)  # noqa: S311  (no secret)
     for engine in range(len(engines)):
         loop.push(random.random() * network.interval, loop.observe, engine)
@@ -242,7 +242,7 @@ class _Loop:
             self.moved += 1
             engines[source].leave(stream)
             self.push(self.now + self.network.hop, self.go_on, (stream, target))
-        self.push(self.now + RELAY_SECONDS, self.move, relay)
+        self.push(self.now + relay.interval, self.move, relay)
 
     def go_on(self, what: tuple[Any, int]) -> None:
         stream, target = what

@@ -211,6 +211,8 @@ class SimulatedGateway:
 class SimulatedRelay:
     """The relay before a gateway's engines, which has streams move; a `sim.fleet.Relay`."""
 
+    interval = 1.0
+
     def __init__(self, gateway: SimulatedGateway, seed: int) -> None:
         self._gateway = gateway
         self._random = Random(seed)  # noqa: S311  (no secret)

@@ -1,0 +1,51 @@
+"""Answers of a full engine step back for streams that wait while `scheduling.slice` says so, patched live."""
+
+import asyncio
+
+import httpx
+import pytest
+from e2e_streams import Stream, fill, relayed
+
+from e2e.demo import services
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
+
+STREAMS = 4  # in turns to two engines, of which one is full
+SLICE = 32  # tokens
+
+
+async def test_streams_that_wait_go_first_while_slices_are_on_and_all_are_answered_whole(stage):
+    lives = stage.lives()
+    stage.patch("chat", {"routing": {"balancer": "RoundRobin", "rebalance": "Never"}})
+    full, _ = stage.pods("chat")
+    async with httpx.AsyncClient(base_url=stage.url, timeout=300) as client:
+        streams = [Stream(client, f"Chapter {number}:", 200) for number in range(STREAMS)]
+        undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
+        failed = relayed(stage, "failed")
+        filling = asyncio.create_task(asyncio.to_thread(fill, stage, full))
+        await asyncio.to_thread(stage.until, lambda: _waiting(stage, full), 60, "requests that wait")
+        disturbed = [stream.start() for stream in streams]
+        done, _ = await asyncio.wait(disturbed, timeout=60, return_when="FIRST_COMPLETED")
+        assert 0 < len(done) < STREAMS
+        await _schedule(stage, {"slice": {"tokens": SLICE}})
+        assert await asyncio.gather(*disturbed) == undisturbed
+        assert not filling.done()
+        assert await asyncio.to_thread(_stepped_back, stage, full) > 0
+        await _schedule(stage, {"slice": None})
+        assert await asyncio.to_thread(_stepped_back, stage, full) == 0
+        texts, tokens = await filling
+    assert (len(texts), len(set(texts)), tokens) == (8, 1, 8 * 1500)
+    assert relayed(stage, "failed") == failed
+    assert services.restarted(lives, stage.lives()) == 0
+
+
+async def _schedule(stage, scheduling):
+    await asyncio.to_thread(services.schedule, stage.kube, "chat", scheduling)
+
+
+def _waiting(stage, pod):
+    return stage.sidecar(pod, "/load")["waiting"]
+
+
+def _stepped_back(stage, pod):
+    return stage.sidecar_metric(pod, 'headrace_policy_state{policy="FCFS",what="stepped_back"}')
