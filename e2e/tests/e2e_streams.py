@@ -67,11 +67,17 @@ def await_relays(stage):
     stage.until(have_it, 180, "the kubelet has mounted the gateway's key")
 
 
-def fill(stage, pod):
-    """Have an engine write as much at once as it may, for minutes: eight greedy answers; returns them.
+async def fill(stage, pod):
+    """Have an engine write as much at once as it may, for long; returns the task once requests wait there.
 
-    Their texts, which are the same eight times unless a token was lost, and the number of their tokens.
+    Its result: the texts of eight greedy answers, all the same unless a token was lost, and their tokens.
     """
+    filling = asyncio.create_task(asyncio.to_thread(_answers, stage, pod))
+    await asyncio.to_thread(stage.until, lambda: stage.sidecar(pod, "/load")["waiting"], 60, "a full engine")
+    return filling
+
+
+def _answers(stage, pod):
     told = json.loads(
         stage.kube("exec", pod["metadata"]["name"], "-n", NAMESPACE, "--", "python3", "-c", FILL)
     )

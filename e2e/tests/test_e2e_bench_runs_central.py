@@ -1,5 +1,6 @@
 """A queue before simulated engines: who waits, who is cut for it, where streams go on; nobody is lost."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -24,7 +25,7 @@ SHORT = Arrival(1.7, 200, 10)
 
 
 def serve(arrivals, *, engines=1, tokens=SLICE, queued=True):
-    from e2e.bench.runs.central import CentralQueue, Queue
+    from e2e.bench.runs.central import CentralGateway, Queue
     from headrace_engine.sim.engine import SimulatedEngine
 
     cost = catalog.find_cost_model("llama-3-8b", "H100")
@@ -37,8 +38,8 @@ def serve(arrivals, *, engines=1, tokens=SLICE, queued=True):
     )
     if not queued:
         return simulate_fleet(arrivals, made, balancer)
-    queue = CentralQueue(balancer, made, tokens)
-    return simulate_fleet(arrivals, [*made, Queue(engines)], queue, relay=queue)
+    gateway = CentralGateway(balancer, made, tokens)
+    return simulate_fleet(arrivals, [*made, Queue(engines)], gateway, relay=gateway)
 
 
 def test_a_short_request_does_not_wait_for_a_long_one_that_has_had_its_slice():
@@ -63,9 +64,12 @@ def test_while_there_is_room_nobody_is_cut():
 
 
 def test_a_request_that_is_preempted_goes_on_where_there_is_room():
-    first, second, third = serve([LONG, LONG, Arrival(0.0, 900, 10)], engines=2).outcomes
-    assert {first.engine, second.engine} == {0, 1}
-    assert not third.lost
+    fills_another = Arrival(0.0, 900, 50)
+    run = serve([fills_another, replace(LONG, at=0.01), replace(LONG, at=0.02)], engines=2)
+    first, long, other = run.outcomes
+    assert long.preemptions + other.preemptions == 1
+    assert {long.engine, other.engine} == {0, 1}
+    assert not first.lost
 
 
 def test_equals_start_in_order_of_arrival():

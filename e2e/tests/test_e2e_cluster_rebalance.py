@@ -22,8 +22,7 @@ async def test_streams_that_wait_move_while_they_may_and_all_are_answered_whole(
         streams = [Stream(client, f"Story {number}:", 200) for number in range(STREAMS)]
         undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
         before = {what: relayed(stage, what) for what in ("moved", "failed")}
-        filling = asyncio.create_task(asyncio.to_thread(fill, stage, full))
-        await asyncio.to_thread(stage.until, lambda: _waiting(stage, full), 60, "requests that wait")
+        filling = await fill(stage, full)
         disturbed = [stream.start() for stream in streams]
         done, _ = await asyncio.wait(disturbed, timeout=60, return_when="FIRST_COMPLETED")
         assert 0 < len(done) < STREAMS
@@ -35,7 +34,3 @@ async def test_streams_that_wait_move_while_they_may_and_all_are_answered_whole(
     assert relayed(stage, "moved") > before["moved"]
     assert relayed(stage, "failed") == before["failed"]
     assert services.restarted(lives, stage.lives()) == 0
-
-
-def _waiting(stage, pod):
-    return stage.sidecar(pod, "/load")["waiting"]

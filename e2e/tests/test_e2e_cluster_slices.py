@@ -22,8 +22,7 @@ async def test_streams_that_wait_go_first_while_slices_are_on_and_all_are_answer
         streams = [Stream(client, f"Chapter {number}:", 200) for number in range(STREAMS)]
         undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
         failed = relayed(stage, "failed")
-        filling = asyncio.create_task(asyncio.to_thread(fill, stage, full))
-        await asyncio.to_thread(stage.until, lambda: _waiting(stage, full), 60, "requests that wait")
+        filling = await fill(stage, full)
         disturbed = [stream.start() for stream in streams]
         done, _ = await asyncio.wait(disturbed, timeout=60, return_when="FIRST_COMPLETED")
         assert 0 < len(done) < STREAMS
@@ -41,10 +40,6 @@ async def test_streams_that_wait_go_first_while_slices_are_on_and_all_are_answer
 
 async def _schedule(stage, scheduling):
     await asyncio.to_thread(services.schedule, stage.kube, "chat", scheduling)
-
-
-def _waiting(stage, pod):
-    return stage.sidecar(pod, "/load")["waiting"]
 
 
 def _stepped_back(stage, pod):

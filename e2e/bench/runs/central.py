@@ -8,12 +8,13 @@ gateway would see it as of its last report.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any
 
+from headrace_engine.policies.slices import count_slices
 from headrace_engine.sim.engine import SimulatedEngine, Stream
 from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
@@ -27,21 +28,17 @@ class Queue:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._held: dict[str, Stream] = {}
+        self._held: dict[int, Stream] = {}  # by outcome
 
     def add(self, arrival: Arrival, now: float) -> Outcome:  # noqa: ARG002
         """Take a request that has just arrived."""
         outcome = Outcome(arrival, self._number)
-        self._hold(Stream("", outcome, arrival.prompt_tokens, 0))
+        self._held[id(outcome)] = Stream("", outcome, arrival.prompt_tokens, 0)
         return outcome
 
     def go_on(self, stream: Stream, now: float) -> None:  # noqa: ARG002
         """Take a stream that left an engine."""
-        self._hold(stream)
-
-    def _hold(self, stream: Stream) -> None:
-        name = str(id(stream.outcome))
-        self._held[name] = replace(stream, name=name)
+        self._held[id(stream.outcome)] = stream
 
     def streams(self) -> Sequence[Stream]:
         """List all that wait."""
@@ -49,7 +46,7 @@ class Queue:
 
     def leave(self, stream: Stream) -> None:
         """Let a stream go to an engine."""
-        del self._held[stream.name]
+        del self._held[id(stream.outcome)]
 
     def advance(self) -> Iterable[Outcome]:
         """Do nothing: nothing is ever due."""
@@ -73,7 +70,7 @@ Streams = Mapping[int, Sequence[Stream]]
 """By number of the engine that has them."""
 
 
-class CentralQueue:
+class CentralGateway:
     """Gateway and relay of a fleet whose requests wait before the engines; its last engine is the `Queue`.
 
     An engine has room for a request if the KV of all its requests, and of those on their way, leaves as much
@@ -83,8 +80,8 @@ class CentralQueue:
 
     interval = 0.05  # seconds between two looks, as between two reports of an engine
 
-    def __init__(self, inner: SimulatedGateway, engines: Sequence[SimulatedEngine], tokens: int) -> None:
-        self._inner = inner
+    def __init__(self, balancer: SimulatedGateway, engines: Sequence[SimulatedEngine], tokens: int) -> None:
+        self._balancer = balancer
         self._engines = engines
         self._tokens = tokens
         self._progress: dict[int, Progress] = defaultdict(Progress)  # by outcome
@@ -116,23 +113,27 @@ class CentralQueue:
                 self._put_back(stream, self._progress_of(stream).slices, now)
                 waiting.append((number, stream))
         rooms = self._rooms(there, now)
-        self._waiting = 0
-        for source, stream in sorted(waiting, key=lambda each: self._rank(each[1])):
-            target = None if self._waiting else self._place(stream, rooms, now)
-            if target is None and not self._waiting:
-                for engine, victim in self._victims(stream, there):
+        turns = deque(sorted(waiting, key=lambda each: self._rank(each[1])))
+        while turns:
+            source, stream = turns[0]
+            target = self._place(stream, rooms, now)
+            if target is None:
+                engine, victims = self._victims(stream, there)
+                for victim in victims:
                     there[engine].remove(victim)
                     rooms[engine] = self._room(engine, there[engine])
                     self._put_back(victim, self._slices(victim), now)
                     yield engine, victim, queue
                 target = self._place(stream, rooms, now)
             if target is None:
-                self._waiting += 1
-                target = queue
-            else:
-                self._progress_of(stream).began = stream.delivered
+                break
+            turns.popleft()
             if source != target:
                 yield source, stream, target
+        self._waiting = len(turns)
+        for source, stream in turns:
+            if source != queue:
+                yield source, stream, queue
 
     def _progress_of(self, stream: Stream) -> Progress:
         return self._progress[id(stream.outcome)]
@@ -148,15 +149,14 @@ class CentralQueue:
     def _slices(self, stream: Stream) -> int:
         """Count the slices that it has ended, and those that its tokens since it last began make up."""
         progress = self._progress_of(stream)
-        produced = stream.delivered - progress.began
-        return progress.slices + (produced // (self._tokens << progress.slices) + 1).bit_length() - 1
+        return count_slices(progress.slices, stream.delivered - progress.began, self._tokens)
 
-    def _victims(self, first: Stream, there: Streams) -> list[tuple[int, Stream]]:
-        """Choose whom one engine loses so that the first can start, where least is computed again.
+    def _victims(self, first: Stream, there: Streams) -> tuple[int, list[Stream]]:
+        """Choose an engine and whom it loses so that the first can start, where least is computed again.
 
         Those that have had most slices go first, of equals who came to the engine last.
         """
-        options = []
+        options: list[tuple[int, int, list[Stream]]] = []
         for number, streams in there.items():
             left = sorted(streams, key=self._slices)
             victims: list[Stream] = []
@@ -165,10 +165,7 @@ class CentralQueue:
                 if self._room(number, left) >= self._blocks(first):
                     options.append((sum(victim.tokens for victim in victims), number, victims))
                     break
-        if not options:
-            return []
-        _, number, victims = min(options, key=lambda option: option[:2])
-        return [(number, victim) for victim in victims]
+        return min(options, key=lambda option: option[:2], default=(0, 0, []))[1:]
 
     def _place(self, stream: Stream, rooms: dict[int, int], now: float) -> int | None:
         """Send a request to an engine with room: as the balancer chooses at first, then by free memory."""
@@ -179,8 +176,8 @@ class CentralQueue:
         if stream.delivered:
             chosen = max(among, key=rooms.__getitem__)
         else:
-            prompt, addresses = self._inner.prompt(stream.outcome.arrival), {str(each) for each in among}
-            chosen = int(self._inner.fleet.choose(prompt, now, among=addresses, may_refuse=False).address)
+            prompt, addresses = self._balancer.prompt(stream.outcome.arrival), {str(each) for each in among}
+            chosen = int(self._balancer.fleet.choose(prompt, now, among=addresses, may_refuse=False).address)
         rooms[chosen] -= needed
         self._sent.append((now, chosen, needed))
         return chosen
@@ -202,18 +199,18 @@ class CentralQueue:
 
     def observe(self, engine: int, now: float) -> object | None:
         """Have an engine's sidecar observe it; the queue has none."""
-        return self._inner.observe(engine, now) if engine < len(self._engines) else None
+        return self._balancer.observe(engine, now) if engine < len(self._engines) else None
 
     def receive(self, engine: int, report: Any, now: float) -> None:
         """Take in a load report."""
-        self._inner.receive(engine, report, now)
+        self._balancer.receive(engine, report, now)
 
     def record_finished(self, engine: int, outcome: Outcome, now: float) -> None:
         """Do nothing: what ended shows in the engines."""
 
     def drop_engine(self, engine: int, now: float) -> None:
         """Drop an engine that is lost."""
-        self._inner.drop_engine(engine, now)
+        self._balancer.drop_engine(engine, now)
 
 
 def _preempted(engine: SimulatedEngine, streams: Sequence[Stream]) -> list[Stream]:

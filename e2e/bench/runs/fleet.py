@@ -164,7 +164,7 @@ def requests_of(case: FleetCase | Saturation, longest: int) -> list[Arrival]:
 def run_fleet(job: TimedFleet) -> Figures:
     """Simulate one fleet, and return the figures of the run."""
     # vLLM takes ten seconds to import.
-    from e2e.bench.runs.central import CentralQueue, Queue  # noqa: PLC0415
+    from e2e.bench.runs.central import CentralGateway, Queue  # noqa: PLC0415
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415
 
     case, profile = job.case, ENGINES[job.case.engine]
@@ -184,7 +184,7 @@ def run_fleet(job: TimedFleet) -> Figures:
     relay: Relay | None = SimulatedRelay(balancer, case.seed) if case.moves else None
     if case.central_queue:
         members.append(Queue(case.engines))
-        gateway = relay = CentralQueue(balancer, engines, case.slice_tokens)
+        gateway = relay = CentralGateway(balancer, engines, case.slice_tokens)
     with no_collector():
         run = simulate_fleet(
             shape.at_rate(requests_of(case, settings.max_model_len), job.rate),

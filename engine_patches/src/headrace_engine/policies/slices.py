@@ -51,6 +51,14 @@ def slice_policy(policy: Policy, tokens: int, patience: float) -> Policy:
     )
 
 
+def count_slices(ended: int, produced: int, tokens: int) -> int:
+    """Count the slices ended before, and those that `produced` tokens since then make up.
+
+    `tokens`: of a request's first slice; each further one is twice as long.
+    """
+    return ended + (produced // (tokens << ended) + 1).bit_length() - 1
+
+
 class ArrivalOrder:
     """The waiting requests as vLLM has them: who lost its KV, the latest first, then in order of joining."""
 
@@ -179,7 +187,7 @@ class SliceQueue:
     def _had(self, request: RequestView) -> int:
         """Count the slices that it has ended, and those that its output since it last started makes up."""
         ended = self._ended.get(request.request_id, 0)
-        return ended + (self._produced(request) // (self._tokens << ended) + 1).bit_length() - 1
+        return count_slices(ended, self._produced(request), self._tokens)
 
     def _produced(self, request: RequestView) -> int:
         """Count its output tokens since it last started; all that it has if it ran before the policy did."""

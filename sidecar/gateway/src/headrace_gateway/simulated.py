@@ -211,7 +211,7 @@ class SimulatedGateway:
 class SimulatedRelay:
     """The relay before a gateway's engines, which has streams move; a `sim.fleet.Relay`."""
 
-    interval = 1.0
+    interval = 1.0  # seconds between two looks, as between two questions of a relay
 
     def __init__(self, gateway: SimulatedGateway, seed: int) -> None:
         self._gateway = gateway
