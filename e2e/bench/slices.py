@@ -54,7 +54,7 @@ def sliced(case: FleetCase) -> FleetCase:
 STUDY = Ablation(
     name="slices",
     title="Slices",
-    note=f"{FLEET}, FCFS, patience 10 s, load 0.9 unless said otherwise; {UNITS}",
+    note=f"{FLEET}, FCFS, patience 30 s, load 0.9 unless said otherwise; {UNITS}",
     feature=f"{SLICE} tokens",
     add=sliced,
     settings=(*LONG_TAILS, *ELSEWHERE),

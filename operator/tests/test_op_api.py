@@ -139,7 +139,7 @@ def test_slices_go_with_any_policy_and_are_off_unless_asked_for(policy):
     assert policy_document(parse_service(body(scheduling={"policy": policy}))).slice is None
     engine = {"image": "i", "blockSize": 64, "maxModelLen": 64}
     asked = parse_service(body(engine=engine, scheduling={"policy": policy, "slice": {"tokens": 64}}))
-    assert policy_document(asked).slice == Slice(64, 10_000)
+    assert policy_document(asked).slice == Slice(64, 30_000)
 
 
 @pytest.mark.parametrize("policy", registry.policy_names())

@@ -149,7 +149,8 @@ class CentralGateway:
     def _slices(self, stream: Stream) -> int:
         """Count the slices that it has ended, and those that its tokens since it last began make up."""
         progress = self._progress_of(stream)
-        return count_slices(progress.slices, stream.delivered - progress.began, self._tokens)
+        since = stream.delivered - progress.began
+        return progress.slices + count_slices(since, self._tokens << progress.slices)
 
     def _victims(self, first: Stream, there: Streams) -> tuple[int, list[Stream]]:
         """Choose an engine and whom it loses so that the first can start, where least is computed again.

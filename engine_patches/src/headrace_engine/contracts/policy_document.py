@@ -27,13 +27,13 @@ class StepBudget:
 class Slice:
     """How long a request runs before it makes room for others that wait.
 
-    `tokens`: of output until it steps back, if the first in the queue has no room; at least a KV block. Each
-    further slice of a request is twice as long. `patience_ms`: how long who stepped back waits until it goes
-    ahead of all others, one request at a time.
+    `tokens`: of output until it steps back, if one that has not had a slice has no room; at least a KV block.
+    Each further slice of a request counts for twice as many. `patience_ms`: how long who stepped back waits
+    until it goes ahead of all others, one request at a time.
     """
 
     tokens: int
-    patience_ms: int = 10_000
+    patience_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ def prompt_fits(ranked: Iterable[RequestView], view: EngineView) -> Iterator[Req
         yield request
 
 
-def prefill_fits(request: RequestView, view: EngineView) -> bool:
-    """Tell whether the KV of its whole prefill is free.
+def prefill_fits(request: RequestView, view: EngineView, spare: int = 0) -> bool:
+    """Tell whether the KV of its whole prefill is free, and `spare` blocks more.
 
     Blocks that running requests need to finish their prefill are taken; those that they share with `request`
     are there already. Of its cached blocks that nobody holds each takes a free one.
     """
-    room = view.free_blocks - view.promised_blocks
+    room = view.free_blocks - view.promised_blocks - spare
     blocks = view.limits.blocks(request.num_tokens)
     return blocks <= room or blocks - view.shared_blocks(request) <= room

@@ -54,17 +54,16 @@ class Slice(Block):
     """How long a request runs before it makes room for others that wait."""
 
     tokens: Integer = live(
-        "Output tokens after which a running request steps back if the first in the queue has no room: it "
-        "loses its KV cache, and goes on from where it was once it has room again. Each further slice of a "
-        "request is twice as long. At least the engine's KV block (16 with most GPUs), at most "
-        "engine.maxModelLen. Lower it where requests wait long for their first token; raise it where answers "
-        "pause too often.",
+        "Output tokens after which a running request steps back if there is no room for one that has not had "
+        "as many yet: it loses its KV cache, and goes on from where it was once there is room to spare. At "
+        "least the engine's KV block (16 with most GPUs), at most engine.maxModelLen. Lower it where "
+        "requests wait long for their first token; raise it where answers pause too often.",
         ge=16,
         le=16_777_216,
     )
     patience: Duration = live(
         "Who has waited for so long since it stepped back goes ahead of all others, one request at a time.",
-        "10s",
+        "30s",
     )
 
 
