@@ -15,9 +15,9 @@ from headrace_engine.policies import registry
 from headrace_engine.policies.engine_view import EngineLimits
 from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 from headrace_engine.policies.slices import (
-    AGAIN,
     FORGOTTEN_LATE,
     MOST,
+    MOST_ANEW,
     SPARE,
     ArrivalOrder,
     SliceLimiter,
@@ -148,7 +148,7 @@ def test_who_goes_on_runs_for_a_first_slice_at_least():
 
 def test_who_would_have_too_much_to_compute_anew_does_not_step_back():
     life = Life()
-    request = life.runs("long", produced=TOKENS, tokens=AGAIN * TOKENS + 8)
+    request = life.runs("long", produced=TOKENS, tokens=MOST_ANEW * TOKENS + 8)
     life.join("new")
     assert life.step() == []
     request.num_output_tokens += 2

@@ -75,7 +75,7 @@ class CentralGateway:
 
     An engine has room for a request if the KV of all its requests, and of those on their way, leaves as much
     as this one takes. If the first of the queue finds none, an engine loses those that have had more slices.
-    `tokens`: of the first slice; each further one of a request is twice as long, as inside engines.
+    `tokens`: of the first slice; each further one of a request is twice as long.
     """
 
     interval = 0.05  # seconds between two looks, as between two reports of an engine

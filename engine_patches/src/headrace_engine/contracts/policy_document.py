@@ -28,8 +28,8 @@ class Slice:
     """How long a request runs before it makes room for others that wait.
 
     `tokens`: of output until it steps back, if one that has not had a slice has no room; at least a KV block.
-    Each further slice of a request counts for twice as many. `patience_ms`: how long who stepped back waits
-    until it goes ahead of all others, one request at a time.
+    Each further slice of a request counts for twice as many. `patience_ms`: how long who has had one waits
+    to go on until it goes ahead of all others, one request at a time.
     """
 
     tokens: int

@@ -1,7 +1,7 @@
 """Slices: a request that has had its share steps back when another waits for room. Works with any policy.
 
 A request runs for a slice of so many output tokens, as in slice-level scheduling [SCLS, section 4], but
-inside one engine: it ends there only where a request finds no room that has not had a slice yet, and goes on
+inside one engine: it ends there only where one that has not had a slice yet finds no room, and goes on
 otherwise. Who stepped back loses its KV, of which the prefix cache keeps what nobody else takes, and goes on
 once there is room to spare. So what the engine has too little of goes to those who had least, as where output
 lengths were known and short ones went first.
@@ -33,7 +33,7 @@ from headrace_engine.policies.plan import NO_LIMITS, RunningLimits
 
 GAUGES = {"stepped_back": "running requests that made room after a slice, since the policy was set"}
 MOST = 8  # requests that step back in one step
-AGAIN = 8  # tokens that are computed anew for one that was produced, at most
+MOST_ANEW = 8  # tokens that are computed anew for one that was produced, at most
 SPARE = 0.05  # of all KV, beyond what a request needs that goes on
 FORGOTTEN_LATE = 256  # requests that ended
 
@@ -154,14 +154,16 @@ class SliceQueue:
         self._stepping.clear()
 
     def step_back(self, view: EngineView) -> list[RequestView]:
-        """Choose who steps back so that the first in the queue can start; nobody unless that is enough.
+        """Choose who steps back so that who is late can start, or else the first new one.
 
-        Only who is new or late gets room so. Of those who can give it who has had most slices goes first, of
-        equals who has had most since it last started.
+        Nobody does unless that is enough. Of those who can, who has had most slices goes first, of equals who
+        has had most since it last started.
         """
         self._forget_ended(view)
-        first = next(self.ranked(view), None)
-        if first is None or (first in self._back and first is not self._late):
+        first = self._find_late(view)
+        if first is None:
+            first = next(self._inner.ranked(view), None)
+        if first is None:
             return []
         slots = view.limits.max_running - len(view.running)
         if slots > 0 and prefill_fits(first, view):
@@ -169,7 +171,7 @@ class SliceQueue:
         found = [
             (self._slices(request), produced, place)
             for place, request in enumerate(view.running)
-            if (produced := self._produced(request)) >= max(self._tokens, request.num_tokens / AGAIN)
+            if (produced := self._produced(request)) >= max(self._tokens, request.num_tokens / MOST_ANEW)
         ]
         room = view.free_blocks - view.promised_blocks
         needed = view.limits.blocks(first.num_tokens) - view.shared_blocks(first)

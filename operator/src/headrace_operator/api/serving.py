@@ -62,7 +62,7 @@ class Slice(Block):
         le=16_777_216,
     )
     patience: Duration = live(
-        "Who has waited for so long since it stepped back goes ahead of all others, one request at a time.",
+        "Who has waited for so long to go on goes ahead of all others, one request at a time.",
         "30s",
     )
 
