@@ -11,6 +11,7 @@ from e2e.demo import services
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900, func_only=True)]
 
 STREAMS = 4  # in turns to two engines, of which one is full
+PROMPT = 60  # times ten tokens, a quarter of all KV: what one answer gives up by itself is not enough
 SLICE = 32  # tokens
 
 
@@ -19,7 +20,7 @@ async def test_streams_that_wait_go_first_while_slices_are_on_and_all_are_answer
     stage.patch("chat", {"routing": {"balancer": "RoundRobin", "rebalance": "Never"}})
     full, _ = stage.pods("chat")
     async with httpx.AsyncClient(base_url=stage.url, timeout=300) as client:
-        streams = [Stream(client, f"Chapter {number}:", 200) for number in range(STREAMS)]
+        streams = [Stream(client, PROMPT * f"Chapter {number}:", 200) for number in range(STREAMS)]
         undisturbed = await asyncio.gather(*(stream.read() for stream in streams))
         failed = relayed(stage, "failed")
         filling = await fill(stage, full)
