@@ -201,6 +201,12 @@ STREAMS = Row(
             about="no: several choices, more than text, /v1/responses, or the relay has no memory left.",
         ),
         lines("Open streams", COUNT, ("headrace_relay_open_streams", "{{pod}}")),
+        lines(
+            "Streams that wait for room",
+            COUNT,
+            (f"sum{BY_SERVICE} (headrace_relay_waiting_streams)", NAME),
+            about="They stepped back after a slice, or were preempted, and no engine has room for them.",
+        ),
         lines("Request bodies that are kept", BYTES, ("headrace_relay_held_bytes", "{{pod}}")),
         lines(
             "Delay in the relay",

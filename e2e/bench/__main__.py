@@ -35,7 +35,7 @@ STUDIES = (
     "scls",
     "slices",
     "rebalance",
-    "central_queue",
+    "slices_across_engines",
     "sharing",
     "placement",
     "traffic_sums",
@@ -65,7 +65,15 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "rebalance"),
-    *("central_queue", "sharing", "placement", "traffic_sums", "replacement", "step_budget", "policy_soak"),
+    *(
+        "slices_across_engines",
+        "sharing",
+        "placement",
+        "traffic_sums",
+        "replacement",
+        "step_budget",
+        "policy_soak",
+    ),
     *("prediction", "operator_scale", "attacks", "mutations", "clients", "continuation", "turns"),
     *("pool_moves", "follow", "upgrade", "outages", "faults", "live", "invariants"),
 )
@@ -81,7 +89,7 @@ POOLED = {
     "scls": "scls.study",
     "slices": "slices",
     "rebalance": "rebalance",
-    "central_queue": "central_queue",
+    "slices_across_engines": "slices_across_engines",
     "sharing": "sharing.study",
     "placement": "placement.study",
     "traffic_sums": "traffic_sums",

@@ -84,8 +84,8 @@ def _answers(stage, pod):
     return [choice["text"] for choice in told["choices"]], told["usage"]["completion_tokens"]
 
 
-def relayed(stage, what):
-    """Streams of which all relays together say that they were `what`."""
+def relayed(stage, what, label=""):
+    """Streams of which all relays together say that they were `what`; with this label only."""
     pages = (
         stage.kube("get", "--raw", f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{name}:9090/proxy/metrics")
         for name in _gateways(stage)
@@ -95,7 +95,7 @@ def relayed(stage, what):
         float(line.rpartition(" ")[2])
         for page in pages
         for line in page.splitlines()
-        if line.startswith(wanted)
+        if line.startswith(wanted) and label in line
     )
 
 

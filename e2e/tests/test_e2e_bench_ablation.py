@@ -2,11 +2,11 @@
 
 import pytest
 
-from e2e.bench import central_queue, rebalance, slices
+from e2e.bench import rebalance, slices, slices_across_engines
 from e2e.bench.runs.ablation import METRICS
 
 pytestmark = pytest.mark.parametrize(
-    "study", [slices.STUDY, rebalance.STUDY, central_queue.STUDY], ids=lambda study: study.name
+    "study", [slices.STUDY, rebalance.STUDY, slices_across_engines.STUDY], ids=lambda study: study.name
 )
 
 

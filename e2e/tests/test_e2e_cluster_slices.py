@@ -1,10 +1,10 @@
-"""Answers of a full engine step back for streams that wait while `scheduling.slice` says so, patched live."""
+"""Answers of full engines step back for others while `scheduling.slice` says so, patched live."""
 
 import asyncio
 
 import httpx
 import pytest
-from e2e_streams import Stream, fill, relayed
+from e2e_streams import Stream, await_relays, fill, relayed
 
 from e2e.demo import services
 
@@ -36,6 +36,25 @@ async def test_streams_that_wait_go_first_while_slices_are_on_and_all_are_answer
         texts, tokens = await filling
     assert (len(texts), len(set(texts)), tokens) == (8, 1, 8 * 1500)
     assert relayed(stage, "failed") == failed
+    assert services.restarted(lives, stage.lives()) == 0
+
+
+async def test_streams_that_step_back_go_on_where_there_is_room_and_are_answered_whole(stage):
+    await_relays(stage)
+    lives = stage.lives()
+    stage.patch("chat", {"routing": {"balancer": "RoundRobin", "rebalance": "Auto"}})
+    await _schedule(stage, {"slice": {"tokens": SLICE}})
+    async with httpx.AsyncClient(base_url=stage.url, timeout=300) as client:
+        stream = Stream(client, "Once", 600)
+        undisturbed = await stream.read()
+        failed = relayed(stage, "failed")
+        handed_back = relayed(stage, "moved", 'reason="SteppedBack"')
+        # Half of them fill the KV of both engines.
+        assert await asyncio.gather(*(stream.read() for _ in range(16))) == [undisturbed] * 16
+    assert relayed(stage, "moved", 'reason="SteppedBack"') > handed_back
+    assert relayed(stage, "failed") == failed
+    stage.patch("chat", {"routing": {"rebalance": "Never"}})
+    await _schedule(stage, {"slice": None})
     assert services.restarted(lives, stage.lives()) == 0
 
 

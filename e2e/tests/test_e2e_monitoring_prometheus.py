@@ -251,6 +251,7 @@ async def _at_work(rig, engine, kube):
                 await send("chat", answer_status=500)
                 for lost in (chat.address, other.address, "any"):
                     await stream(f"lose 3 {lost}")
+                await stream("preempt 3 any")
                 kube.patch("llmservices", "chat", {"spec": {"replicas": 1 + turn % 3}})
             await asyncio.sleep(0.25)
         ended = time.time()

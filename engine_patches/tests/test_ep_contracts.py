@@ -43,7 +43,7 @@ DOCUMENTS = {
         step_budget=StepBudget(mode="Fixed", tokens=1024),
         slo=Slo(ttft_ms=500, tpot_ms=100, e2e_scale_percent=200, per_request=PerRequest(ttft_ms=200)),
         prediction=Prediction("Learned", quantile_percent=75),
-        slice=Slice(tokens=512, patience_ms=20_000),
+        slice=Slice(tokens=512, patience_ms=20_000, hand_back=True),
     ).sealed(),
     "gateway_config": GatewayConfig(
         namespace="llm",

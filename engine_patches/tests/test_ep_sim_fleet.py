@@ -173,6 +173,10 @@ def test_nothing_to_do():
 class Moving(Counter):
     """An engine whose requests can move."""
 
+    def __init__(self, number):
+        super().__init__(number)
+        self.handed_back = []
+
     def streams(self):
         return list(self.queue)
 
@@ -191,9 +195,39 @@ class LastOnes:
 
     interval = 1.0
 
+    def take_back(self, stream, now):
+        raise AssertionError("nobody is handed back")
+
     def moves(self, streams, now):
         if len(streams[0]) > 1 and 1 in streams:
             yield 0, streams[0][-1], 1
+
+
+class HandingBack(Moving):
+    """An engine that hands all that waits back, each time that it has served one request."""
+
+    def advance(self):
+        done = super().advance()
+        self.handed_back += self.queue
+        self.queue.clear()
+        self.next_event_at = inf
+        return done
+
+
+class SendingBack:
+    """A relay that sends what was handed back to engine 1, five seconds later."""
+
+    interval = 0.5
+
+    def __init__(self):
+        self.waiting = []
+
+    def take_back(self, stream, now):
+        self.waiting.append((now, stream))
+
+    def moves(self, streams, now):
+        while self.waiting and now >= self.waiting[0][0] + 5.0:
+            yield None, self.waiting.pop(0)[1], 1
 
 
 class First(Turns):
@@ -215,6 +249,20 @@ def test_requests_that_move_end_at_their_new_engine():
     assert run.moved == 2
     assert sorted(outcome.engine for outcome in gateway.ended) == [0, 0, 1, 1]
     assert all(outcome.finished_at is not None for outcome in run.outcomes)
+
+
+def test_requests_that_are_handed_back_wait_in_the_relay_until_it_sends_them_on():
+    run = simulate_fleet(
+        [Arrival(0.3 * number, 1, 1) for number in range(3)],
+        [HandingBack(0), Moving(1)],
+        First(2),
+        relay=SendingBack(),
+    )
+    assert run.moved == 2
+    ends = [outcome.finished_at for outcome in run.outcomes]
+    assert ends[0] == pytest.approx(1.0 + HOP)
+    assert min(ends[1:]) > 6.0
+    assert [outcome.engine for outcome in run.outcomes] == [0, 1, 1]
 
 
 def test_a_request_that_moves_to_an_engine_that_is_lost_meanwhile_is_lost():

@@ -142,6 +142,14 @@ def test_slices_go_with_any_policy_and_are_off_unless_asked_for(policy):
     assert policy_document(asked).slice == Slice(64, 30_000)
 
 
+@pytest.mark.parametrize("rebalance", ["Auto", "Never"])
+def test_engines_hand_back_who_steps_back_where_streams_may_move(rebalance):
+    asked = body(scheduling={"slice": {"tokens": 64}}, routing={"rebalance": rebalance})
+    found = policy_document(parse_service(asked)).slice
+    assert found is not None
+    assert found.hand_back is (rebalance == "Auto")
+
+
 @pytest.mark.parametrize("policy", registry.policy_names())
 def test_a_budget_left_to_the_policy_is_spelled_out_for_engines(policy):
     document = policy_document(parse_service(body(scheduling={"policy": policy})))

@@ -17,7 +17,7 @@ from e2e.cluster.places import REPOSITORY
 from headrace_engine.contracts import GatewayConfig, PolicyDocument, SalParameters, Slice
 from headrace_engine.contracts.gateway_config import Balancer
 from headrace_engine.sim import metrics
-from headrace_engine.sim.fleet import Engine, Failure, Gateway, Network, Relay, simulate_fleet
+from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
 from headrace_engine.sim.garbage_collector import no_collector
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
@@ -37,11 +37,10 @@ FLEET_SOURCES = (
     GATEWAY / "balancers",
     *(
         GATEWAY / "pick" / name
-        for name in ("fleet.py", "placement.py", "tokens.py", "prefix_index.py", "rebalance.py")
+        for name in ("fleet.py", "placement.py", "tokens.py", "prefix_index.py", "rebalance.py", "line.py")
     ),
     *(SIDECAR / name for name in ("estimates.py", "reports.py", "stream.py")),
     REPOSITORY / "e2e/bench/rivals",
-    REPOSITORY / "e2e/bench/runs/central.py",
 )
 MIXED = "mixed"  # conversation and code, as many of each, at random times
 CHATS_RATE = 1.0  # requests/s of users for each engine; then all times shrink to the load
@@ -65,8 +64,7 @@ class FleetCase:
     engine: str = "llama-3-8b-h100"
     policy: str = "FCFS"
     slice_tokens: int = 0  # 0: nobody steps back
-    moves: bool = False  # streams move on demand
-    central_queue: bool = False  # requests wait before all engines, and slices end there
+    moves: bool = False  # streams move on demand, and after their slices
     slow: int = 0  # how many engines run at half speed
     bookkeeping: bool = True
     release: str = "Net"
@@ -164,35 +162,28 @@ def requests_of(case: FleetCase | Saturation, longest: int) -> list[Arrival]:
 def run_fleet(job: TimedFleet) -> Figures:
     """Simulate one fleet, and return the figures of the run."""
     # vLLM takes ten seconds to import.
-    from e2e.bench.runs.central import CentralGateway, Queue  # noqa: PLC0415
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415
 
     case, profile = job.case, ENGINES[job.case.engine]
     settings = profile.settings
     cost, host = cost_of(case.engine, case.mixed, case.overhead_ms), host_of(case.engine, case.host)
-    inside = Slice(case.slice_tokens) if case.slice_tokens and not case.central_queue else None
-    document = PolicyDocument(case.policy, slice=inside)
+    its_slice = Slice(case.slice_tokens, hand_back=case.moves) if case.slice_tokens else None
+    document = PolicyDocument(case.policy, slice=its_slice)
     engines = [
         SimulatedEngine(settings, cost, document, number=number, listening=True, host=host)
         for number in range(case.engines)
     ]
     for engine in engines[: case.slow]:
         engine.slow_down(1 / SLOW)
-    balancer = gateway_of(case, engines)
-    members: list[Engine] = [*engines]
-    gateway: Gateway = balancer
-    relay: Relay | None = SimulatedRelay(balancer, case.seed) if case.moves else None
-    if case.central_queue:
-        members.append(Queue(case.engines))
-        gateway = relay = CentralGateway(balancer, engines, case.slice_tokens)
+    gateway = gateway_of(case, engines)
     with no_collector():
         run = simulate_fleet(
             shape.at_rate(requests_of(case, settings.max_model_len), job.rate),
-            members,
+            engines,
             gateway,
             network=Network(interval=case.report_interval),
             failures=[Failure(case.lost_at, 0)] if case.lost_at else [],
-            relay=relay,
+            relay=SimulatedRelay(gateway, case.seed) if case.moves else None,
             seed=case.seed,
         )
     served = [outcome for outcome in run.outcomes if outcome is not None]

@@ -97,11 +97,13 @@ class Engine:
     async def _tell_tokens(self, asked, response):
         """Stream `max_tokens` tokens, 100 and on, from the first one, as an engine that resumes does.
 
-        The prompt's last words may say how the engine is lost: `lose AT ADDRESS`, or anywhere `lose AT any`.
+        The prompt's last words may say how the engine is lost: `lose AT ADDRESS`, or anywhere `lose AT any`;
+        or where it loses the request's KV: `preempt AT any`, and hands the request back if the relay asks so.
         """
-        had = len((asked.get("vllm_xargs") or {}).get("headrace_resume_ids", ()))
-        *_, lose, at, where = ["", "", "", *asked["messages"][-1]["content"].split()]
-        dies_at = int(at) if lose == "lose" and where in {"any", self.address} else -1
+        arguments = asked.get("vllm_xargs") or {}
+        had = len(arguments.get("headrace_resume_ids", ()))
+        *_, end, at, where = ["", "", "", *asked["messages"][-1]["content"].split()]
+        ends_at = int(at) if end in {"lose", "preempt"} and where in {"any", self.address} else -1
         body = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": time.time_ns()}
 
         async def tell(delta, **more):
@@ -115,9 +117,12 @@ class Engine:
         await tell({"role": "assistant", "content": ""})
         del body["prompt_token_ids"]
         for number in range(asked["max_tokens"]):
-            if number == dies_at:
+            if number == ends_at and end == "lose":
                 response._req.transport.abort()
                 await asyncio.sleep(60)  # until it is noticed
+            if number == ends_at and had < ends_at and arguments.get("headrace_hand_back"):
+                await tell({}, finish_reason="abort", stop_reason="headrace_handed_back")
+                return
             finish = "length" if number == asked["max_tokens"] - 1 else None
             await tell({"content": f"<{100 + number}>"}, finish_reason=finish, token_ids=[100 + number])
             if number >= had:

@@ -10,13 +10,15 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import aiohttp
 import pytest
+from gw_reports import IDLE
 from gw_rig import Rig, chat, posted, until
 
 from e2e.bench.continuation.signer import Signer
-from headrace_engine.contracts.resume_arguments import read_resumption
+from headrace_engine.contracts.resume_arguments import RESUME_IDS, read_resumption
 from headrace_gateway.pick.rebalance import WAITING_SECONDS
 from headrace_gateway.relay.moves import TICK
 
@@ -24,7 +26,8 @@ pytestmark = [pytest.mark.envoy, pytest.mark.timeout(300)]
 TOKENS = 30
 WHOLE = "".join(f"<{100 + number}>" for number in range(TOKENS))
 PATH = "/v1/chat/completions"
-
+FULL = replace(IDLE, waiting=1)
+REPORTING = 'headrace_gateway_engines{namespace="llm",service="chat",state="reporting"}'
 
 GATEWAY = Signer()
 
@@ -52,10 +55,13 @@ async def session():
 
 
 @pytest.fixture
-async def engines(rig, session, key):
+async def engines(request, rig, session, key):
+    """Two engines; a parameter is what their sidecars report at first."""
     if rig.relay is None:
         rig.start_relay(key)
-    found = [await rig.engine(number, gap=0.005) for number in (1, 2)]
+    if report := getattr(request, "param", None):
+        await until(lambda: hears_nobody(rig, session), "the picker has no reports of the test before")
+    found = [await rig.engine(number, gap=0.005, report=report or IDLE) for number in (1, 2)]
     config = rig.config("chat", resume=True, balancer="RoundRobin")
     await rig.apply(session, {config: found})
     await until(lambda: passes_relay(rig, session, found), "Envoy finds the relay, and it both engines")
@@ -64,6 +70,10 @@ async def engines(rig, session, key):
     yield found
     for engine in found:
         await engine.stop()
+
+
+async def hears_nobody(rig, session):
+    return not await rig.metric(session, REPORTING)
 
 
 def ask(text="hello", **more):
@@ -134,7 +144,7 @@ async def test_the_engine_that_goes_on_gets_what_the_gateway_signed(rig, session
         engine.heard = seen.append
     while len(engines[0].served) == 0:
         assert (await read(session, rig, ask(f"lose 7 {first}")))[0] == WHOLE
-    [arguments] = [body["vllm_xargs"] for body in seen if "vllm_xargs" in body]
+    [arguments] = [body["vllm_xargs"] for body in seen if RESUME_IDS in body["vllm_xargs"]]
     told = read_resumption(GATEWAY.key("llm/chat"), arguments)
     assert told.token_ids == tuple(range(100, 107))
     assert began - 0.001 <= told.arrival <= told.first_token <= told.last_token <= time.time()
@@ -213,6 +223,38 @@ async def test_streams_that_wait_go_on_where_there_is_room_if_asked_to(rig, sess
             full.turns.release()
     assert [text for text, _ in await asyncio.gather(*streams)] == [WHOLE] * len(streams)
     assert len(other.served) == len(streams) - waiting + (waiting if rebalance else 0)
+
+
+@pytest.mark.parametrize("engines", [IDLE, FULL], indirect=True)
+async def test_a_stream_that_its_engine_hands_back_goes_on_once_there_is_room(rig, session, engines):
+    log = rig.folder / "envoy.log"
+    begun, moved = log.stat().st_size, await rig.relay_metric(session, "headrace_relay_streams_moved_total")
+    stream = asyncio.create_task(read(session, rig, ask("preempt 7 any")))
+    if engines[0].report == FULL:
+        await until(lambda: any(engine.served for engine in engines), "the stream is under way")
+        await asyncio.sleep(1)
+        assert not stream.done()
+        for engine in engines:
+            engine.load(waiting=0)
+    text, data = await stream
+    assert text == WHOLE
+    assert b"abort" not in data
+    assert await rig.relay_metric(session, "headrace_relay_streams_moved_total") == moved + 1
+    assert [engine.aborted for engine in engines] == [0, 0]
+    assert sum(len(engine.served) for engine in engines) == 2
+    assert b'"status":409' not in log.read_bytes()[begun:]
+
+
+@pytest.mark.parametrize("engines", [FULL], indirect=True)
+async def test_a_client_that_leaves_while_its_stream_waits_for_room_ends_it(rig, session, engines):
+    async with session.post(rig.url + PATH, json=ask("preempt 7 any")) as response:
+        while b"<106>" not in await response.content.readline():
+            pass
+        await asyncio.sleep(0.5)
+    for engine in engines:
+        engine.load(waiting=0)
+    await asyncio.sleep(1)
+    assert sum(len(engine.served) for engine in engines) == 1
 
 
 async def test_a_stream_stays_where_it_is_while_no_other_engine_takes_it(rig, session, engines):

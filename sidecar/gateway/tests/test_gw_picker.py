@@ -107,11 +107,11 @@ def test_an_engine_that_is_being_stopped_hands_over_all():
     assert service.surpluses() == {"10.0.0.1:8000": TERMINATING}
 
 
-def two_engines(**loads):
+def two_engines(revision="one", **loads):
     """A picker that knows two engines of one template, with these loads, and one of another."""
     addresses = {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"}
     config = GatewayConfig("llm", "chat", (), "chat", resume=True, rebalance=True)
-    revisions = {"10.0.0.1": "one", "10.0.0.2": "one", "10.0.0.3": "two"}
+    revisions = {"10.0.0.1": revision, "10.0.0.2": revision, "10.0.0.3": "two"}
     service = picker()
     service.set_catalog(Catalog.build([Service(config, tuple(revisions), revisions=revisions)]))
     for name, address in addresses.items():
@@ -119,6 +119,8 @@ def two_engines(**loads):
     return service
 
 
+ENGINES = [f"10.0.0.{number}:8000" for number in (1, 2, 3)]
+BACK = Leaving("SteppedBack", ENGINES[0])
 QUEUE = {"running": 20, "waiting": 5, "waiting_prefill_tokens": 20_000}
 
 
@@ -151,6 +153,44 @@ def test_what_an_engine_computed_before_keeps_a_stream_there():
     service = two_engines(a=QUEUE, b={"running": 50})
     service.decide("llm/chat", body, among=["10.0.0.1:8000"])
     assert service.decide("llm/chat", body, lost_with=[], leaving=leaving) == STAY
+
+
+FULL = {"running": 20, "free_kv_blocks": 1_500}  # of 10,000: 10 % are to stay free, so room for 8,000 tokens
+
+
+@pytest.mark.parametrize(
+    ("loads", "answered", "host"),
+    [
+        ({"b": QUEUE}, 100, "10.0.0.1:8000"),  # the engine that gave it back is as good as any
+        ({"a": QUEUE}, 100, "10.0.0.2:8000"),
+        ({"a": QUEUE, "b": FULL}, 7_900, "10.0.0.2:8000"),
+        ({"a": QUEUE, "b": FULL}, 8_100, None),
+        ({"a": QUEUE, "b": QUEUE}, 0, None),
+    ],
+)
+def test_a_stream_that_was_handed_back_goes_on_where_there_is_room_for_all_of_it(loads, answered, host):
+    body = b'{"prompt": "hi", "vllm_xargs": {"headrace_resume_ids": %s}}' % str([1] * answered).encode()
+    chosen = two_engines(**loads).decide("llm/chat", body, lost_with=[], leaving=BACK)
+    assert chosen == (Choice(host, "SAL") if host else STAY)
+
+
+def test_a_stream_that_was_handed_back_goes_on_though_its_engine_is_gone():
+    gone = Leaving("SteppedBack", "10.9.9.9:8000")
+    service = two_engines(a=QUEUE, c=QUEUE)
+    assert service.decide("llm/chat", BODY, lost_with=[], leaving=gone) == Choice("10.0.0.2:8000", "SAL")
+    assert two_engines().decide("llm/chat", BODY, lost_with=ENGINES, leaving=gone) is None
+
+
+def test_engines_whose_template_nobody_knows_are_like_none_but_themselves():
+    service = two_engines("", a=QUEUE)
+    waiting = Leaving("Waiting", ENGINES[0])
+    assert service.decide("llm/chat", BODY, lost_with=[], leaving=waiting) == STAY
+    assert service.decide("llm/chat", BODY, lost_with=[], leaving=BACK) == STAY
+    assert two_engines("").decide("llm/chat", BODY, lost_with=[], leaving=BACK) == Choice(ENGINES[0], "SAL")
+
+
+def test_without_an_engine_of_its_kind_a_stream_goes_on_as_if_its_engine_were_lost():
+    assert two_engines().decide("llm/chat", BODY, lost_with=ENGINES[:2], leaving=BACK) is None
 
 
 def test_a_stream_stays_with_an_engine_that_nobody_knows():

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_engine.contracts.resume_arguments import HANDED_BACK
 from headrace_gateway.relay.journal import Journal, Passage, ending
 
 DONE = b"data: [DONE]\n\n"
+BACK = f'"stop_reason":"{HANDED_BACK}"'.encode()
 
 
 def event(text, ids, created=7, finish=None, **more):
@@ -74,6 +76,24 @@ def test_an_answer_over_many_engines_reads_like_one(ids, engines, data):
     assert got.count(DONE) == 1
     assert got.count(b'"content":""') == 1  # the role's
     assert set(re.findall(rb'"created":(\d+)', got)) <= {got.partition(b'"created":')[2].partition(b",")[0]}
+
+
+def test_an_engine_that_hands_a_request_back_is_not_lost_and_the_client_does_not_see_it():
+    journal = Journal()
+    passage = Passage(journal)
+    ended = event("", [], finish="abort").replace(b'"abort"', b'"abort",' + BACK)
+    assert texts(passage.take(role() + event("a", [5]) + ended + DONE)) == "a"
+    assert passage.is_handed_back
+    assert (passage.failure, journal.is_finished, journal.is_done) == ("", False, False)
+
+
+def test_a_stop_string_of_the_clients_hands_nothing_back():
+    journal = Journal()
+    passage = Passage(journal)
+    ended = event("a", [5], finish="stop").replace(b'"stop"', b'"stop",' + BACK)
+    assert texts(passage.take(role() + ended)) == "a"
+    assert journal.is_finished
+    assert not passage.is_handed_back
 
 
 def test_ids_are_hidden_from_who_did_not_ask_for_them():

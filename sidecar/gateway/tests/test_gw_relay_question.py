@@ -3,7 +3,13 @@
 import orjson
 import pytest
 
-from headrace_engine.contracts.resume_arguments import RESUME_IDS, RESUME_TIMES, SIGNATURE, Resumption
+from headrace_engine.contracts.resume_arguments import (
+    HAND_BACK,
+    RESUME_IDS,
+    RESUME_TIMES,
+    SIGNATURE,
+    Resumption,
+)
 from headrace_gateway.relay.question import Question
 
 CHAT = "/v1/chat/completions"
@@ -24,7 +30,8 @@ def first(question):
 
 def test_the_first_engine_is_asked_for_token_ids_and_all_else_is_as_the_client_wrote_it():
     body = b' {"stream" :true, "seed":12345678901234567890123, "temperature":1e-7, "messages":[{}]}'
-    assert first(Question(CHAT, body)) == b'{"return_token_ids":true,' + body[2:]
+    more = b'{"return_token_ids":true,"vllm_xargs":{"headrace_hand_back":1},'
+    assert first(Question(CHAT, body)) == more + body[2:]
 
 
 @pytest.mark.parametrize(("asked", "wants"), [(True, True), (False, False), (None, False)])
@@ -39,6 +46,7 @@ def test_an_engine_that_goes_on_gets_what_was_delivered_beside_the_clients_own_a
     body = orjson.loads(question(vllm_xargs={"headrace_ttft_ms": 5}).after(had, "llm/chat", sign))
     assert body["vllm_xargs"] == {
         "headrace_ttft_ms": 5,
+        HAND_BACK: 1,
         RESUME_IDS: [7, 8],
         RESUME_TIMES: [1000, 1500, 2250],
         SIGNATURE: b"signed llm/chat 7,8 1000,1500,2250".hex(),
@@ -48,7 +56,8 @@ def test_an_engine_that_goes_on_gets_what_was_delivered_beside_the_clients_own_a
 
 
 def test_a_request_of_which_nothing_was_delivered_is_asked_again_as_it_was():
-    asked = {"return_token_ids": True, "messages": MESSAGES, "stream": True}
+    more = {"return_token_ids": True, "vllm_xargs": {HAND_BACK: 1}}
+    asked = {**more, "messages": MESSAGES, "stream": True}
     assert orjson.loads(first(question())) == asked
 
 
@@ -64,6 +73,7 @@ def test_a_request_of_which_nothing_was_delivered_is_asked_again_as_it_was():
         ({"echo": True}, "an echo"),
         ({"include_reasoning": False}, "hidden"),
         ({"prompt": ["a", "b"]}, "several prompts"),
+        ({"vllm_xargs": [1]}, "`vllm_xargs` are no object"),
         ({"prompt": [[1], [2]]}, "several prompts"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "more than text"),
     ],

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from headrace_engine.contracts import GatewayConfig, PolicyDocument
+from headrace_engine.contracts import GatewayConfig, PolicyDocument, Slice
 from headrace_engine.cost import catalog
 from headrace_engine.sim.fleet import Failure, Network, simulate_fleet
 from headrace_engine.sim.settings import EngineSettings
@@ -29,15 +29,17 @@ def serve(
     settings=SETTINGS,
     index=True,
     moves=False,
+    slice_tokens=0,
     run=None,
     **options,
 ):
     from headrace_engine.sim.engine import SimulatedEngine
 
     cost = catalog.find_cost_model("llama-3-8b", "H100")
+    its_slice = Slice(slice_tokens, hand_back=moves) if slice_tokens else None
+    document = PolicyDocument("FCFS", slice=its_slice)
     made = [
-        SimulatedEngine(settings, cost, PolicyDocument("FCFS"), number=number, listening=True)
-        for number in range(engines)
+        SimulatedEngine(settings, cost, document, number=number, listening=True) for number in range(engines)
     ]
     if slow:
         made[0].slow_down(slow)
@@ -132,3 +134,17 @@ def test_streams_move_from_a_slow_engine_and_all_end_whole():
 def test_no_stream_moves_between_engines_that_are_alike():
     run, _ = serve(steady(40, gap=0.05, output=600), moves=True)
     assert run.moved == 0
+
+
+def test_who_steps_back_goes_on_where_there_is_room_and_all_end_whole():
+    arrivals = [
+        Arrival(0.25 * number, 200, 3000 if number % 8 == 0 else 200, prefix=()) for number in range(160)
+    ]
+    settings = EngineSettings(num_blocks=400)
+    whole, sliced = (
+        serve(arrivals, settings=settings, **options)[0]
+        for options in ({}, {"slice_tokens": 64, "moves": True})
+    )
+    assert sliced.moved > 0
+    assert all(outcome.finished_at is not None for outcome in sliced.outcomes)
+    assert mean_ttft(sliced) < 0.5 * mean_ttft(whole)

@@ -20,6 +20,7 @@ vLLM's `schedule()` is never copied or edited. A step goes
 | telemetry   | board, step samples, finished requests                               |
 | resume      | requests that go on after tokens that another engine delivered      |
 | seeded_draws, unmerged_outputs | what that takes in workers, and in the front end |
+| hand_back   | requests that lost their KV go back to who sent them                 |
 | control_link | the files to and from the sidecar, and the thread that watches them |
 | scheduler_factory | makes the engine's scheduler: with policies, or stock with the reason |
 | boot_report | tells the sidecar which of the two it is                             |

@@ -17,6 +17,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from headrace_engine.adapter.control_link import ControlLink, Staged
 from headrace_engine.adapter.encoder import count_encoded
+from headrace_engine.adapter.hand_back import hand_back
 from headrace_engine.adapter.hook_guard import HookGuard
 from headrace_engine.adapter.plan_queue import PlanQueue
 from headrace_engine.adapter.policy_guard import PolicyGuard
@@ -52,7 +53,7 @@ class PolicyScheduler:
     def _take_part(self) -> None:
         """Set up what the hooks need; the scheduler itself is ready."""
         vllm = cast("VllmScheduler", self)
-        limits = read_limits(vllm)
+        limits = self._engine_limits = read_limits(vllm)
         queue = PlanQueue(limits, self._add_to_policy, self._drop_from_policy)
         link = self.link
         self._call_safely = HookGuard()
@@ -66,6 +67,7 @@ class PolicyScheduler:
         self._guard = PolicyGuard(view, Policy, self.link.stopwatch)
         self._step = StepPlanner(vllm, view, queue, self._guard)
         self._in_force: Staged | None = None
+        self._hands_back = False
         self._planned: tuple[SchedulerOutput, float] | None = None  # and when, if it is still to be recorded
         self._turns: TurnTaking | None = None
         self._turn_counts = TurnCounts()
@@ -136,6 +138,10 @@ class PolicyScheduler:
         self._tell(Telemetry.record_tokens, scheduler_output, results, now)
         if self._resumed.silent:
             self._call_safely(self._resumed.put_out, results, self.requests.keys())
+        if self._hands_back and scheduler_output.preempted_req_ids:
+            self._call_safely(
+                hand_back, self, self._engine_limits, scheduler_output.preempted_req_ids, results
+            )
         if self._turns is not None:
             self._call_safely(self._turns.rest_if_idle)
         return results
@@ -224,6 +230,7 @@ class PolicyScheduler:
 
     def _put_in_force(self, staged: Staged) -> None:
         self._in_force = staged
+        self._hands_back = staged.document.slice is not None and staged.document.slice.hand_back
         self._tell(Telemetry.catch_up)
         self._guard.install_policy(staged.make)
         self._call_safely(self._tracker.install_document, staged.document)

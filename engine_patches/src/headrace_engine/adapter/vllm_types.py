@@ -48,6 +48,8 @@ class VllmRequest(RequestView, Protocol):
     mm_features: Sequence[MultiModalFeature]
     has_encoder_inputs: bool
     lora_request: object | None
+    client_index: int
+    status: object
     next_decode_eligible_step: int  # the first scheduler step that may give it a token
     skip_reading_prefix_cache: bool
 
@@ -211,6 +213,9 @@ class VllmScheduler(Protocol):
 
     def add_request(self, request: VllmRequest) -> None:
         """Take in a request and put it into the queue."""
+
+    def finish_requests(self, request_ids: str, finished_status: object) -> object:
+        """End requests from outside."""
 
     def get_request_counts(self) -> tuple[int, int]:
         """Return how many requests run and wait."""

@@ -19,6 +19,8 @@ from typing import Any, TypeGuard
 RESUME_IDS = "headrace_resume_ids"
 RESUME_TIMES = "headrace_resume_times"  # unix milliseconds: arrival, first and last delivery
 SIGNATURE = "headrace_resume_signature"
+HAND_BACK = "headrace_hand_back"  # unsigned: whoever sent the request goes on with it elsewhere
+HANDED_BACK = "headrace_handed_back"  # the answer's stop reason where an engine did so
 NAMES = (RESUME_IDS, RESUME_TIMES, SIGNATURE)
 EXPONENT = 65537
 LEAST_BITS = 2048

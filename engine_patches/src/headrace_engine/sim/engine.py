@@ -11,7 +11,7 @@ none by default.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from typing import Any
@@ -98,6 +98,9 @@ class SimulatedEngine:
         self.number = number
         self.clock = VirtualClock(0.0)
         self.link: MemoryLink | None = None
+        self._hands_back = isinstance(policy, PolicyDocument) and bool(
+            policy.slice and policy.slice.hand_back
+        )
         if isinstance(policy, PolicyDocument | Form):
             self.link = MemoryLink(self.clock, document=policy, listens=listening)
         elif policy is not None:
@@ -121,7 +124,9 @@ class SimulatedEngine:
         self._pool = self.scheduler.kv_cache_manager.block_pool
         self._hashes = PrefixHashes(settings.block_size) if settings.prefix_caching else None
         self._names = count()
+        self.handed_back: list[Stream] = []  # for whoever drives it to take
         self._live: dict[str, Outcome] = {}
+        self._requests: dict[str, Any] = {}  # those of `_live`, if they may be handed back
         self._arrived: deque[tuple[float, Any]] = deque()  # with when the loop can first see them
         self._in_flight: deque[tuple[Any, ModelRunnerOutput, float]] = deque()  # with the end of the step
         self._gpu_free_at = self._host_free_at = self._front_end_free_at = 0.0
@@ -149,27 +154,39 @@ class SimulatedEngine:
         for name, outcome in self._live.items():
             request = self.scheduler.requests.get(name)
             if request is not None:
-                delivered = outcome.arrival.output_tokens - request.max_tokens + request.num_output_tokens
-                found.append(Stream(name, outcome, request.num_tokens, delivered))
+                found.append(Stream(name, outcome, request.num_tokens, request.num_output_tokens))
         return found
 
     def leave(self, stream: Stream) -> None:
         """End a stream here, as a client that leaves would."""
         self.scheduler.finish_requests(stream.name, RequestStatus.FINISHED_ABORTED)
-        del self._live[stream.name]
+        self._forget(stream.name)
 
     def go_on(self, stream: Stream, now: float) -> None:
         """Go on with a stream that left another engine: it comes with a prompt of all that it has."""
         arrival = stream.outcome.arrival
         stream.outcome.engine = self.number
-        rest = arrival.output_tokens - stream.delivered
-        self._take_in(stream.outcome, replace(arrival, prompt_tokens=stream.tokens, output_tokens=rest), now)
+        self._take_in(stream.outcome, arrival, now, stream.delivered)
 
-    def _take_in(self, outcome: Outcome, arrival: Arrival, now: float) -> None:
+    def _forget(self, name: str) -> Outcome:
+        self._requests.pop(name, None)
+        return self._live.pop(name)
+
+    def _hand_back(self, name: str) -> None:
+        request, outcome = self._requests[name], self._forget(name)
+        self.handed_back.append(Stream(name, outcome, request.num_tokens, request.num_output_tokens))
+
+    def _take_in(self, outcome: Outcome, arrival: Arrival, now: float, delivered: int = 0) -> None:
         name = str(next(self._names))
         hasher = None if self._hashes is None else self._hashes.hasher(arrival)
         self._live[name] = outcome
-        self._arrived.append((now + self.host.intake, text_request(name, arrival, now, hasher)))
+        request = text_request(name, arrival, now, hasher, movable=self._hands_back)
+        if delivered:  # as `adapter.resume` has it
+            request.append_output_token_ids([ANY_TOKEN] * delivered)
+            request.prefill_stats = None
+        if self._hands_back:
+            self._requests[name] = request
+        self._arrived.append((now + self.host.intake, request))
         if self.next_event_at == inf:
             self.next_event_at = now + self.host.intake
 
@@ -296,6 +313,9 @@ class SimulatedEngine:
         finished = []
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
+                if item.stop_reason is not None:
+                    self._hand_back(item.request_id)
+                    continue
                 now += per_output
                 outcome = live[item.request_id]
                 last = outcome.last_token_at
@@ -310,6 +330,6 @@ class SimulatedEngine:
                 outcome.last_token_at = now
                 if item.finish_reason is not None:
                     outcome.finished_at = now
-                    finished.append(live.pop(item.request_id))
+                    finished.append(self._forget(item.request_id))
         self._front_end_free_at = now
         return finished

@@ -41,6 +41,9 @@ class Engine(Protocol):
 class MovableEngine(Engine, Protocol):
     """An engine whose streams can move; what it tells of one is its own kind, as others take it."""
 
+    handed_back: list[Any]
+    """Streams that it gave back, and that nobody has taken yet."""
+
     def streams(self) -> Sequence[Any]:
         """List the streams that could move."""
 
@@ -83,8 +86,16 @@ class Relay(Protocol):
 
     interval: float  # seconds between two looks
 
-    def moves(self, streams: Mapping[int, Sequence[Any]], now: float) -> Iterable[tuple[int, Any, int]]:
-        """Choose from the streams that each engine has: where one is, which, and where it goes on."""
+    def take_back(self, stream: Any, now: float) -> None:
+        """Take a stream that an engine handed back, until there is one that goes on with it."""
+
+    def moves(
+        self, streams: Mapping[int, Sequence[Any]], now: float
+    ) -> Iterable[tuple[int | None, Any, int]]:
+        """Choose from the streams that each engine has: where one is, which, and where it goes on.
+
+        Those that were taken back are nowhere.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +249,13 @@ class _Loop:
         streams = {
             number: engine.streams() for number, engine in enumerate(engines) if number not in self.failed
         }
+        for number in streams:
+            while engines[number].handed_back:
+                relay.take_back(engines[number].handed_back.pop(0), self.now)
         for source, stream, target in relay.moves(streams, self.now):
             self.moved += 1
-            engines[source].leave(stream)
+            if source is not None:
+                engines[source].leave(stream)
             self.push(self.now + self.network.hop, self.go_on, (stream, target))
         self.push(self.now + relay.interval, self.move, relay)
 

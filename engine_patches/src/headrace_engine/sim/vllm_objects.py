@@ -21,6 +21,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from headrace_engine.adapter.control_link import ControlLink
 from headrace_engine.adapter.policy_scheduler import PolicyScheduler, derive_scheduler
+from headrace_engine.contracts.resume_arguments import HAND_BACK
 from headrace_engine.policies.engine_view import NO_TARGETS
 from headrace_engine.sim.settings import EngineSettings
 from headrace_engine.sim.shortcuts import QuickAsyncScheduler, QuickScheduler, TextRequest
@@ -69,8 +70,10 @@ def _sampling(output_tokens: int, overrides: tuple[tuple[str, float], ...] = ())
     return SamplingParams(max_tokens=output_tokens, ignore_eos=True, extra_args=dict(overrides) or None)
 
 
-def _overrides(arrival: Arrival) -> tuple[tuple[str, float], ...]:
-    """Return what the client sends as `vllm_xargs`."""
+def _overrides(arrival: Arrival, *, movable: bool) -> tuple[tuple[str, float], ...]:
+    """Return what the client sends as `vllm_xargs`, and the gateway's relay if the request is `movable`."""
+    if movable:
+        return (*_overrides(arrival, movable=False), (HAND_BACK, 1))
     if arrival.hint is None and arrival.targets is NO_TARGETS:
         return ()
     given = {f"headrace_{kind}_ms": getattr(arrival.targets, kind) for kind in ("ttft", "tpot", "e2e")}
@@ -81,13 +84,18 @@ def _overrides(arrival: Arrival) -> tuple[tuple[str, float], ...]:
 
 
 def text_request(
-    name: str, arrival: Arrival, at: float, block_hasher: Callable[[Any], list[bytes]] | None
+    name: str,
+    arrival: Arrival,
+    at: float,
+    block_hasher: Callable[[Any], list[bytes]] | None,
+    *,
+    movable: bool = False,
 ) -> TextRequest:
-    """Make a request like `make_request`, for schedulers with shortcuts."""
+    """Make a request like `make_request`, for schedulers with shortcuts. `movable`: it may be handed back."""
     return TextRequest(
         request_id=name,
         prompt_token_ids=[1] * arrival.prompt_tokens,
-        sampling_params=_sampling(arrival.output_tokens, _overrides(arrival)),
+        sampling_params=_sampling(arrival.output_tokens, _overrides(arrival, movable=movable)),
         pooling_params=None,
         arrival_time=at,
         block_hasher=block_hasher,

@@ -226,7 +226,7 @@ def policy_document(service: LLMService) -> PolicyDocument:
         step_budget=StepBudgetDocument(mode, budget.tokens if mode == "Fixed" else None),
         slo=slo_document(spec.slo),
         prediction=PredictionDocument(prediction.predictor, prediction.quantile_percent),
-        slice=_slice_document(spec.scheduling.slice),
+        slice=_slice_document(spec.scheduling.slice, hand_back=spec.routing.rebalance == "Auto"),
     ).sealed()
 
 
@@ -246,8 +246,10 @@ def slo_document(slo: Slo) -> SloDocument:
     )
 
 
-def _slice_document(asked: Slice | None) -> SliceDocument | None:
-    return None if asked is None else SliceDocument(asked.tokens, milliseconds(asked.patience))
+def _slice_document(asked: Slice | None, *, hand_back: bool) -> SliceDocument | None:
+    if asked is None:
+        return None
+    return SliceDocument(asked.tokens, milliseconds(asked.patience), hand_back=hand_back)
 
 
 def _milliseconds(target: str | None) -> int | None:

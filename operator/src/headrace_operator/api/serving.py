@@ -255,8 +255,9 @@ class Routing(Block):
     )
     rebalance: Literal["Auto", "Never"] = live(
         "Whether streams that resume can go on with also move between replicas that live. Auto: those that "
-        "wait move to a replica where nobody does, and a replica slower than another hands over some of "
-        "those that it runs. Never: each stays where it began.",
+        "wait move to a replica where nobody does, a replica slower than another hands over some of those "
+        "that it runs, and those that step back (scheduling.slice) go on where there is room. Never: each "
+        "stays where it began.",
         "Never",
     )
     access: Access = live("Which clients may use the service.", Access())

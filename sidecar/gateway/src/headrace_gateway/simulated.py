@@ -21,6 +21,7 @@ from headrace_engine.sim.outcome import Outcome
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_gateway.balancers.endpoint import Endpoint, Work
 from headrace_gateway.pick.fleet import Fleet, NoEngineError, OverloadedError
+from headrace_gateway.pick.line import MOST_WAIT, Line
 from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.rebalance import Progress, Reason, surpluses, to_hand_over
 from headrace_gateway.pick.tokens import Prompt
@@ -164,8 +165,7 @@ class SimulatedGateway:
 
     def choose_other(self, stream: Stream, engine: int, reason: Reason, now: float) -> int | None:
         """Choose the engine that goes on with a stream of `engine`, or None if it had better stay."""
-        answered = stream.delivered
-        prompt = replace(self.prompt(stream.outcome.arrival), counted_tokens=answered, answered=answered)
+        prompt = self._prompt_again(stream)
         try:
             placement = self.fleet.choose_other(
                 prompt, now, self.fleet.endpoints, leaving=self._addresses[engine], reason=reason
@@ -174,6 +174,27 @@ class SimulatedGateway:
             return None
         self._share(placement, self._pickers[0], now)
         return int(placement.address)
+
+    def choose_again(self, stream: Stream, now: float, *, anywhere: bool) -> int | None:
+        """Choose the engine that goes on with a stream that was handed back, or None if it had better wait.
+
+        `anywhere`: it waits at an engine, if it has to.
+        """
+        prompt, fleet = self._prompt_again(stream), self.fleet
+        try:
+            placement = (
+                fleet.choose(prompt, now, may_refuse=False)
+                if anywhere
+                else fleet.choose_with_room(prompt, now, fleet.endpoints)
+            )
+        except NoEngineError:
+            return None
+        self._share(placement, self._pickers[0], now)
+        return int(placement.address)
+
+    def _prompt_again(self, stream: Stream) -> Prompt:
+        answered = stream.delivered
+        return replace(self.prompt(stream.outcome.arrival), counted_tokens=answered, answered=answered)
 
     def _share(self, placement: Placement, chosen: SimulatedPicker, now: float) -> None:
         for picker in self._pickers:
@@ -211,15 +232,34 @@ class SimulatedGateway:
 class SimulatedRelay:
     """The relay before a gateway's engines, which has streams move; a `sim.fleet.Relay`."""
 
-    interval = 1.0  # seconds between two looks, as between two questions of a relay
+    interval = 0.1  # seconds between two looks, as between two questions of a relay
 
     def __init__(self, gateway: SimulatedGateway, seed: int) -> None:
         self._gateway = gateway
         self._random = Random(seed)  # noqa: S311  (no secret)
+        self._line: Line[Stream] = Line()
+        self._looked_at = 0.0
         self._asked: dict[int, tuple[int, float]] = {}  # by outcome: what it had when last asked, and when
 
-    def moves(self, streams: Mapping[int, Sequence[Stream]], now: float) -> Iterator[tuple[int, Stream, int]]:
+    def take_back(self, stream: Stream, now: float) -> None:
+        """Take a stream that an engine handed back."""
+        self._line.join(stream, stream.delivered, now)
+
+    def moves(
+        self, streams: Mapping[int, Sequence[Stream]], now: float
+    ) -> Iterator[tuple[int | None, Stream, int]]:
         """Choose the streams that engines shall hand over, and where each goes on."""
+        while (first := self._line.first(now)) is not None:
+            target = self._gateway.choose_again(
+                first, now, anywhere=self._line.waited(first, now) > MOST_WAIT
+            )
+            if target is None:
+                break
+            self._line.leave(first)
+            yield None, first, target
+        if now - self._looked_at < 1.0:
+            return
+        self._looked_at = now
         fleet = self._gateway.fleet
         for address, surplus in surpluses(fleet.candidates(now)).items():
             engine = int(address)

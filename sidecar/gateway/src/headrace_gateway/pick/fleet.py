@@ -133,9 +133,7 @@ class Fleet:
         chosen = self.balancer.pick(candidates, work, self.context)
         if may_refuse:
             self._refuse_overload(chosen, candidates)
-        placement = Placement(chosen.address, work, chunks)
-        self._keep(chosen, placement, now)
-        return placement
+        return self._place(chosen, work, chunks)
 
     def choose_other(
         self, prompt: Prompt, now: float, among: Collection[str], *, leaving: str, reason: Reason
@@ -155,8 +153,23 @@ class Fleet:
         chosen = self.balancer.pick(candidates, work, self.context)
         if not pays(own, chosen, work, self.context, answered=prompt.answered, reason=reason):
             raise NoEngineError
+        return self._place(chosen, work, chunks)
+
+    def choose_with_room(self, prompt: Prompt, now: float, among: Collection[str]) -> Placement:
+        """Choose where a stream goes on that its engine has handed back, among those with room for all of it.
+
+        Raises NoEngineError if it had better wait.
+        """
+        self.context.now = now
+        work, chunks = self._describe_work(prompt, NO_HEADERS)
+        candidates = [each for each in self._candidates_among(among, now) if has_room(each, work.tokens)]
+        if not candidates:
+            raise NoEngineError
+        return self._place(self.balancer.pick(candidates, work, self.context), work, chunks)
+
+    def _place(self, chosen: Endpoint, work: Work, chunks: Chunks) -> Placement:
         placement = Placement(chosen.address, work, chunks)
-        self._keep(chosen, placement, now)
+        self._keep(chosen, placement, self.context.now)
         return placement
 
     def choose_unread(self, now: float, among: Collection[str] | None = None) -> str:

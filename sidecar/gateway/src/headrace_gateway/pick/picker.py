@@ -15,7 +15,7 @@ from headrace_gateway.catalog import Catalog, ServiceKey, authority
 from headrace_gateway.pick.fleet import NO_HEADERS, Fleet, NoEngineError, OverloadedError
 from headrace_gateway.pick.placement import Placement
 from headrace_gateway.pick.prefix_index import MOST_CHUNKS
-from headrace_gateway.pick.rebalance import TERMINATING, Leaving, Surplus, surpluses
+from headrace_gateway.pick.rebalance import STEPPED_BACK, TERMINATING, Leaving, Surplus, surpluses
 from headrace_gateway.pick.tokens import ARGUMENTS, BadRequestError, Prompt, read_prompt
 from headrace_gateway.replies import STAY, Reply
 
@@ -101,7 +101,7 @@ class Picker:
         `among`: the hosts that it may go to, as `ip:port`; None for all. `lost_with`: hosts that were lost
         while they answered it; None where it comes from its client. One that was lost goes to another, and is
         not refused for a long queue, since its client may have a part of the answer. `leaving`: the engine
-        that has it, where it may stay; `STAY` says that it had better.
+        that has it, where it may stay, or that has handed it back; `STAY` says that it had better wait there.
 
         `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
         picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
@@ -151,19 +151,31 @@ class Picker:
 
     def _place_elsewhere(
         self, service: str, prompt: Prompt, leaving: Leaving, lost_with: Collection[str]
-    ) -> Choice | Reply:
-        """Choose another engine of the same pod template for a stream whose engine still has it."""
+    ) -> Choice | Reply | None:
+        """Choose an engine of the same pod template for a stream whose engine still has it, or gave it back.
+
+        None where one that was given back finds no such engine: it goes on as if its engine were lost.
+        """
         fleet = self.fleets[service]
         revisions = self.catalog.services[ServiceKey(*service.split("/"))].revisions
         hosts = {authority(address, fleet.config.port): address for address in fleet.endpoints}
-        own = hosts.get(leaving.host, "")
+        own, is_back = hosts.get(leaving.host, ""), leaving.reason == STEPPED_BACK
+        anyone, revision = is_back and not own, revisions.get(own)
         alike = [
             address
             for host, address in hosts.items()
-            if host not in lost_with and revisions.get(address) == revisions.get(own)
+            if host not in lost_with
+            and (anyone or address == own or (revision and revisions.get(address) == revision))
         ]
+        if is_back and not alike:
+            return None
+        now, reason = self.clock(), leaving.reason
         try:
-            placement = fleet.choose_other(prompt, self.clock(), alike, leaving=own, reason=leaving.reason)
+            placement = (
+                fleet.choose_with_room(prompt, now, alike)
+                if is_back
+                else fleet.choose_other(prompt, now, alike, leaving=own, reason=reason)
+            )
         except NoEngineError:
             return STAY
         return self._send(service, placement)

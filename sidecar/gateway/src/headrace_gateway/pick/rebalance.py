@@ -27,7 +27,11 @@ LEAST_HERE = 32  # tokens from its engine, before a stream that runs moves on: i
 MARGIN = 4  # times what all others lose: what is to come is guessed, and who moves has a pause
 
 Key = TypeVar("Key")
-Reason = Literal["Terminating", "Waiting", "Running"]
+Reason = Literal["Terminating", "Waiting", "Running", "SteppedBack"]
+
+
+STEPPED_BACK: Reason = "SteppedBack"
+"""Its engine has ended it: it goes on where there is room, be that the same one."""
 
 
 def is_reason(word: str) -> TypeGuard[Reason]:
@@ -86,13 +90,13 @@ def surpluses(endpoints: Collection[Endpoint]) -> dict[str, Surplus]:
     return found
 
 
-def has_room(endpoint: Endpoint) -> bool:
-    """Tell whether an engine could take up streams: nobody waits there, and KV is to spare."""
+def has_room(endpoint: Endpoint, tokens: float = 0.0) -> bool:
+    """Tell whether an engine could take up so many tokens of streams: nobody waits there, KV is to spare."""
     report = endpoint.report
     if report is None or report.waiting:
         return False
-    booked_blocks = endpoint.booked_tokens / (report.block_size or DEFAULT_BLOCK_SIZE)
-    return -endpoint.missing_blocks - booked_blocks > SPARE * report.total_kv_blocks
+    taken_blocks = (endpoint.booked_tokens + tokens) / (report.block_size or DEFAULT_BLOCK_SIZE)
+    return -endpoint.missing_blocks - taken_blocks > SPARE * report.total_kv_blocks
 
 
 def pays(

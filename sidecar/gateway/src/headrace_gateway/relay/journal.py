@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from headrace_engine.contracts.resume_arguments import HANDED_BACK
+
 _END = b"\n\n"
 _DONE = b"data: [DONE]"
 _ERROR = b'data: {"error"'
@@ -20,6 +22,7 @@ _IDS = re.compile(rb'"token_ids":\[([\d,]*)\]')
 _PROMPT_IDS = re.compile(rb'"prompt_token_ids":\[([\d,]*)\]')
 _CREATED = re.compile(rb'"created":\d+')
 _FINISHED = b'"finish_reason":"'
+_HANDED_BACK = b'"stop_reason":"' + HANDED_BACK.encode() + b'"'
 _GIVEN_UP = b'"finish_reason":"abort"'  # by an engine that ends, for its client is here
 # Without ids vLLM sends none of these, with which it tells tokens that became no text.
 _NOTHING = b'"delta":{},"logprobs":null,"finish_reason":null'
@@ -60,6 +63,8 @@ class Passage:
         self._place = 0
         self.failure = ""
         """Why the rest of the answer is worth nothing; empty while it is not."""
+        self.is_handed_back = False
+        """Whether the engine has ended it for another to go on with, or itself later."""
 
     def take(self, data: bytes) -> bytes:
         """Return what of the engine's bytes is new to the client, in whole events."""
@@ -69,10 +74,11 @@ class Passage:
             if event.startswith(_ERROR) and _is_the_engines(event):
                 self.failure = _message(event)
             elif _GIVEN_UP in event:
-                self.failure = "the engine gave the request up"
+                self.is_handed_back = _HANDED_BACK in event
+                self.failure = "" if self.is_handed_back else "the engine gave the request up"
             elif handed_on := self._pass(event):
                 new.append(handed_on)
-            if self.failure:
+            if self.failure or self.is_handed_back:
                 break
         return b"".join(new)
 

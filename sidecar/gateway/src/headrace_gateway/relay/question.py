@@ -10,10 +10,11 @@ import orjson
 from aiohttp import StreamReader
 
 from headrace_engine.contracts import resume_arguments
-from headrace_engine.contracts.resume_arguments import Resumption
+from headrace_engine.contracts.resume_arguments import HAND_BACK, Resumption
 from headrace_gateway.pick.tokens import FIRST_GUESS
 
 ASK_FOR_IDS = "return_token_ids"
+ARGUMENTS = "vllm_xargs"
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # whose streams tell token ids
 _ALONE = ("n", "best_of")  # how many answers
 _BEYOND = {  # what an engine does not take up in the middle, or what hides its tokens
@@ -36,8 +37,8 @@ class Question:
         self.wants_ids = bool(fields.get(ASK_FOR_IDS))
         options = fields.get("stream_options")
         self.wants_usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
-        if not (self.unresumable or self.wants_ids):
-            self._body = _ask_for_ids(body, fields)
+        if not self.unresumable:
+            self._body = _ask_for_more(body, fields)
 
     def after(self, resumption: Resumption | None, service: str, sign: Callable[[bytes], bytes]) -> bytes:
         """Return the body for an engine of `service` that goes on from there; None: for the first engine."""
@@ -45,7 +46,7 @@ class Question:
             return self._body
         fields = _fields(self._body)
         more = resume_arguments.arguments(sign, service, resumption)
-        fields["vllm_xargs"] = {**(fields.get("vllm_xargs") or {}), **more}
+        fields[ARGUMENTS] = {**(fields.get(ARGUMENTS) or {}), **more}
         return orjson.dumps(fields)
 
 
@@ -85,6 +86,8 @@ def _explain(path: str, fields: Mapping[str, Any]) -> str:
     for key, words in _BEYOND.items():
         if fields.get(key) is not None and fields[key] is not False:
             return f"it asks for {words}"
+    if not isinstance(fields.get(ARGUMENTS) or {}, Mapping):
+        return f"its `{ARGUMENTS}` are no object"
     if fields.get("include_reasoning") is False:
         return "its reasoning is hidden, and its tokens with it"
     if _has_several(fields.get("prompt")):
@@ -106,8 +109,12 @@ def _has_media(messages: Any) -> bool:
     return any(not (isinstance(part, dict) and "text" in part) for part in parts)
 
 
-def _ask_for_ids(body: bytes, fields: dict[str, Any]) -> bytes:
-    """Ask for token ids, and leave all else to the byte: of numbers and texts the client has the say."""
-    if ASK_FOR_IDS in fields:  # with false, which a second field of the name would not change
-        return orjson.dumps({**fields, ASK_FOR_IDS: True})
-    return _OPENING.sub(b'{"' + ASK_FOR_IDS.encode() + b'":true,', body, 1)
+def _ask_for_more(body: bytes, fields: dict[str, Any]) -> bytes:
+    """Ask for token ids, and to have it back where its engine is full; leave all else to the byte.
+
+    Of numbers and texts the client has the say.
+    """
+    ours = {ASK_FOR_IDS: True, ARGUMENTS: {**(fields.get(ARGUMENTS) or {}), HAND_BACK: 1}}
+    if fields.keys() & ours.keys():  # which a second field of the name would not change
+        return orjson.dumps({**fields, **ours})
+    return _OPENING.sub(orjson.dumps(ours)[:-1] + b",", body, 1)

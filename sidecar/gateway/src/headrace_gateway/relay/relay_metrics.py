@@ -16,9 +16,14 @@ RESUMED = Counter(
 )
 MOVED = Counter(
     "headrace_relay_streams_moved",
-    "Streams that went on at another engine while theirs lived; it was Terminating, or they were Waiting "
-    "there, or Running too slowly",
+    "Streams that went on at another engine while theirs lived: it was Terminating, or they were Waiting "
+    "there, or Running too slowly; and those that SteppedBack, where there was room",
     (*SERVICE_LABELS, "reason"),
+)
+WAITING = Gauge(
+    "headrace_relay_waiting_streams",
+    "Streams that stepped back, and wait for room at an engine",
+    SERVICE_LABELS,
 )
 FAILED = Counter(
     "headrace_relay_streams_failed", "Streams that lost an engine and ended with an error", SERVICE_LABELS
@@ -26,5 +31,5 @@ FAILED = Counter(
 PAUSE_SECONDS = Histogram(
     "headrace_relay_pause_seconds",
     "How long clients waited for the next token when their stream changed its engine",
-    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
 )

@@ -37,7 +37,9 @@ from headrace_gateway.headers import (
     ROUTE_HEADER,
 )
 from headrace_gateway.names import service_labels
+from headrace_gateway.pick.line import MOST_WAIT
 from headrace_gateway.pick.rebalance import (
+    STEPPED_BACK,
     TERMINATING,
     Leaving,
     Progress,
@@ -48,9 +50,11 @@ from headrace_gateway.pick.rebalance import (
 from headrace_gateway.relay import relay_metrics
 from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
 from headrace_gateway.relay.limits import Held
+from headrace_gateway.relay.lines import Lines
 from headrace_gateway.relay.moves import Moves
+from headrace_gateway.relay.passed_headers import passed_on
 from headrace_gateway.relay.question import Question, Unread
-from headrace_gateway.replies import Reply
+from headrace_gateway.replies import STAY, Reply
 
 log = logging.getLogger(__name__)
 
@@ -63,22 +67,6 @@ KEEP_ALIVE = 30.0  # seconds of an idle connection to Envoy, which keeps it long
 OK = 200
 
 _SOON = ClientTimeout(total=2.0)
-_HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "host",
-        "content-length",
-        "expect",
-    }
-)
-_OURS = frozenset({ENGINE_HEADER, LOST_HEADER, REVISION_HEADER})
-
 Sign = Callable[[bytes], bytes]
 
 
@@ -109,6 +97,7 @@ class Relay:
             skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
         )
         self.moves = Moves(Random())  # noqa: S311  (no secret)
+        self.lines = Lines()
         self._held = held
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -200,7 +189,7 @@ class _Stream:
         deadline = monotonic() + (0 if leaving else PATIENCE)
         while True:
             answer = await self._relay.session.post(url, data=body, headers=self._headers(leaving))
-            if not (self._lost or leaving) or self._may_go_on(answer):
+            if not (self._lost or leaving) or self._may_go_on(answer, leaving):
                 return answer
             answer.close()
             if monotonic() > deadline:
@@ -225,26 +214,61 @@ class _Stream:
         relay_metrics.MOVED.labels(*service_labels(self._service), leaving.reason).inc()
         return answer
 
+    async def _find_room(self, engine: str) -> ClientResponse:
+        """Ask for the rest of an answer that `engine` has handed back, until an engine has room for it.
+
+        Raises OverError if none is ready for too long, and LeftError.
+        """
+        began = told_at = monotonic()
+        self._paused_at = self._paused_at or began
+
+        async def ask() -> ClientResponse | None:
+            nonlocal told_at
+            if self._request.transport is None:
+                raise LeftError
+            is_late = monotonic() > began + MOST_WAIT and self._revision
+            try:
+                answer = await self._ask(Leaving(STEPPED_BACK, "" if is_late else engine))
+            except (OverError, ClientError, TimeoutError) as error:
+                if monotonic() > told_at + PATIENCE:
+                    raise OverError(str(error) or repr(error)) from None
+                return None
+            if answer.status != STAY.status:
+                return answer
+            answer.close()
+            told_at = monotonic()
+            return None
+
+        labels, tokens = service_labels(self._service), len(self._journal.token_ids)
+        with relay_metrics.WAITING.labels(*labels).track_inprogress():
+            answer = await self._relay.lines.ask_in_turn(self._service, tokens, ask)
+        relay_metrics.MOVED.labels(*labels, STEPPED_BACK).inc()
+        return answer
+
     def _resumption(self) -> Resumption:
         return Resumption(tuple(self._journal.token_ids), self._arrival, self._first_token, self._last_token)
 
     def _headers(self, leaving: Leaving | None) -> CIMultiDict[str]:
-        headers = _kept(self._request.headers)
+        headers = passed_on(self._request.headers)
         if self._lost or leaving:
-            without = [*self._lost, *self._unlike, leaving.host if leaving else ""]
+            without = [*self._lost, *self._unlike]
+            if leaving and leaving.reason != STEPPED_BACK:
+                without.append(leaving.host)
             headers[RESUMED_HEADER] = "1"
             headers[EXCLUDE_HEADER] = ",".join(filter(None, without))
-        if leaving and leaving.reason != TERMINATING.reason:
+        if leaving and leaving.host and leaving.reason != TERMINATING.reason:
             headers[LEAVING_HEADER] = f"{leaving.reason} {leaving.host}"
         return headers
 
-    def _may_go_on(self, answer: ClientResponse) -> bool:
+    def _may_go_on(self, answer: ClientResponse, leaving: Leaving | None) -> bool:
         """Tell whether there is an engine, and its pod like that of the one that began.
 
         Raises OverError if one that is not comes again.
         """
         if LOST_HEADER in answer.headers:
             return answer.headers[LOST_HEADER] != names.NO_ENGINE
+        if leaving and not self._revision:
+            return answer.headers.get(ENGINE_HEADER, leaving.host) == leaving.host
         is_like = answer.headers.get(REVISION_HEADER, "") == self._revision
         if is_like or answer.status != OK or not self._response.prepared:
             return True
@@ -265,7 +289,7 @@ class _Stream:
             raise LostError("it was lost before it answered")
         if not self._response.prepared:
             self._revision = answer.headers.get(REVISION_HEADER, "")
-            await self._begin(answer.status, _kept(answer.headers))
+            await self._begin(answer.status, passed_on(answer.headers))
         elif answer.status != OK:
             told = (await answer.content.read(MOST_TOLD)).decode(errors="replace")
             raise OverError(f"another engine refused to go on: {told}")
@@ -276,6 +300,8 @@ class _Stream:
         passage = Passage(self._journal)
         self._note_stay()
         while reason := await self._pass(answer, passage, engine):
+            if reason == STEPPED_BACK:
+                return await self._find_room(engine)
             if another := await self._ask_another(Leaving(reason, engine)):
                 return another
             self._note_stay()
@@ -300,6 +326,8 @@ class _Stream:
                             self._note_delivery()
                         if passage.failure:
                             raise LostError(passage.failure)
+                        if passage.is_handed_back:
+                            return STEPPED_BACK
         return reasons[-1] if stay.expired() else None
 
     def _progress(self) -> Progress:
@@ -360,12 +388,3 @@ class _Stream:
             await self._response.write(data)
         except ConnectionError:
             raise LeftError from None
-
-
-def _kept(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    """Return the headers that concern both ends, in whatever order they came."""
-    return CIMultiDict(
-        (name, value)
-        for name, value in headers.items()
-        if name.lower() not in _HOP_BY_HOP and name.lower() not in _OURS
-    )

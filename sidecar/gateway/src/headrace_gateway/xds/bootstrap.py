@@ -23,6 +23,7 @@ from headrace_gateway.headers import (
     REVISION_HEADER,
     ROUTE_HEADER,
 )
+from headrace_gateway.replies import STAY
 from headrace_gateway.xds import credentials, filters
 from headrace_gateway.xds.engine_errors import engine_errors
 from headrace_gateway.xds.filters import typed_config
@@ -185,7 +186,7 @@ def _engines_listener(settings: Bootstrap) -> dict[str, Any]:
         access_log=[
             {
                 **_access_log({**ACCESS_LOG, "from": "relay", "service": "%UPSTREAM_CLUSTER%"}),
-                "filter": {"header_filter": {"header": {**_GET, "invert_match": True}}},  # the relay's own
+                "filter": {"and_filter": {"filters": [_NO_QUESTION, _NO_REFUSED_OFFER]}},
             }
         ],
         http_filters=[
@@ -360,6 +361,8 @@ _REVISION = f"%UPSTREAM_METADATA({names.ENGINE_METADATA}:{names.REVISION})%"
 # takes up to a second if another change was just before.
 _LEFT_OUT_AT_ONCE = {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"}
 _GET = {"name": ":method", "string_match": {"exact": "GET"}}
+_NO_QUESTION = {"header_filter": {"header": {**_GET, "invert_match": True}}}  # of the relay's own
+_NO_REFUSED_OFFER = filters.status_filter("NE", STAY.status)  # a stream that waits makes one after the other
 _OF_THE_RELAY = (EXCLUDE_HEADER, RESUMED_HEADER, LEAVING_HEADER)
 _SURPLUSES_ROUTE = {
     "match": {"path": names.SURPLUSES_PATH, "headers": [_GET]},

@@ -149,7 +149,11 @@ def local_replies(limit: int | str, *, to_relay: bool = False) -> dict[str, Any]
         headers: Sequence[Mapping[str, str]] = (),
         only: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        both = [_status(operator, reply.status), _expression("envoys_own", envoys), *([only] if only else [])]
+        both = [
+            status_filter(operator, reply.status),
+            _expression("envoys_own", envoys),
+            *([only] if only else []),
+        ]
         mapped = {
             "filter": {"and_filter": {"filters": both}},
             "body_format_override": {"json_format": reply.body, "content_type": "application/json"},
@@ -184,11 +188,6 @@ def local_replies(limit: int | str, *, to_relay: bool = False) -> dict[str, Any]
     }
 
 
-def _status(operator: str, status: int) -> dict[str, Any]:
-    value = {"default_value": status, "runtime_key": "headrace_local_reply"}
-    return {"status_code_filter": {"comparison": {"op": operator, "value": value}}}
-
-
 def _flags(*flags: str) -> dict[str, Any]:
     return {"response_flag_filter": {"flags": list(flags)}}
 
@@ -196,6 +195,12 @@ def _flags(*flags: str) -> dict[str, Any]:
 def _expression(name: str, expression: str) -> dict[str, Any]:
     kind = "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter"
     return {"extension_filter": {"name": name, "typed_config": {"@type": kind, "expression": expression}}}
+
+
+def status_filter(operator: str, status: int) -> dict[str, Any]:
+    """Make the filter of access logs and local replies that compares the answer's status."""
+    value = {"default_value": status, "runtime_key": "headrace_status"}
+    return {"status_code_filter": {"comparison": {"op": operator, "value": value}}}
 
 
 def router() -> dict[str, Any]:

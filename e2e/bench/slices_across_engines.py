@@ -1,7 +1,8 @@
-"""Slices across engines, from a queue before them, against SAL and FCFS: `python -m e2e.bench.central_queue`.
+"""Slices across engines, against SAL and FCFS: `python -m e2e.bench.slices_across_engines`.
 
-Requests of a reasoning service wait before four or eight engines, and run for a slice at a time where others
-wait for KV; and elsewhere, where that shall do no harm. Only a simulation has this queue.
+Who steps back after a slice, or is preempted, goes on at whichever engine has room for it (`scheduling.slice`
+with `routing.rebalance`). Four or eight engines of a reasoning service; and elsewhere, where that shall do no
+harm.
 """
 
 from dataclasses import replace
@@ -17,17 +18,17 @@ MORE = (
 )
 
 
-def queued(case: FleetCase) -> FleetCase:
+def sliced_across(case: FleetCase) -> FleetCase:
     """Return the case with slices across engines."""
-    return replace(case, slice_tokens=SLICE, central_queue=True)
+    return replace(case, slice_tokens=SLICE, moves=True)
 
 
 STUDY = Ablation(
-    name="central_queue",
+    name="slices_across_engines",
     title="Slices across engines",
     note=f"{FLEET}, FCFS, load 0.9 unless said otherwise; {UNITS}",
     feature=f"{SLICE} tokens",
-    add=queued,
+    add=sliced_across,
     settings=(*LONG_TAILS, *MORE, *ELSEWHERE),
     counted=("preemptions", "moved"),
 )
