@@ -15,7 +15,7 @@ class Engines:
         self.room, self.asked, self.gone_on = 0, [], []
 
     def ask(self, name):
-        async def asked():
+        async def asked(_waited):
             self.asked.append(name)
             await asyncio.sleep(0)
             if not self.room:
@@ -62,7 +62,7 @@ async def test_only_the_first_asks_until_there_is_room_for_it(engines):
 async def test_who_leaves_or_fails_keeps_nobody_back(engines):
     waiting = Lines()
 
-    async def failing():
+    async def failing(_waited):
         raise FileNotFoundError
 
     lost = asyncio.create_task(waiting.ask_in_turn("chat", 0, failing))

@@ -29,8 +29,8 @@ class Slice:
 
     `tokens`: of output until it steps back, if one that has not had a slice has no room; at least a KV block.
     Each further slice of a request counts for twice as many. `patience_ms`: how long who has had one waits
-    to go on until it goes ahead of all others, one request at a time. `hand_back`: who loses
-    its KV goes back to who sent it, if that goes on with it elsewhere.
+    to go on until it goes ahead of all others, one request at a time. `hand_back`: who loses its KV goes back
+    to who sent it, if that goes on with it elsewhere.
     """
 
     tokens: int

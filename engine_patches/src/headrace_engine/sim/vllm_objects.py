@@ -70,10 +70,8 @@ def _sampling(output_tokens: int, overrides: tuple[tuple[str, float], ...] = ())
     return SamplingParams(max_tokens=output_tokens, ignore_eos=True, extra_args=dict(overrides) or None)
 
 
-def _overrides(arrival: Arrival, *, movable: bool) -> tuple[tuple[str, float], ...]:
-    """Return what the client sends as `vllm_xargs`, and the gateway's relay if the request is `movable`."""
-    if movable:
-        return (*_overrides(arrival, movable=False), (HAND_BACK, 1))
+def _overrides(arrival: Arrival) -> tuple[tuple[str, float], ...]:
+    """Return what the client sends as `vllm_xargs`."""
     if arrival.hint is None and arrival.targets is NO_TARGETS:
         return ()
     given = {f"headrace_{kind}_ms": getattr(arrival.targets, kind) for kind in ("ttft", "tpot", "e2e")}
@@ -92,10 +90,13 @@ def text_request(
     movable: bool = False,
 ) -> TextRequest:
     """Make a request like `make_request`, for schedulers with shortcuts. `movable`: it may be handed back."""
+    arguments = _overrides(arrival)
+    if movable:  # as the gateway's relay asks
+        arguments = (*arguments, (HAND_BACK, 1))
     return TextRequest(
         request_id=name,
         prompt_token_ids=[1] * arrival.prompt_tokens,
-        sampling_params=_sampling(arrival.output_tokens, _overrides(arrival, movable=movable)),
+        sampling_params=_sampling(arrival.output_tokens, arguments),
         pooling_params=None,
         arrival_time=at,
         block_hasher=block_hasher,

@@ -232,7 +232,8 @@ class SimulatedGateway:
 class SimulatedRelay:
     """The relay before a gateway's engines, which has streams move; a `sim.fleet.Relay`."""
 
-    interval = 0.1  # seconds between two looks, as between two questions of a relay
+    interval = 0.1  # seconds between two looks for room, as of a relay
+    surplus_interval = 1.0  # seconds between two questions of who shall hand over, likewise
 
     def __init__(self, gateway: SimulatedGateway, seed: int) -> None:
         self._gateway = gateway
@@ -248,7 +249,7 @@ class SimulatedRelay:
     def moves(
         self, streams: Mapping[int, Sequence[Stream]], now: float
     ) -> Iterator[tuple[int | None, Stream, int]]:
-        """Choose the streams that engines shall hand over, and where each goes on."""
+        """Choose where those go on that were handed back, then whom engines shall hand over, and where to."""
         while (first := self._line.first(now)) is not None:
             target = self._gateway.choose_again(
                 first, now, anywhere=self._line.waited(first, now) > MOST_WAIT
@@ -257,7 +258,7 @@ class SimulatedRelay:
                 break
             self._line.leave(first)
             yield None, first, target
-        if now - self._looked_at < 1.0:
+        if now - self._looked_at < self.surplus_interval:
             return
         self._looked_at = now
         fleet = self._gateway.fleet

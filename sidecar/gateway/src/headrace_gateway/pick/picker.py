@@ -101,7 +101,7 @@ class Picker:
         `among`: the hosts that it may go to, as `ip:port`; None for all. `lost_with`: hosts that were lost
         while they answered it; None where it comes from its client. One that was lost goes to another, and is
         not refused for a long queue, since its client may have a part of the answer. `leaving`: the engine
-        that has it, where it may stay, or that has handed it back; `STAY` says that it had better wait there.
+        that has it, where it may stay, or that handed it back; `STAY` says that it had better stay, or wait.
 
         `None` where Envoy shall balance. So for a service that is not known here, such as all of them in a
         picker that has just started. And for one without an engine that Kubernetes calls ready: Envoy knows
@@ -156,26 +156,24 @@ class Picker:
 
         None where one that was given back finds no such engine: it goes on as if its engine were lost.
         """
-        fleet = self.fleets[service]
+        fleet, now = self.fleets[service], self.clock()
         revisions = self.catalog.services[ServiceKey(*service.split("/"))].revisions
         hosts = {authority(address, fleet.config.port): address for address in fleet.endpoints}
-        own, is_back = hosts.get(leaving.host, ""), leaving.reason == STEPPED_BACK
-        anyone, revision = is_back and not own, revisions.get(own)
+        own = hosts.get(leaving.host, "")
+        revision = revisions.get(own)
         alike = [
             address
             for host, address in hosts.items()
             if host not in lost_with
-            and (anyone or address == own or (revision and revisions.get(address) == revision))
+            and (not own or address == own or (revision and revisions.get(address) == revision))
         ]
-        if is_back and not alike:
-            return None
-        now, reason = self.clock(), leaving.reason
         try:
-            placement = (
-                fleet.choose_with_room(prompt, now, alike)
-                if is_back
-                else fleet.choose_other(prompt, now, alike, leaving=own, reason=reason)
-            )
+            if leaving.reason != STEPPED_BACK:
+                placement = fleet.choose_other(prompt, now, alike, leaving=own, reason=leaving.reason)
+            elif alike:
+                placement = fleet.choose_with_room(prompt, now, alike)
+            else:
+                return None
         except NoEngineError:
             return STAY
         return self._send(service, placement)

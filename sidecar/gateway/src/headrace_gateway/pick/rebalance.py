@@ -29,7 +29,6 @@ MARGIN = 4  # times what all others lose: what is to come is guessed, and who mo
 Key = TypeVar("Key")
 Reason = Literal["Terminating", "Waiting", "Running", "SteppedBack"]
 
-
 STEPPED_BACK: Reason = "SteppedBack"
 """Its engine has ended it: it goes on where there is room, be that the same one."""
 

@@ -19,11 +19,11 @@ class Lines:
         self._lines: dict[str, Line[asyncio.Event]] = {}
 
     async def ask_in_turn(
-        self, service: str, tokens: int, ask: Callable[[], Awaitable[Found | None]]
+        self, service: str, tokens: int, ask: Callable[[float], Awaitable[Found | None]]
     ) -> Found:
         """Call `ask` when it is the stream's turn, and again until it gives something, which is returned.
 
-        `tokens`: of its answer so far.
+        `tokens`: of its answer so far. `ask` is told for how many seconds the stream has waited.
         """
         line = self._lines.setdefault(service, Line())
         turn = asyncio.Event()
@@ -33,7 +33,7 @@ class Lines:
         try:
             while True:
                 await turn.wait()
-                if (found := await ask()) is not None:
+                if (found := await ask(line.waited(turn, monotonic()))) is not None:
                     return found
                 await asyncio.sleep(TICK)
                 turn.clear()

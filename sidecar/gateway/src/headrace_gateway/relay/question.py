@@ -11,10 +11,9 @@ from aiohttp import StreamReader
 
 from headrace_engine.contracts import resume_arguments
 from headrace_engine.contracts.resume_arguments import HAND_BACK, Resumption
-from headrace_gateway.pick.tokens import FIRST_GUESS
+from headrace_gateway.pick.tokens import ARGUMENTS, FIRST_GUESS
 
 ASK_FOR_IDS = "return_token_ids"
-ARGUMENTS = "vllm_xargs"
 PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})  # whose streams tell token ids
 _ALONE = ("n", "best_of")  # how many answers
 _BEYOND = {  # what an engine does not take up in the middle, or what hides its tokens

@@ -67,6 +67,7 @@ KEEP_ALIVE = 30.0  # seconds of an idle connection to Envoy, which keeps it long
 OK = 200
 
 _SOON = ClientTimeout(total=2.0)
+
 Sign = Callable[[bytes], bytes]
 
 
@@ -217,18 +218,16 @@ class _Stream:
     async def _find_room(self, engine: str) -> ClientResponse:
         """Ask for the rest of an answer that `engine` has handed back, until an engine has room for it.
 
-        Raises OverError if none is ready for too long, and LeftError.
+        Raises OverError if none is ready for too long.
         """
-        began = told_at = monotonic()
-        self._paused_at = self._paused_at or began
+        told_at = monotonic()
+        self._paused_at = self._paused_at or told_at
 
-        async def ask() -> ClientResponse | None:
+        async def ask(waited: float) -> ClientResponse | None:
             nonlocal told_at
-            if self._request.transport is None:
-                raise LeftError
-            is_late = monotonic() > began + MOST_WAIT and self._revision
+            anywhere = waited > MOST_WAIT and self._revision
             try:
-                answer = await self._ask(Leaving(STEPPED_BACK, "" if is_late else engine))
+                answer = await self._ask(Leaving(STEPPED_BACK, "" if anywhere else engine))
             except (OverError, ClientError, TimeoutError) as error:
                 if monotonic() > told_at + PATIENCE:
                     raise OverError(str(error) or repr(error)) from None
