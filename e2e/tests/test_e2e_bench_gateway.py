@@ -7,10 +7,11 @@ import pytest
 
 from e2e import ports
 from e2e.bench.gateway import (
-    load as gateway_load,
+    going_on,
+    pick_cost,
 )
 from e2e.bench.gateway import (
-    pick_cost,
+    load as gateway_load,
 )
 from e2e.bench.gateway import (
     settings as gateway_settings,
@@ -202,6 +203,15 @@ def test_every_balancer_visits_every_service():
     seen = {gateway_waits._balancer(service, run) for service in range(4) for run in range(4)}
     assert seen == set(gateway_settings.BALANCERS)
     assert len({gateway_waits._balancer(0, run) for run in range(4)}) == 4
+
+
+@pytest.mark.envoy
+async def test_streams_that_stepped_back_go_on_one_after_another(monkeypatch, capsys):
+    monkeypatch.setattr(going_on, "STREAMS", 20)
+    monkeypatch.setattr(going_on, "ENGINES", 3)
+    figures = await going_on.measure(print)
+    assert 0 < figures["going_on_ms"] <= figures["going_on_p99_ms"]
+    assert "going_on_ms" in capsys.readouterr().out
 
 
 def test_a_rig_that_cannot_start_says_why(tmp_path):

@@ -1,9 +1,10 @@
-"""The engines' process: `python -m e2e.bench.gateway.engines instant|queues PORT SIDECAR_PORT ADDRESS...`.
+"""The engines' process: `python -m e2e.bench.gateway.engines KIND PORT SIDECAR_PORT ADDRESS...`.
 
 One engine and its sidecar per address. `instant` ones answer at once and report an idle engine: what is left
-is the gateway's own time. `queues` are stand-ins (`stand_in`) in real time, which answer when the last
-token would be there, with the seconds that the request waited; their load is told by the real sidecar's own
-estimates, report and stream, at its own intervals. Prints `ready` when all listen.
+is the gateway's own time; `hands_back:STREAMS` ones do so too, as `hands_back` says. `queues` are stand-ins
+(`stand_in`) in real time, which answer when the last token would be there, with the seconds that the request
+waited; their load is told by the real sidecar's own estimates, report and stream, at its own intervals.
+Prints `ready` when all listen.
 """
 
 import asyncio
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 import orjson
 import uvloop
 
+from e2e.bench.gateway.hands_back import HandsBack
 from e2e.bench.gateway.http1 import Respond, ServerConnection, listen
 from e2e.bench.gateway.settings import COST, LIMITS
 from e2e.bench.gateway.stand_in import Request, StandIn, sidecar_report
+from headrace_engine.contracts import LoadReport
 from headrace_sidecar.estimates import Estimates
 from headrace_sidecar.serve import AT_REST, INTERVAL
 from headrace_sidecar.stream import Broadcast
@@ -81,23 +84,26 @@ class Running:
                 answer = {"wait": request.wait, "late": late}
                 self.clients.pop(request.index).answer(orjson.dumps(answer))
 
-    async def observe(self) -> None:
+    async def observe(self, reported: Callable[[LoadReport], LoadReport]) -> None:
         """Report for ever, as the sidecar does."""
         while True:
             report = sidecar_report(self.engine, self.estimates, self.name)
-            self.broadcast.offer(report, time.monotonic())
+            self.broadcast.offer(reported(report), time.monotonic())
             await asyncio.sleep(INTERVAL if self.engine.busy else AT_REST)
 
 
 async def main(kind: str, port: int, sidecar_port: int, addresses: list[str]) -> None:
     """Serve as the engines until killed."""
+    kind, _, streams = kind.partition(":")
+    hands_back = HandsBack(int(streams or 0))
     async with asyncio.TaskGroup() as group:
         for address in addresses:
             each = Running(address, StandIn(COST, LIMITS))
             if kind == "queues":
                 group.create_task(each.run())
-            group.create_task(each.observe())
-            await listen(address, port, each.respond if kind == "queues" else instant)
+            group.create_task(each.observe(hands_back.reported))
+            respond = {"instant": instant, "queues": each.respond, "hands_back": hands_back.respond}[kind]
+            await listen(address, port, respond)
             await listen(address, sidecar_port, streaming(each.broadcast, group.create_task))
         gc.freeze()
         print("ready", flush=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from e2e.bench.gateway.stand_in import Limits
 from e2e.bench.runs import workloads
@@ -23,7 +24,7 @@ LONGEST = 8192  # tokens of prompt and answer
 _WORDS = 50_000
 
 
-def service(name: str, balancer: Balancer, port: int, sidecar_port: int) -> GatewayConfig:
+def service(name: str, balancer: Balancer, port: int, sidecar_port: int, **others: Any) -> GatewayConfig:
     """Make a service as the operator would tell the picker."""
     return GatewayConfig(
         namespace=NAMESPACE,
@@ -33,6 +34,7 @@ def service(name: str, balancer: Balancer, port: int, sidecar_port: int) -> Gate
         balancer=balancer,
         port=port,
         sidecar_port=sidecar_port,
+        **others,
     )
 
 

@@ -2,8 +2,9 @@
 
 First its cost: Envoy with the real picker beside plain Envoy, taking turns, in front of engines that answer
 at once. Load generator, both Envoys, picker and engines share the machine's cores, so the rate is what is
-left for the gateway beside them. Then the waits: four balancers, each with four stand-in engines in real time
-behind the same Envoy and picker, the same requests for all; and what the simulated fleet says of them.
+left for the gateway beside them. Then how fast streams that stepped back go on. Then the waits: four
+balancers, each with four stand-in engines in real time behind the same Envoy and picker, the same requests
+for all; and what the simulated fleet says of them.
 
 All on loopback. About seven minutes; for timings the machine should do nothing else.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import uvloop
 
-from e2e.bench.gateway import cost, pick_cost, route_cost, simulated_waits
+from e2e.bench.gateway import cost, going_on, pick_cost, route_cost, simulated_waits
 from e2e.bench.gateway import waits as queue_waits
 from e2e.bench.gateway.settings import BALANCERS, COST, ENGINES, WORKLOAD
 from e2e.bench.gateway.testbed import TestbedError
@@ -38,18 +39,21 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="of each load (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=25, help="of a run (default %(default)s)")
     parser.add_argument(
-        "--only", choices=["cost", "waits"], help="measure one part; the other's figures stay"
+        "--only", choices=["cost", "going-on", "waits"], help="measure one part; the others' figures stay"
     )
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     figures: dict[str, float] = {}
     try:
-        if chosen.only != "waits":
+        if chosen.only in {None, "cost"}:
             _say("1. what the gateway costs")
             figures |= pick_cost.measure() | uvloop.run(cost.measure(chosen.rounds, _say))
             figures |= uvloop.run(route_cost.measure(chosen.rounds, _say))
-        if chosen.only != "cost":
-            _say(f"2. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
+        if chosen.only in {None, "going-on"}:
+            _say("2. streams that stepped back go on")
+            figures |= uvloop.run(going_on.measure(_say))
+        if chosen.only in {None, "waits"}:
+            _say(f"3. queue waits, {WORKLOAD} on {ENGINES} x {COST.profile.model} {COST.profile.gpu}")
             rate, waits = uvloop.run(queue_waits.measure(chosen.runs, chosen.seconds, _say))
             predicted = simulated_waits.predict(rate, min(chosen.runs, SIMULATED_RUNS), chosen.seconds)
             figures |= {"engine_requests_per_second": round(rate, 2)} | queue_waits.figures(waits)
@@ -131,6 +135,10 @@ def page(figures: Mapping[str, float], folder: Path = results.RESULTS) -> None:
         "## One pick of SAL",
         "Median microseconds within the picker, by how many engines there are to choose from.",
         markdown.table(["engines", *pick_cost.PROMPTS.values()], pick_rows),
+        "## Streams that stepped back",
+        f"{going_on.STREAMS:,} streams wait in the relay; then all of {going_on.ENGINES} engines have room."
+        f" From one stream's going on to the next's: {figures.get('going_on_ms', 0):g} ms in the mean,"
+        f" {figures.get('going_on_p99_ms', 0):g} ms at p99.",
         "## Finding a route",
         "Envoy's CPU per request in microseconds, by how many services it serves; requests are for the last.",
         markdown.table(["services", "named in the body", "named in the path"], route_rows),

@@ -76,7 +76,7 @@ class Testbed:
         return Target(HOST, self.ports["plain"])
 
     def start_engines(self, kind: str, addresses: Sequence[str]) -> None:
-        """Start the engines' process; `kind` is `instant` or `queues`."""
+        """Start the engines' process; `kind` as in `engines`."""
         ports = (str(self.ports["engine"]), str(self.ports["sidecar"]))
         module = ("-m", "e2e.bench.gateway.engines")
         process = self.start("engines", [sys.executable, *module, kind, *ports, *addresses], reads=True)
@@ -126,11 +126,11 @@ class Testbed:
         hosts = [(address, self.ports["engine"]) for address in addresses]
         self._envoy("plain", plain_bootstrap(self.ports["plain"], hosts))
 
-    def apply(self, services: Mapping[str, tuple[Balancer, Sequence[str]]]) -> None:
-        """Give the picker its services: name → balancer and engines' addresses."""
+    def apply(self, services: Mapping[str, tuple[Balancer, Sequence[str]]], **others: Any) -> None:
+        """Give the picker its services: name → balancer and engines' addresses; `others`: of all configs."""
         ports = (self.ports["engine"], self.ports["sidecar"])
         catalog = [
-            {"config": encode(service(name, balancer, *ports)), "addresses": list(addresses)}
+            {"config": encode(service(name, balancer, *ports, **others)), "addresses": list(addresses)}
             for name, (balancer, addresses) in services.items()
         ]
         new = self.folder / "catalog.new"

@@ -1,5 +1,7 @@
 """The relay's settings and key: errors that name what is wrong."""
 
+from unittest.mock import Mock
+
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -37,6 +39,16 @@ def test_the_key_is_the_one_that_lies_there_now(tmp_path):
         gateway.write(tmp_path / "key.pem")
         asked = Resumption((1, 2), 5.0, 6.0, 7.0)
         assert read_resumption(gateway.key("llm/chat"), arguments(sign, "llm/chat", asked)) == asked
+
+
+def test_a_key_is_read_once_however_much_it_signs(tmp_path, monkeypatch):
+    """Reading one stops the relay for longer than forty signatures do."""
+    Gateway().write(tmp_path / "key.pem")
+    read = Mock(wraps=serialization.load_pem_private_key)
+    monkeypatch.setattr(serialization, "load_pem_private_key", read)
+    sign = Signer(tmp_path / "key.pem")
+    assert sign(b"one") != sign(b"two")
+    assert read.call_count == 1
 
 
 def test_what_is_no_rsa_key_signs_nothing(tmp_path):

@@ -1,5 +1,6 @@
 """The gateway's key, with which it signs what engines shall resume."""
 
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,7 +15,13 @@ class Signer:
 
     def __call__(self, message: bytes) -> bytes:
         """Sign as `headrace_engine.contracts.resume_arguments` says. Raises OSError or ValueError."""
-        key = serialization.load_pem_private_key(self._path.read_bytes(), None)
-        if not isinstance(key, rsa.RSAPrivateKey):
-            raise ValueError(f"{self._path} is no RSA key")  # noqa: TRY004  as what is no key at all
-        return key.sign(message, padding.PKCS1v15(), hashes.SHA256())
+        return _read_key(self._path.read_bytes()).sign(message, padding.PKCS1v15(), hashes.SHA256())
+
+
+@lru_cache(maxsize=1)
+def _read_key(pem: bytes) -> rsa.RSAPrivateKey:
+    """Read a key, and check it, which takes as long as forty signatures. Raises ValueError."""
+    key = serialization.load_pem_private_key(pem, None)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise ValueError("the gateway's key is no RSA key")  # noqa: TRY004  as what is no key at all
+    return key
