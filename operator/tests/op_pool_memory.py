@@ -27,6 +27,14 @@ class Cluster(Memory):
             item["spec"].setdefault("clusterIP", "10.0.0.7")
         return super().store(item)
 
+    async def delete(self, kind, namespace, name, uid):
+        """A claim stays as long as a pod has it."""
+        live = copy.deepcopy(self.objects[kind, name])
+        await super().delete(kind, namespace, name, uid)
+        if live.get("status", {}).get("reservedFor"):
+            live["metadata"]["deletionTimestamp"] = "2026-09-14T10:00:00Z"
+            self.store(live)
+
     def turn_group(self, service):
         data = self.objects["ConfigMap", f"{service}-policy"]["data"]
         return loads(TurnGroup, data["turn-group.json"]) if "turn-group.json" in data else None
@@ -78,9 +86,9 @@ def update(memory, raw, kind="LLMService"):
     memory.store({**raw, "status": old.get("status", {})})
 
 
-def allocate(memory):
-    """Give the group's claim its devices, as the scheduler does with the first pod."""
-    name = claims(memory)[-1]
+def allocate(memory, name=None):
+    """Give a claim its devices, the newest by default, as the scheduler does with the first pod."""
+    name = name or claims(memory)[-1]
     results = [{"request": "gpu", "driver": "gpu.example.com", "pool": "node-a", "device": "gpu-3"}]
     reserved = [{"resource": "pods", "name": "chat-1", "uid": "chat-1"}]
     claim = memory.objects["ResourceClaim", name]

@@ -249,5 +249,14 @@ def test_members_share_one_claim_that_their_server_holds_and_leave_it_with_their
     ok(kube.delete("pods", "holder"))
     eventually(lambda: claim not in claims(kube))
 
+    [claim] = claims(kube)
+    kept = ["example.com/kept"]  # as the claims of pods have one
+    ok(kube.patch("resourceclaims", claim, {"metadata": {"finalizers": kept}}))
+    ok(kube.delete("resourceclaims", claim))
+    eventually(lambda: claim_of(kube, "chat") == claim_of(kube, "code") != claim)
+    another = claim_of(kube, "chat")
+    ok(kube.patch("resourceclaims", claim, {"metadata": {"finalizers": []}}))
+    eventually(lambda: claims(kube) == [another])
+
     ok(kube.delete("gpupools", "shared"))
     eventually(lambda: (claim_of(kube, "chat"), claim_of(kube, "code")) == ("chat-gpu", "code-gpu"))

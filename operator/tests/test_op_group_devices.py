@@ -12,6 +12,7 @@ from headrace_operator.errors import RefusedError
 
 POOL = pool(small=["chat", "code"])
 PLACE = Membership(POOL, POOL.groups[0])
+MEMBERS = [member("chat"), member("code")]
 
 
 def refused(*members):
@@ -35,6 +36,23 @@ def test_other_devices_are_another_claim_and_the_same_are_the_same():
     assert one.startswith("shared-small-gpu-")
     assert one != two
     assert claim_of_group(PLACE, [member("chat", 20), member("code", 70)])["metadata"]["name"] == one
+
+
+def test_another_claim_takes_the_place_of_one_that_is_deleted_or_lost_and_stays():
+    def made(*live, lost=()):
+        return {**claim_of_group(PLACE, MEMBERS, live, lost)["metadata"], "creationTimestamp": f"{len(live)}"}
+
+    first = made()
+    live = {"metadata": {**first, "uid": "1"}}
+    deleted = {"metadata": {**live["metadata"], "deletionTimestamp": "2026-11-30T12:00:00Z"}}
+    assert made(live)["name"] == first["name"]
+    second = made(deleted)
+    assert second["name"] == made(live, lost={first["name"]})["name"] != first["name"]
+    there = {"metadata": {**second, "uid": "2"}}
+    for others in ([deleted], [live], []):
+        assert made(*others, there)["name"] == second["name"]
+    foreign = {"metadata": {**live["metadata"], "ownerReferences": []}}
+    assert made(foreign)["name"] != first["name"], "of a pool of that name that is gone"
 
 
 def test_members_without_claims_and_a_group_without_members_share_nothing():

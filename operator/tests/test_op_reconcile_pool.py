@@ -23,6 +23,7 @@ from op_world import body, pod
 from headrace_operator.api import Reason
 from headrace_operator.api.placement import PlanStatus
 from headrace_operator.errors import ApiError
+from headrace_operator.names import POOL_LABEL, SERVICE_LABEL
 from headrace_operator.planning.question import Answer
 
 
@@ -217,6 +218,76 @@ async def test_devices_that_pods_still_have_are_not_given_back():
     memory.store(released)
     await settle(memory)
     assert claims(memory) == [large]
+
+
+def on_a_node(memory, name, service, claim, until=None):
+    """Store a pod of a service, or of the pool, that has a claim; `until`: the end of its grace."""
+    pod_ = pod(name)
+    pod_["metadata"]["labels"] = {SERVICE_LABEL: service} if service else {POOL_LABEL: "shared"}
+    pod_["spec"] |= {
+        "nodeName": "node-a",
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
+    }
+    if until:
+        pod_["metadata"]["deletionTimestamp"] = until
+    memory.store(pod_)
+
+
+LONG_AGO, NOT_YET = "2026-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
+
+
+async def with_devices():
+    """A group on one claim, which its members and its server have on a node."""
+    memory = with_services(raw_member("chat"), raw_member("code"), small=["chat", "code"])
+    await settle(memory)
+    allocate(memory)
+    [claim] = claims(memory)
+    for name, service in (("chat-1", "chat"), ("code-1", "code"), ("turns-1", None)):
+        on_a_node(memory, name, service, claim)
+    await settle(memory)
+    return memory, claim
+
+
+async def test_a_group_whose_node_is_dead_gets_other_devices_and_keeps_them_when_the_node_is_back():
+    memory, first = await with_devices()
+    for name, service in (("chat-1", "chat"), ("code-1", "code"), ("turns-1", None)):
+        on_a_node(memory, name, service, first, until=LONG_AGO)
+    await settle(memory)
+    [second] = set(claims(memory)) - {first}
+    assert second.startswith(f"{first}-")
+    assert claim_of(memory, "chat") == claim_of(memory, "code") == second
+    assert memory.objects["Deployment", "shared-small-turns"]["spec"]["replicas"] == 0
+    assert condition(memory, "Placed") == ("False", "ClaimDeleted")
+    allocate(memory, second)
+    await settle(memory)
+    assert claim_of(memory, "shared-small-turns") == second
+    assert condition(memory, "Placed") == ("True", "DevicesShared")
+    for name in ("chat-1", "code-1", "turns-1"):
+        del memory.objects["Pod", name]
+    del memory.objects["ResourceClaim", first]
+    memory.writes.clear()
+    await settle(memory)
+    assert claim_of(memory, "chat") == claim_of(memory, "code") == second
+    assert not memory.writes
+
+
+@pytest.mark.parametrize("until", [None, NOT_YET])
+async def test_devices_that_one_pod_may_still_use_are_not_given_up(until):
+    memory, claim = await with_devices()
+    on_a_node(memory, "chat-1", "chat", claim, until=LONG_AGO)
+    on_a_node(memory, "turns-1", None, claim, until=LONG_AGO)
+    on_a_node(memory, "code-1", "code", claim, until=until)
+    await settle(memory)
+    assert claims(memory) == [claim]
+    assert claim_of(memory, "chat") == claim
+
+
+async def test_members_move_to_a_new_claim_when_somebody_deletes_theirs():
+    memory, first = await with_devices()
+    await memory.delete("ResourceClaim", "llm", first, "")
+    await settle(memory)
+    [second] = set(claims(memory)) - {first}
+    assert claim_of(memory, "chat") == claim_of(memory, "code") == second
 
 
 async def test_a_change_of_a_member_has_its_pool_looked_at_and_a_change_of_status_does_not():

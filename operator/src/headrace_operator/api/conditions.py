@@ -46,7 +46,7 @@ class Reason(StrEnum):
     DEVICES_SHARED = "DevicesShared"
     NO_CLAIM = "NoClaim"  # members that ask for their devices otherwise, or for none
     DEVICES_NOT_ALLOCATED = "DevicesNotAllocated"
-    CLAIM_DELETED = "ClaimDeleted"  # by somebody, while pods have its devices
+    CLAIM_DELETED = "ClaimDeleted"  # by somebody, or as its node is dead, while pods have its devices
 
     # Planned, of a GPUPool
     PLAN_MADE = "PlanMade"

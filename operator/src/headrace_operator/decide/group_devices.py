@@ -5,7 +5,7 @@ Members that ask for their devices by a claim share one; all others keep those t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headrace_operator.api import LLMService, Reason
 from headrace_operator.api.bodies import Body
@@ -16,10 +16,16 @@ from headrace_operator.desired.resource_claims import group_claim, request_in
 from headrace_operator.errors import RefusedError
 
 
-def claim_of_group(place: Membership, members: Sequence[LLMService]) -> Manifest | None:
+def claim_of_group(
+    place: Membership,
+    members: Sequence[LLMService],
+    live: Iterable[Body] = (),
+    lost: Collection[str] = (),
+) -> Manifest | None:
     """Make the claim that the members share; None if they ask for none. Raises RefusedError.
 
-    `members`: those of the group that exist.
+    `members`: those of the group that exist. `live`: claims that exist, of which it may be one that is not
+    `lost`.
     """
     if not members:
         return None
@@ -36,7 +42,7 @@ def claim_of_group(place: Membership, members: Sequence[LLMService]) -> Manifest
         return None
     check_memory(place, members)
     count = max(member.spec.engine.tensor_parallel_size for member in members)
-    return group_claim(place.pool, place.group, dra, count)
+    return group_claim(place.pool, place.group, dra, count, live=live, lost=lost)
 
 
 def suits(claim: Body, service: LLMService) -> bool:

@@ -7,7 +7,7 @@ theirs).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,16 +83,22 @@ def _plan_deletions(wanted: Iterable[Manifest], observed: Observation) -> Iterab
             yield Delete(kind, name, live["metadata"]["uid"])
 
 
-def plan_pool_deletions(wanted: Iterable[Manifest], observed: Observation, uid: str) -> tuple[Delete, ...]:
+def plan_pool_deletions(
+    wanted: Iterable[Manifest], observed: Observation, uid: str, lost: Collection[str]
+) -> tuple[Delete, ...]:
     """Delete what the GPUPool with this uid owns and no longer wants: what its former groups had.
 
-    Devices that pods have stay until those are gone: their next pod would find no claim.
+    Devices that pods have stay until those are gone, unless the claim is `lost`: their next pod would find no
+    claim.
     """
     wanted_names = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
     return tuple(
         Delete(kind, name, live["metadata"]["uid"])
         for (kind, name), live in observed.objects.items()
-        if (kind, name) not in wanted_names and owner(live) == uid and not _is_reserved(live)
+        if (kind, name) not in wanted_names
+        and owner(live) == uid
+        and "deletionTimestamp" not in live["metadata"]
+        and (name in lost or not _is_reserved(live))
     )
 
 

@@ -16,7 +16,7 @@ from headrace_operator.decide.adoption import adopt
 from headrace_operator.decide.condition_state import STATUSES, ConditionState, make_condition, told_before
 from headrace_operator.decide.moves import Moves
 from headrace_operator.decide.observation import Observation
-from headrace_operator.desired.resource_claims import devices_in, is_allocated
+from headrace_operator.desired.resource_claims import devices_in, is_allocated, is_deleted
 from headrace_operator.errors import RefusedError
 from headrace_operator.planning.question import Answer
 
@@ -113,16 +113,15 @@ def _placed_group(group: str, observed: Observation) -> ConditionState:
             "spec.accelerator.dra: so they share a GPU only where the cluster places them so, as on nodes "
             "with one",
         )
-    live = [claim for claim in claims if "deletionTimestamp" not in claim["metadata"]]
-    if not live:
+    deleted = [claim["metadata"]["name"] for claim in claims if is_deleted(claim)]
+    allocated = [claim for claim in claims if is_allocated(claim) and not is_deleted(claim)]
+    if not allocated and deleted:
         return ConditionState(
             False,
             Reason.CLAIM_DELETED,
-            f"group {group}: ResourceClaim {claims[0]['metadata']['name']} was deleted: pods that have its "
-            "devices keep them, and no other starts there until all have ended: scale the group's members to "
-            "0 for a moment",
+            f"group {group}: ResourceClaim {', '.join(deleted)} was deleted, by somebody or since its node "
+            "ends no pod any more: members get devices anew with their next pods, if a node has them free",
         )
-    allocated = [claim for claim in live if is_allocated(claim)]
     if not allocated:
         return ConditionState(
             False,

@@ -1,17 +1,19 @@
 """Devices by dynamic resource allocation: each replica's own, or those of a group, whose members share them.
 
-ResourceClaimTemplate NAME-gpu of a service, ResourceClaim POOL-GROUP-gpu-HASH of a group. Their content can
-never change.
+ResourceClaimTemplate NAME-gpu of a service, ResourceClaim POOL-GROUP-gpu-HASH of a group, with more behind it
+if one that asked for the same is being deleted. Their content can never change.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 
 from headrace_operator import names
 from headrace_operator.api import GPUPool, LLMService
 from headrace_operator.api.bodies import Body, JsonObject
 from headrace_operator.api.engine import Dra
 from headrace_operator.api.gpu_pool import Group
-from headrace_operator.desired.manifest import Manifest, content_hash, manifest
+from headrace_operator.desired.manifest import Manifest, content_hash, manifest, owner
 
 REQUEST = "gpu"
 _API_VERSION = "resource.k8s.io/v1"
@@ -28,17 +30,46 @@ def resource_claim_template(service: LLMService, dra: Dra) -> Manifest:
     )
 
 
-def group_claim(pool: GPUPool, group: Group, dra: Dra, count: int) -> Manifest:
-    """Ask for the devices of a group; other devices are another claim."""
+def group_claim(
+    pool: GPUPool,
+    group: Group,
+    dra: Dra,
+    count: int,
+    *,
+    live: Iterable[Body] = (),
+    lost: Collection[str] = (),
+) -> Manifest:
+    """Ask for the devices of a group; other devices are another claim.
+
+    It is one of the `live` claims that asks for that, if one is neither being deleted nor `lost`; else one
+    beside those.
+    """
     spec = _devices(dra, count)
+    first = names.group_claim(pool.key, group.name, content_hash(spec))
+    alike = {
+        claim["metadata"]["name"]: claim
+        for claim in live
+        if f"{claim['metadata']['name']}-".startswith(f"{first}-")
+    }
+    stay = [
+        (claim["metadata"].get("creationTimestamp", ""), name)
+        for name, claim in alike.items()
+        if owner(claim) == pool.uid and not (is_deleted(claim) or name in lost)
+    ]
+    others = content_hash(sorted(claim["metadata"]["uid"] for claim in alike.values()))
     return manifest(
         pool,
         _API_VERSION,
         "ResourceClaim",
-        names.group_claim(pool.key, group.name, content_hash(spec)),
+        max(stay)[1] if stay else f"{first}-{others[:4]}" if alike else first,
         {names.POOL_GROUP_LABEL: group.name},
         spec=spec,
     )
+
+
+def is_deleted(claim: Body) -> bool:
+    """Tell whether a live claim is being deleted: it stays as long as a pod that has not ended names it."""
+    return "deletionTimestamp" in claim["metadata"]
 
 
 def _devices(dra: Dra, count: int) -> JsonObject:

@@ -63,7 +63,12 @@ def turn_server_objects(
                 # The first member decides where: this pod fits many nodes that have no room for it.
                 "replicas": 1 if anchor is None or anchor.is_allocated else 0,
                 "selector": {"matchLabels": selector},
-                "strategy": {"type": "Recreate"},  # members of two servers would not take turns
+                # One after the other, since members of two servers would not take turns; but `Recreate`
+                # would wait for ever for the end of a pod whose node is dead.
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+                },
                 "template": {
                     "metadata": {
                         "labels": {**names.labels(pool.key), **labels},

@@ -242,7 +242,8 @@ def _compact(body: JsonObject) -> JsonObject:
             {key: c[key] for key in ("name", "env") if key in c} for c in spec.get("containers", ())
         ]
         kept["spec"] = {"volumes": spec.get("volumes", []), "containers": containers}
-        kept["spec"] |= {key: spec[key] for key in ("hostNetwork", "readinessGates") if spec.get(key)}
+        more = ("hostNetwork", "readinessGates", "nodeName", "resourceClaims")
+        kept["spec"] |= {key: spec[key] for key in more if spec.get(key)}
     return dict(_interned(kept))
 
 

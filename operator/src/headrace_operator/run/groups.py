@@ -21,6 +21,7 @@ from headrace_operator.api import (
 from headrace_operator.api.bodies import Body
 from headrace_operator.api.placement import PlacedService
 from headrace_operator.decide.group_devices import check_memory, claim_of_group, suits
+from headrace_operator.decide.lost_claims import claims_of
 from headrace_operator.decide.moves import Mover, Moves, plan_moves
 from headrace_operator.decide.observation import has_ended, is_ending
 from headrace_operator.decide.places import place_of, put, put_as_planned, running_place
@@ -29,6 +30,7 @@ from headrace_operator.decide.turn_groups import Membership, membership, pool_of
 from headrace_operator.desired import owner
 from headrace_operator.desired.history import rolled_back, running_inputs
 from headrace_operator.desired.inputs import claim_in, inputs_hash
+from headrace_operator.desired.resource_claims import is_deleted
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.kube.cache import Cache
 
@@ -118,7 +120,7 @@ class Groups:
         )
 
     def _is_settled(self, key: Key, live: Body) -> bool:
-        pods = [pod for pod in self._cache.pods(key) if not has_ended(pod)]
+        pods = [pod for pod in self._cache.pods(key) if not (has_ended(pod) or self._is_left(pod))]
         if any(map(is_ending, pods)):
             return False  # it still has its devices, and their memory
         return is_complete(live) or not (live["spec"]["replicas"] or pods)
@@ -140,26 +142,33 @@ class Groups:
         """Return the claims of a pool whose devices are what the service asks for, by name."""
         return {
             claim["metadata"]["name"]: claim
-            for claim in self._cache.owned(place.pool.key)
-            if claim["kind"] == "ResourceClaim" and owner(claim) == place.pool.uid and suits(claim, service)
+            for claim in claims_of_pool(self._cache, place.pool.key)
+            if owner(claim) == place.pool.uid and suits(claim, service)
         }
 
     def _live_claim(self, place: Membership, service: LLMService) -> str | None:
         """Name the claim that the service's group should have; None if there is none that stays."""
         name = self._wanted_claim(place)
         claim = self._claims(place, service).get(name or "")
-        return name if claim is not None and "deletionTimestamp" not in claim["metadata"] else None
+        return name if claim is not None and not is_deleted(claim) else None
 
     def _wanted_claim(self, place: Membership) -> str | None:
         """Name the claim that a group should have; None if it should have none, or is refused."""
         group = place.pool.key, place.group.name
         if group not in self._wanted_claims:
             try:
-                wanted = claim_of_group(place, members_of(self._cache, place))
+                live = claims_of_pool(self._cache, place.pool.key)
+                wanted = claim_of_group(place, members_of(self._cache, place), live)
             except RefusedError:
                 wanted = None
             self._wanted_claims[group] = wanted["metadata"]["name"] if wanted else None
         return self._wanted_claims[group]
+
+    def _is_left(self, pod: Body) -> bool:
+        """Tell whether nobody waits for a pod's end: its claim was given up, since its node may be dead."""
+        claims = (claim for pool in self._pools for claim in claims_of_pool(self._cache, pool.key))
+        stay = {claim["metadata"]["name"] for claim in claims if not is_deleted(claim)}
+        return is_ending(pod) and not claims_of(pod) <= stay
 
     def _is_elsewhere(self, key: Key) -> bool:
         """Tell whether a service's engines are not where they shall be now."""
@@ -193,6 +202,11 @@ class Groups:
 
     def _deployment(self, key: Key) -> Body | None:
         return self._cache.owned_object(key, "Deployment", key.name)
+
+
+def claims_of_pool(cache: Cache, pool: Key) -> list[Body]:
+    """Return the claims that are labelled as a pool's."""
+    return [each for each in cache.owned(pool) if each["kind"] == "ResourceClaim"]
 
 
 def members_of(cache: Cache, place: Membership) -> list[LLMService]:

@@ -8,14 +8,16 @@ The members' own passes tell their engines: each service keeps one writer.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from headrace_operator import metrics, names
 from headrace_operator.api import GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
 from headrace_operator.api.bodies import JsonObject
 from headrace_operator.api.gpu_pool import Group, placement_in
 from headrace_operator.decide.group_devices import claim_of_group
+from headrace_operator.decide.lost_claims import find_lost_claims
 from headrace_operator.decide.moves import NO_MOVES
 from headrace_operator.decide.observation import Observation, observe
 from headrace_operator.decide.plan import plan_actions, plan_pool_deletions
@@ -30,7 +32,7 @@ from headrace_operator.errors import RefusedError, TransientError
 from headrace_operator.kube.cache import Cache
 from headrace_operator.kube.client import Cluster
 from headrace_operator.run.execute import Context, execute_actions
-from headrace_operator.run.groups import Groups, members_of
+from headrace_operator.run.groups import Groups, claims_of_pool, members_of
 from headrace_operator.run.observer import Observer
 from headrace_operator.run.outcome import soonest
 from headrace_operator.run.pool_planner import PoolPlanner, PoolView
@@ -75,7 +77,7 @@ class PoolReconciler:
             pool = parse_pool(body)
             check_members_free(pool, parse_pools(self.cache.pools(key.namespace)))
             if not is_paused(body["metadata"]):
-                due = await self._apply(pool)
+                due = await self._apply(pool, now)
         except TransientError as error:
             due = error.delay
         except RefusedError as error:
@@ -89,23 +91,34 @@ class PoolReconciler:
             raise problem
         return soonest(due, status_due)
 
-    async def _apply(self, pool: GPUPool) -> float | None:
-        """Write what differs; seconds until a write that is to wait is due."""
-        observed, now = self._observe(pool.key), self.clock()
-        wanted = self._wanted(pool)
-        planned = [*plan_actions(wanted, observed), *plan_pool_deletions(wanted, observed, pool.uid)]
-        due, throttled = self.throttle.split_due_actions(pool.key, planned, now)
+    async def _apply(self, pool: GPUPool, now: str) -> float | None:
+        """Write what differs; seconds until there may be more to write."""
+        observed, since = self._observe(pool.key), self.clock()
+        today = datetime.fromisoformat(now).timestamp()
+        lost = find_lost_claims(self._pods(pool.key), today)
+        wanted = self._wanted(pool, lost.names)
+        planned = [
+            *plan_actions(wanted, observed),
+            *plan_pool_deletions(wanted, observed, pool.uid, lost.names),
+        ]
+        due, throttled = self.throttle.split_due_actions(pool.key, planned, since)
         await execute_actions(
-            Context(pool, self.cluster, self.cache, self.throttle, self._refusals, now), due
+            Context(pool, self.cluster, self.cache, self.throttle, self._refusals, since), due
         )
-        return throttled
+        return soonest(throttled, lost.due and lost.due - today)
 
-    def _wanted(self, pool: GPUPool) -> tuple[Manifest, ...]:
-        return tuple(manifest for group in pool.groups for manifest in self._wanted_of(pool, group))
+    def _pods(self, pool: Key) -> Iterator[JsonObject]:
+        """Yield the pods that may have devices of a pool."""
+        for key in (pool, *map(key_of, self.cache.services(pool.namespace))):
+            yield from self.cache.pods(key)
 
-    def _wanted_of(self, pool: GPUPool, group: Group) -> tuple[Manifest, ...]:
+    def _wanted(self, pool: GPUPool, lost: Collection[str]) -> tuple[Manifest, ...]:
+        return tuple(manifest for group in pool.groups for manifest in self._wanted_of(pool, group, lost))
+
+    def _wanted_of(self, pool: GPUPool, group: Group, lost: Collection[str]) -> tuple[Manifest, ...]:
         members = members_of(self.cache, Membership(pool, group))
-        claim = claim_of_group(Membership(pool, group), members)
+        there = claims_of_pool(self.cache, pool.key)
+        claim = claim_of_group(Membership(pool, group), members, there, lost)
         token = self._token(pool.key, group.name)
         if claim is None:
             return turn_server_objects(pool, group, token, self.settings)
