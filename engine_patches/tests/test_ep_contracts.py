@@ -108,6 +108,7 @@ DOCUMENTS = {
         ),
         prediction=PredictionState(predictor="Quantile", learned=12, failures=1),
         turn_group="00112233445566aa",
+        without_turns=True,
     ),
     "resume_key": ResumeKey(service="llm/chat", modulus="c0ffee" * 86),
     "traffic": Traffic(

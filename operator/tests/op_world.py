@@ -94,13 +94,23 @@ def pace(deployment):
 
 
 def report(
-    hash_, state="Idle", reason="", *, phase="", phase_since=0.0, name="FCFS", turn_group="", **policy
+    hash_,
+    state="Idle",
+    reason="",
+    *,
+    phase="",
+    phase_since=0.0,
+    name="FCFS",
+    turn_group="",
+    without_turns=False,
+    **policy,
 ):
     info = EngineInfo(state, reason, vllm_version="0.32.0", phase=phase, phase_since=phase_since)
     return SidecarReport(
         EngineStatus(
             *("0.1.0", ("FCFS", "LARRY"), 1, info, AppliedPolicy(name, hash_, **policy)),
             turn_group=turn_group,
+            without_turns=without_turns,
         )
     )
 

@@ -151,6 +151,12 @@ def test_a_hung_engine_degrades_and_its_text_does_not_change_as_time_goes_by():
     assert "delete the pod" in found[1]
 
 
+def test_an_engine_that_takes_no_turns_degrades():
+    found = conditions(both(report(OURS), report(OURS, without_turns=True)))[Condition.DEGRADED]
+    assert (found.status, found.reason) == ("True", Reason.WITHOUT_TURNS)
+    assert "turn server" in found.message
+
+
 def test_without_a_ready_engine_the_policy_is_unknown():
     found = conditions(observed(body()))[Condition.POLICY_APPLIED]
     assert (found.status, found.reason) == ("Unknown", Reason.NO_READY_REPLICAS)

@@ -7,7 +7,7 @@ from sc_fake_engine import FakeEngine, finished
 
 from headrace_engine.control.paths import stats_paths
 from headrace_engine.control.phase import PhaseInfo, write_phase
-from headrace_engine.control.records import StepSample
+from headrace_engine.control.records import StepSample, TurnCode
 from headrace_sidecar.monitor import Monitor
 from headrace_sidecar.state import GONE_AFTER
 
@@ -171,4 +171,17 @@ def test_waits_for_turns_slow_the_engine_down_in_what_is_told_of_it(monitor, tmp
     engine.report(turn_wait_seconds=0.5)
     monitor.observe(2.0)
     assert monitor.load.step_seconds == pytest.approx(2 * alone, rel=0.1)
+    engine.close()
+
+
+def test_an_engine_that_has_long_not_reached_its_turn_server_is_told_of(monitor, tmp_path):
+    engine, told = FakeEngine(tmp_path), []
+    for now, code in ((1.0, "ALONE"), (2.0, "IN_TURNS"), (3.0, "ALONE"), (32.0, "ALONE"), (33.0, "ALONE")):
+        engine.report(turn_code=TurnCode[code])
+        monitor.observe(now)
+        told.append(monitor.is_without_turns(now))
+    assert told == [False, False, False, False, True]
+    engine.report(turn_code=TurnCode.IN_TURNS)
+    monitor.observe(34.0)
+    assert not monitor.is_without_turns(34.0)
     engine.close()

@@ -65,4 +65,5 @@ class EngineStatus:
     policy: AppliedPolicy
     prediction: PredictionState = PredictionState()
     turn_group: str | None = None  # hash of the TurnGroup that the engine was given; None: an older sidecar
+    without_turns: bool = False  # it has such a group, and has long not reached its turn server
     schema: int = 1

@@ -97,6 +97,7 @@ class Reason(StrEnum):
     ENGINE_HUNG = "EngineHung"
     RECONCILE_ERROR = "ReconcileError"
     ROLLED_BACK = "RolledBack"  # a rollout failed; the template that was ready before it runs again
+    WITHOUT_TURNS = "WithoutTurns"  # an engine can't reach its group's turn server
     PREDICTOR_FAILED = "PredictorFailed"  # the mean of recent outputs stands in
 
 

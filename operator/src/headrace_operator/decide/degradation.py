@@ -21,6 +21,11 @@ from headrace_operator.desired.history import rolled_back
 from headrace_operator.errors import RefusedError
 
 _HUNG = "requests are running and no step is made: delete the pod if it stays so, and look at its devices"
+_WITHOUT_TURNS = (
+    "it can't reach its group's turn server, so its steps may fall on those of its neighbours: "
+    f"`kubectl get pods -l {names.POOL_GROUP_LABEL}` shows whether that runs; if it does, look for a "
+    "NetworkPolicy between them"
+)
 
 
 def degraded_state(
@@ -70,6 +75,8 @@ def _troubles_of_engines(observed: Observation) -> Iterator[tuple[str, str]]:
             yield Reason.ENGINE_HUNG, f"{pod.name}: {_HUNG}"
         if report.engine.state == "Stock":
             yield Reason.ENGINE_VERSION_NOT_SUPPORTED, f"{pod.name}: {describe_stock_engine(report.engine)}"
+        if report.without_turns:
+            yield Reason.WITHOUT_TURNS, f"{pod.name}: {_WITHOUT_TURNS}"
         if report.policy.disabled:
             yield Reason.POLICY_FAILED, f"{pod.name}: {describe_failed_policy(report.policy)}"
         if report.prediction.predictor == "GivenUp":

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from headrace_engine.control.board import BoardReader
 from headrace_engine.control.boot import read_boot
 from headrace_engine.control.files import file_identity
 from headrace_engine.control.paths import StatsPaths
 from headrace_engine.control.phase import read_phase
-from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest
+from headrace_engine.control.records import FINISHED, STEPS, BoardRecord, FinishedRequest, TurnCode
 from headrace_engine.control.ring import RingReader
 from headrace_engine.cost.forms import Linear
 from headrace_sidecar.estimates import Estimates, Rates
@@ -23,6 +24,8 @@ from headrace_sidecar.reports import NOTHING, load_report
 from headrace_sidecar.state import History, Observation, classify, extend_history
 from headrace_sidecar.stock import StockLoad
 from headrace_sidecar.totals import Totals
+
+ALONE_SECONDS = 30.0  # for a turn server to be replaced, which is nothing to tell anybody
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Monitor:
         self._estimates = Estimates()
         self.totals = Totals()
         self.observed = False
+        self._alone_since = inf  # when it was first seen without its turn server
         self.answering = False  # set by whoever asks the engine's own HTTP server, as is `stock`
         self.stock: StockLoad | None = None
         self.record = NOTHING
@@ -81,8 +85,14 @@ class Monitor:
             self._estimates.add_turn_wait(self.totals.total("turn_wait_seconds") - before)
         record, rates = self._numbers()
         self.record = NOTHING if self.engine.state == "Gone" else record  # it holds no requests any more
+        is_alone = self.record.turn_code == TurnCode.ALONE
+        self._alone_since = min(self._alone_since, now) if is_alone else inf
         self.load = load_report(self.engine, record, rates, serving=self._is_serving())
         self.observed = True
+
+    def is_without_turns(self, now: float) -> bool:
+        """Tell whether the engine, as of its last steps, has not reached its turn server for a while."""
+        return now - self._alone_since >= ALONE_SECONDS
 
     def close(self) -> None:
         """Let go of the engine's files."""

@@ -108,6 +108,7 @@ def engine_status(sidecar: Sidecar, now: float) -> EngineStatus:
         policy=applied_policy(monitor.record, name, decided, handover.refusal),
         prediction=prediction_state(monitor.record),
         turn_group=sidecar.turn_group.given_hash,
+        without_turns=monitor.is_without_turns(now),
     )
 
 
