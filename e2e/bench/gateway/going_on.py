@@ -32,9 +32,9 @@ async def measure(say: Callable[[str], None]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, start_testbed(Path(folder)) as under_test:
         await _start(under_test)
         ended = await _ask(under_test)
-        waited = under_test.relay_metric("headrace_relay_streams_moved_total")
-    if waited != STREAMS:
-        raise TestbedError(f"{waited:g} of {STREAMS} streams stepped back and went on: see the relay's log")
+        moved = under_test.relay_metric("headrace_relay_streams_moved_total")
+    if moved != STREAMS:
+        raise TestbedError(f"{moved:g} of {STREAMS} streams stepped back and went on: see the relay's log")
     rounds = [1000 * (after - before) for before, after in pairwise(sorted(ended))]
     figures = {
         "going_on_ms": round(statistics.fmean(rounds), 2),

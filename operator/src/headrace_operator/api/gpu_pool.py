@@ -9,7 +9,7 @@ from pydantic import ValidationError, model_validator
 
 from headrace_engine.contracts.turn_group import TurnOrder
 from headrace_operator.api.base import Block, list_map, live, rule, ruled
-from headrace_operator.api.bodies import Body
+from headrace_operator.api.bodies import Body, is_ending
 from headrace_operator.api.placement import (
     AUTO_GROUP,
     GroupName,
@@ -197,7 +197,7 @@ def parse_pools(bodies: Iterable[Body]) -> list[GPUPool]:
     """Read those that are not being deleted and whose spec is valid, the oldest first."""
     found = []
     for body in bodies:
-        if "deletionTimestamp" not in body["metadata"]:
+        if not is_ending(body):
             try:
                 found.append(parse_pool(body))
             except SpecInvalidError:

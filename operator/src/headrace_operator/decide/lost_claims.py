@@ -12,8 +12,8 @@ from datetime import datetime
 from math import inf
 from typing import NamedTuple
 
-from headrace_operator.api.bodies import Body
-from headrace_operator.decide.observation import has_ended, is_ending
+from headrace_operator.api.bodies import Body, is_ending
+from headrace_operator.decide.observation import has_ended
 
 LOST_SECONDS = 60.0  # after the end of a pod's grace: a node that lives has ended it by then
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from headrace_engine.contracts import EngineStatus
 from headrace_operator import names
-from headrace_operator.api.bodies import Body
+from headrace_operator.api.bodies import Body, is_ending
 from headrace_operator.decide.crashes import Crash, crash_reported_until, read_crash
 from headrace_operator.decide.pod_problems import (
     Problem,
@@ -99,11 +99,6 @@ def _failed(pods: Iterable[Body]) -> str:
 def has_ended(pod: Body) -> bool:
     """Tell whether nothing of a pod runs any more."""
     return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-
-
-def is_ending(pod: Body) -> bool:
-    """Tell whether a pod was told to end; it may still drain."""
-    return "deletionTimestamp" in pod["metadata"]
 
 
 def _pod(raw: Body, reports: Mapping[str, SidecarReport]) -> Pod:

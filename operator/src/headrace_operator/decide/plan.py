@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace_operator import names
-from headrace_operator.api.bodies import Body
+from headrace_operator.api.bodies import Body, is_ending
 from headrace_operator.api.quantity import same_quantity
 from headrace_operator.decide.observation import Observation
 from headrace_operator.desired import Manifest, owner
@@ -97,7 +97,7 @@ def plan_pool_deletions(
         for (kind, name), live in observed.objects.items()
         if (kind, name) not in wanted_names
         and owner(live) == uid
-        and "deletionTimestamp" not in live["metadata"]
+        and not is_ending(live)
         and (name in lost or not _is_reserved(live))
     )
 

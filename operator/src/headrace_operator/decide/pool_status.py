@@ -9,14 +9,14 @@ from pydantic import ValidationError
 
 from headrace_operator import names
 from headrace_operator.api import Condition, GPUPool, PoolStatus, Reason, is_paused
-from headrace_operator.api.bodies import Body
+from headrace_operator.api.bodies import Body, is_ending
 from headrace_operator.api.gpu_pool import placement_in
 from headrace_operator.api.placement import Placement, PlacementStatus, PlanStatus
 from headrace_operator.decide.adoption import adopt
 from headrace_operator.decide.condition_state import STATUSES, ConditionState, make_condition, told_before
 from headrace_operator.decide.moves import Moves
 from headrace_operator.decide.observation import Observation
-from headrace_operator.desired.resource_claims import devices_in, is_allocated, is_deleted
+from headrace_operator.desired.resource_claims import devices_in, is_allocated
 from headrace_operator.errors import RefusedError
 from headrace_operator.planning.question import Answer
 
@@ -113,8 +113,8 @@ def _placed_group(group: str, observed: Observation) -> ConditionState:
             "spec.accelerator.dra: so they share a GPU only where the cluster places them so, as on nodes "
             "with one",
         )
-    deleted = [claim["metadata"]["name"] for claim in claims if is_deleted(claim)]
-    allocated = [claim for claim in claims if is_allocated(claim) and not is_deleted(claim)]
+    deleted = [claim["metadata"]["name"] for claim in claims if is_ending(claim)]
+    allocated = [claim for claim in claims if is_allocated(claim) and not is_ending(claim)]
     if not allocated and deleted:
         return ConditionState(
             False,

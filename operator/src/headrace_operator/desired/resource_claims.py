@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from headrace_operator import names
 from headrace_operator.api import GPUPool, LLMService
-from headrace_operator.api.bodies import Body, JsonObject
+from headrace_operator.api.bodies import Body, JsonObject, is_ending
 from headrace_operator.api.engine import Dra
 from headrace_operator.api.gpu_pool import Group
 from headrace_operator.desired.manifest import Manifest, content_hash, manifest, owner
@@ -46,30 +46,28 @@ def group_claim(
     """
     spec = _devices(dra, count)
     first = names.group_claim(pool.key, group.name, content_hash(spec))
-    alike = {
-        claim["metadata"]["name"]: claim
-        for claim in live
-        if f"{claim['metadata']['name']}-".startswith(f"{first}-")
-    }
-    stay = [
-        (claim["metadata"].get("creationTimestamp", ""), name)
-        for name, claim in alike.items()
-        if owner(claim) == pool.uid and not (is_deleted(claim) or name in lost)
-    ]
-    others = content_hash(sorted(claim["metadata"]["uid"] for claim in alike.values()))
     return manifest(
         pool,
         _API_VERSION,
         "ResourceClaim",
-        max(stay)[1] if stay else f"{first}-{others[:4]}" if alike else first,
+        _name_that_stays(pool, first, live, lost),
         {names.POOL_GROUP_LABEL: group.name},
         spec=spec,
     )
 
 
-def is_deleted(claim: Body) -> bool:
-    """Tell whether a live claim is being deleted: it stays as long as a pod that has not ended names it."""
-    return "deletionTimestamp" in claim["metadata"]
+def _name_that_stays(pool: GPUPool, first: str, live: Iterable[Body], lost: Collection[str]) -> str:
+    """Return the name of the newest claim that may be kept, of those called `first` or so; else a new one."""
+    alike = [claim for claim in live if f"{claim['metadata']['name']}-".startswith(f"{first}-")]
+    kept: list[tuple[str, str]] = [
+        (claim["metadata"].get("creationTimestamp", ""), claim["metadata"]["name"])
+        for claim in alike
+        if owner(claim) == pool.uid and not is_ending(claim) and claim["metadata"]["name"] not in lost
+    ]
+    if kept:
+        return max(kept)[1]
+    uids = sorted(claim["metadata"]["uid"] for claim in alike)
+    return f"{first}-{content_hash(uids)[:4]}" if uids else first
 
 
 def _devices(dra: Dra, count: int) -> JsonObject:

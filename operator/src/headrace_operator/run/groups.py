@@ -18,19 +18,18 @@ from headrace_operator.api import (
     parse_service,
     replicas_of,
 )
-from headrace_operator.api.bodies import Body
+from headrace_operator.api.bodies import Body, is_ending
 from headrace_operator.api.placement import PlacedService
 from headrace_operator.decide.group_devices import check_memory, claim_of_group, suits
 from headrace_operator.decide.lost_claims import claims_of
 from headrace_operator.decide.moves import Mover, Moves, plan_moves
-from headrace_operator.decide.observation import has_ended, is_ending
+from headrace_operator.decide.observation import has_ended
 from headrace_operator.decide.places import place_of, put, put_as_planned, running_place
 from headrace_operator.decide.rollout import is_complete, is_surging, service_as_running
 from headrace_operator.decide.turn_groups import Membership, membership, pool_of, turn_group
 from headrace_operator.desired import owner
 from headrace_operator.desired.history import rolled_back, running_inputs
 from headrace_operator.desired.inputs import claim_in, inputs_hash
-from headrace_operator.desired.resource_claims import is_deleted
 from headrace_operator.errors import RefusedError, SpecInvalidError
 from headrace_operator.kube.cache import Cache
 
@@ -120,7 +119,7 @@ class Groups:
         )
 
     def _is_settled(self, key: Key, live: Body) -> bool:
-        pods = [pod for pod in self._cache.pods(key) if not (has_ended(pod) or self._is_left(pod))]
+        pods = [pod for pod in self._cache.pods(key) if not (has_ended(pod) or self._is_given_up(pod))]
         if any(map(is_ending, pods)):
             return False  # it still has its devices, and their memory
         return is_complete(live) or not (live["spec"]["replicas"] or pods)
@@ -150,7 +149,7 @@ class Groups:
         """Name the claim that the service's group should have; None if there is none that stays."""
         name = self._wanted_claim(place)
         claim = self._claims(place, service).get(name or "")
-        return name if claim is not None and not is_deleted(claim) else None
+        return name if claim is not None and not is_ending(claim) else None
 
     def _wanted_claim(self, place: Membership) -> str | None:
         """Name the claim that a group should have; None if it should have none, or is refused."""
@@ -164,11 +163,13 @@ class Groups:
             self._wanted_claims[group] = wanted["metadata"]["name"] if wanted else None
         return self._wanted_claims[group]
 
-    def _is_left(self, pod: Body) -> bool:
-        """Tell whether nobody waits for a pod's end: its claim was given up, since its node may be dead."""
+    def _is_given_up(self, pod: Body) -> bool:
+        """Tell whether nobody waits for a pod's end: its claim was deleted, and its node may be dead."""
+        if not is_ending(pod):
+            return False
         claims = (claim for pool in self._pools for claim in claims_of_pool(self._cache, pool.key))
-        stay = {claim["metadata"]["name"] for claim in claims if not is_deleted(claim)}
-        return is_ending(pod) and not claims_of(pod) <= stay
+        stay = {claim["metadata"]["name"] for claim in claims if not is_ending(claim)}
+        return not claims_of(pod) <= stay
 
     def _is_elsewhere(self, key: Key) -> bool:
         """Tell whether a service's engines are not where they shall be now."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from headrace_operator import metrics
 from headrace_operator.api import POOL_KIND, ROUTE_KIND, Key, parse_service
-from headrace_operator.api.bodies import JsonObject
+from headrace_operator.api.bodies import JsonObject, is_ending
 from headrace_operator.decide.documents import NO_DOCUMENTS, documents_in_force
 from headrace_operator.decide.model_names import ModelNames
 from headrace_operator.errors import ApiError, SpecInvalidError, TransientError
@@ -95,7 +95,7 @@ class Reconciler:
         if key.kind == POOL_KIND:
             return await self._pools.reconcile(key, _now())
         service = self.cache.service(key)
-        if service is None or "deletionTimestamp" in service["metadata"]:
+        if service is None or is_ending(service):
             self._forget(key)
             return None  # owner references clean up
         outcome = await self._do_steps(key, service)

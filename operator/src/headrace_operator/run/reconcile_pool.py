@@ -14,7 +14,7 @@ from datetime import datetime
 
 from headrace_operator import metrics, names
 from headrace_operator.api import GPUPool, Key, is_paused, key_of, parse_pool, parse_pools
-from headrace_operator.api.bodies import JsonObject
+from headrace_operator.api.bodies import JsonObject, is_ending
 from headrace_operator.api.gpu_pool import Group, placement_in
 from headrace_operator.decide.group_devices import claim_of_group
 from headrace_operator.decide.lost_claims import find_lost_claims
@@ -66,7 +66,7 @@ class PoolReconciler:
         Raises what failed.
         """
         body = self.cache.pool(key)
-        if body is None or "deletionTimestamp" in body["metadata"]:
+        if body is None or is_ending(body):
             self._forget(key)
             self._tell_services(key.namespace)
             return None  # owner references clean up
@@ -77,7 +77,7 @@ class PoolReconciler:
             pool = parse_pool(body)
             check_members_free(pool, parse_pools(self.cache.pools(key.namespace)))
             if not is_paused(body["metadata"]):
-                due = await self._apply(pool, now)
+                due = await self._apply(pool, datetime.fromisoformat(now).timestamp())
         except TransientError as error:
             due = error.delay
         except RefusedError as error:
@@ -91,21 +91,20 @@ class PoolReconciler:
             raise problem
         return soonest(due, status_due)
 
-    async def _apply(self, pool: GPUPool, now: str) -> float | None:
-        """Write what differs; seconds until there may be more to write."""
-        observed, since = self._observe(pool.key), self.clock()
-        today = datetime.fromisoformat(now).timestamp()
-        lost = find_lost_claims(self._pods(pool.key), today)
+    async def _apply(self, pool: GPUPool, time: float) -> float | None:
+        """Write what differs at `time`, in unix seconds; seconds until there may be more to write."""
+        observed, now = self._observe(pool.key), self.clock()
+        lost = find_lost_claims(self._pods(pool.key), time)
         wanted = self._wanted(pool, lost.names)
         planned = [
             *plan_actions(wanted, observed),
             *plan_pool_deletions(wanted, observed, pool.uid, lost.names),
         ]
-        due, throttled = self.throttle.split_due_actions(pool.key, planned, since)
+        due, throttled = self.throttle.split_due_actions(pool.key, planned, now)
         await execute_actions(
-            Context(pool, self.cluster, self.cache, self.throttle, self._refusals, since), due
+            Context(pool, self.cluster, self.cache, self.throttle, self._refusals, now), due
         )
-        return soonest(throttled, lost.due and lost.due - today)
+        return soonest(throttled, lost.due and lost.due - time)
 
     def _pods(self, pool: Key) -> Iterator[JsonObject]:
         """Yield the pods that may have devices of a pool."""

@@ -15,13 +15,14 @@ class Signer:
 
     def __call__(self, message: bytes) -> bytes:
         """Sign as `headrace_engine.contracts.resume_arguments` says. Raises OSError or ValueError."""
-        return _read_key(self._path.read_bytes()).sign(message, padding.PKCS1v15(), hashes.SHA256())
+        key = _read_key(self._path, self._path.read_bytes())
+        return key.sign(message, padding.PKCS1v15(), hashes.SHA256())
 
 
 @lru_cache(maxsize=1)
-def _read_key(pem: bytes) -> rsa.RSAPrivateKey:
-    """Read a key, and check it, which takes as long as forty signatures. Raises ValueError."""
+def _read_key(path: Path, pem: bytes) -> rsa.RSAPrivateKey:
+    """Read the key that `path` holds, which takes as long as forty signatures. Raises ValueError."""
     key = serialization.load_pem_private_key(pem, None)
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise ValueError("the gateway's key is no RSA key")  # noqa: TRY004  as what is no key at all
+        raise ValueError(f"{path} is no RSA key")  # noqa: TRY004  as what is no key at all
     return key
