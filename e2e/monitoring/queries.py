@@ -21,6 +21,7 @@ SILENT = frozenset(
         "gateway, Refused by the picker",
         "gateway, Streams whose engine was lost or stopped",
         "gateway, Pause of a stream that changed its engine",
+        "gateway, Streams that wait for room",
         "gateway, Requests that went on without the picker",
         "operator, What is not as it should be",
         "service, Answers at the gateway",  # what the picker refused, besides what the engines answered
