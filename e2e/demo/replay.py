@@ -21,7 +21,7 @@ import aiohttp
 
 from e2e.demo.metrics import Sample, sample
 
-DEADLINE = 120.0  # seconds; a request older than this is given up
+DEADLINE = 120.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,17 @@ class Progress:
 
 
 async def replay(
-    url: str, calls: Iterable[Call], progress: Progress, length: Length = exactly
+    url: str,
+    calls: Iterable[Call],
+    progress: Progress,
+    length: Length = exactly,
+    *,
+    deadline: float = DEADLINE,
 ) -> list[Sample]:
     """Send all calls to the gateway at `url`; returns when the last answer is there.
 
-    One sample per call, in the order of their times; `length` says how many tokens to generate.
+    One sample per call, in the order of their times; `length` says how many tokens to generate, `deadline`
+    after how many seconds a request is given up.
     """
     plan = sorted(calls, key=lambda call: call.at)
     progress.total += len(plan)
@@ -67,7 +73,7 @@ async def replay(
         aiohttp.ClientSession(
             url,
             connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=DEADLINE),
+            timeout=aiohttp.ClientTimeout(total=deadline),
         ) as session,
         asyncio.TaskGroup() as tasks,
     ):

@@ -331,7 +331,7 @@ class Stopped:
 def test_a_server_stays_until_another_kind_is_asked_for(tmp_path, monkeypatch):
     started = []
 
-    def start(folder, *given, policy):
+    def start(folder, *given, policy, **_):
         started.append(given[-2:])  # arguments and environment
         folder.mkdir()
         return Stopped()

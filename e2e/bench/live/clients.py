@@ -31,6 +31,7 @@ class Asker:
     url: str
     end_token: int
     max_model_len: int
+    deadline: float = replay.DEADLINE  # seconds
 
     def length(self, call: Call) -> dict[str, Any]:
         """Make an answer as long as recorded without telling how long that is."""
@@ -43,7 +44,9 @@ class Asker:
     async def open_loop(self, arrivals: Sequence[Arrival], label: str) -> list[Sample]:
         """Send each request at its time; a sample for each, in their order. Raises ClientError."""
         calls = [_call(each, f"{label} {number}") for number, each in enumerate(arrivals)]
-        return _checked(await replay.replay(self.url, calls, Progress(), self._length()))
+        return _checked(
+            await replay.replay(self.url, calls, Progress(), self._length(), deadline=self.deadline)
+        )
 
     async def closed_loop(
         self, requests: Sequence[Arrival], clients: int, seconds: float, label: str

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from e2e.bench.gateway.testbed import cpu_seconds
+from e2e.bench.gateway.testbed import HOST, cpu_seconds
 from e2e.bench.live.cases import Device
 from e2e.bench.real_engine import vllm_server
 from e2e.bench.real_engine.vllm_server import Server
@@ -50,11 +50,14 @@ class Engines:
         budget: int | None = None,
         watermark: float = 0.0,
         policy: PolicyDocument | None = None,
+        *,
+        address: str = HOST,
+        port: int | None = None,
     ) -> bool:
         """Start a server with so many KV blocks and wait until it serves; False if one like it runs.
 
         `budget`: --max-num-batched-tokens, None for vLLM's own. `watermark`: share of blocks kept free.
-        `policy`: None for stock vLLM. Raises ServerError.
+        `policy`: None for stock vLLM. `port`: where it listens, None for a free one. Raises ServerError.
         """
         if self.asked.get(name) == (blocks, budget, watermark):
             return False
@@ -83,6 +86,8 @@ class Engines:
                 arguments,
                 environment,
                 policy=policy,
+                address=address,
+                port=port,
             )
         finally:
             self.stay()

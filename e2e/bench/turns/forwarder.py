@@ -1,4 +1,4 @@
-"""Pass connections on, from one port of loopback to another: `forwarder.py FROM TO`; it runs by its path."""
+"""Pass connections on within loopback: `forwarder.py FROM TO`, each `[ADDRESS:]PORT`; it runs by its path."""
 
 import asyncio
 import contextlib
@@ -7,15 +7,15 @@ import sys
 HOST = "127.0.0.1"
 
 
-async def main(listens: int, target: int) -> None:
+async def main(listens: tuple[str, int], target: tuple[str, int]) -> None:
     """Serve until it is ended."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            there, back = await asyncio.open_connection(HOST, target)
+            there, back = await asyncio.open_connection(*target)
             await asyncio.gather(passed_on(reader, back), passed_on(there, writer))
 
-    server = await asyncio.start_server(connected, HOST, listens)
+    server = await asyncio.start_server(connected, *listens)
     await server.serve_forever()
 
 
@@ -28,5 +28,11 @@ async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     writer.close()
 
 
+def read(told: str) -> tuple[str, int]:
+    """Read an address and a port; the address is `HOST` unless told."""
+    address, _, port = told.rpartition(":")
+    return address or HOST, int(port)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(read(sys.argv[1]), read(sys.argv[2])))

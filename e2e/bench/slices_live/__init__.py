@@ -1,0 +1,1 @@
+"""Slices and moves on three real engines behind the real gateway, beside what is simulated of them."""
