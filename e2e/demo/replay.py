@@ -21,7 +21,7 @@ import aiohttp
 
 from e2e.demo.metrics import Sample, sample
 
-DEADLINE = 120.0  # seconds
+DEADLINE = 120.0  # seconds; by default a request older than this is given up
 
 
 @dataclass(frozen=True, slots=True)

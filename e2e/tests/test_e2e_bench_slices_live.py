@@ -2,6 +2,7 @@
 
 import pytest
 
+from e2e.bench.live.cases import DEVICES
 from e2e.bench.slices_live.study import (
     BLOCKS,
     LONGEST,
@@ -15,7 +16,7 @@ from e2e.bench.slices_live.study import (
     of_run,
 )
 
-BLOCK = 32  # tokens of the engines' KV blocks
+BLOCK = DEVICES["cpu"].settings.block_size
 
 
 def test_the_first_requests_of_a_run_do_not_count():

@@ -31,7 +31,7 @@ class Asker:
     url: str
     end_token: int
     max_model_len: int
-    deadline: float = replay.DEADLINE  # seconds
+    deadline: float = replay.DEADLINE  # seconds until a request is given up
 
     def length(self, call: Call) -> dict[str, Any]:
         """Make an answer as long as recorded without telling how long that is."""

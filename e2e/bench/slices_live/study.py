@@ -41,7 +41,7 @@ from headrace_gateway.simulated import SimulatedGateway, SimulatedRelay
 COMMAND = "python -m e2e.bench.slices_live"
 PART = 16  # of the study's lengths, KV cache and slices
 LONGEST = 8192 // PART
-BLOCKS = 65_536 // PART // 32
+BLOCKS = 65_536 // PART // DEVICES["cpu"].settings.block_size
 SLICE = Slice(512 // PART, hand_back=True)
 REQUESTS = 1200  # of a run
 WARM_UP = 0.4  # share of the requests, as in the study
@@ -58,7 +58,7 @@ METRICS = ("e2e_mean", "e2e_p50", "e2e_p95", "ttft_mean", "tpot_mean", "gap_p95"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`key`: in figures. `load`: of what the engines sustain without slices."""
+    """One workload at one load. `key`: in figures. `load`: of what the engines sustain without slices."""
 
     key: str
     workload: str
@@ -117,7 +117,7 @@ def measure_all(repetitions: int, console: Console) -> dict[str, float]:
             asyncio.run(measure.warm_up(engines, PLUGIN, WARM_STEP_TOKENS))
             fitted = asyncio.run(calibration.fit(engines))
             engines.stop()
-            with open_three(engines, Path(folder) / "gateway", BLOCKS) as three:
+            with open_three(engines, Path(folder) / "gateway") as three:
                 asyncio.run(start(three, console))
                 for setting in SETTINGS:
                     figures |= measure_setting(three, setting, fitted, repetitions, console)
@@ -135,7 +135,7 @@ async def start(three: ThreeEngines, console: Console) -> None:
 def measure_setting(
     three: ThreeEngines, setting: Setting, fitted: Fitted, repetitions: int, console: Console
 ) -> dict[str, float]:
-    """Make the runs of a setting; its figures."""
+    """Make the runs of a setting, and return its figures."""
     measured: dict[bool, list[Figures]] = {False: [], True: []}
     simulated: dict[bool, list[Figures]] = {False: [], True: []}
     moved = 0.0
@@ -148,20 +148,19 @@ def measure_setting(
             simulated[both].append(simulate(three.engines.device, slower, arrivals, seed, both=both))
             three.apply(SLICE if both else None)
             before = three.testbed.relay_metric("headrace_relay_streams_moved_total")
-            label = f"{setting.key} {seed}"
+            label = f"{setting.key} {seed}, {'both' if both else 'neither'}"  # of prompts: no two are alike
             measured[both].append(asyncio.run(serve(three, arrivals, label)))
             moved += three.testbed.relay_metric("headrace_relay_streams_moved_total") - before
-            console.print(f"{label}, {'both' if both else 'neither'}: {_told(measured[both][-1])}")
+            console.print(f"{label}: {_told(measured[both][-1])}")
             console.print(f"  simulated: {_told(simulated[both][-1])}")
     figures = {f"moved_{setting.key}": moved / repetitions}
     for metric in METRICS:
-        name = f"{metric.replace('e2e', 'jct')}_ratio_{setting.key}"
-        figures |= intervals.keyed(name, _ratio(measured, metric))
-        figures[f"simulated_{name}"] = _ratio(simulated, metric).value
+        name = metric.replace("e2e", "jct")
+        ratio = f"{name}_ratio_{setting.key}"
+        figures |= intervals.keyed(ratio, _ratio(measured, metric))
+        figures[f"simulated_{ratio}"] = _ratio(simulated, metric).value
         for both, which in ((False, "neither"), (True, "both")):
-            figures[f"{metric}_seconds_{setting.key}_{which}"] = fmean(
-                each[metric] for each in measured[both]
-            )
+            figures[f"{name}_seconds_{setting.key}_{which}"] = fmean(each[metric] for each in measured[both])
     return figures
 
 
@@ -199,7 +198,7 @@ def slow_down(fitted: Fitted, factor: float) -> Fitted:
 
 
 async def serve(three: ThreeEngines, arrivals: Sequence[Arrival], label: str) -> Figures:
-    """Send the requests through the gateway; the figures of the run."""
+    """Send the requests through the gateway, and return the figures of the run."""
     samples = await three.asker.open_loop(arrivals, label)
     return of_run(Seen(each.ttft, each.tpot, each.max_itl, each.e2e) for each in samples)
 
@@ -207,7 +206,7 @@ async def serve(three: ThreeEngines, arrivals: Sequence[Arrival], label: str) ->
 def simulate(
     device: Device, fitted: Fitted, arrivals: Sequence[Arrival], seed: int, *, both: bool
 ) -> Figures:
-    """Simulate the run."""
+    """Simulate the run, and return its figures."""
     # vLLM takes ten seconds to import.
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415
     from headrace_engine.sim.fleet import simulate_fleet  # noqa: PLC0415

@@ -32,7 +32,6 @@ class ThreeEngines:
 
     engines: Engines
     testbed: Testbed
-    blocks: int
 
     @property
     def asker(self) -> Asker:
@@ -64,7 +63,8 @@ class ThreeEngines:
     def _start_engine(self, address: str, signer: Signer) -> None:
         """Start an engine and its sidecar, which is reached at the engine's address as in a pod."""
         own = self.testbed.ports
-        self.engines.start(address, self.blocks, policy=PLAIN, address=address, port=own["engine"])
+        blocks = self.engines.device.settings.num_blocks
+        self.engines.start(address, blocks, policy=PLAIN, address=address, port=own["engine"])
         server = self.engines.servers[address]
         config = server.folder / "config"
         config.mkdir()
@@ -89,10 +89,10 @@ class ThreeEngines:
 
 
 @contextmanager
-def open_three(engines: Engines, folder: Path, blocks: int) -> Iterator[ThreeEngines]:
-    """Prepare to start them with so many KV blocks each, in an empty folder; all ends with the context."""
+def open_three(engines: Engines, folder: Path) -> Iterator[ThreeEngines]:
+    """Prepare to start them, in an empty folder; all ends with the context."""
     with start_testbed(folder) as testbed:
         try:
-            yield ThreeEngines(engines, testbed, blocks)
+            yield ThreeEngines(engines, testbed)
         finally:
             engines.stop()
