@@ -4,6 +4,7 @@ Its pool of engines is whatever the picker names, its health check of the picker
 API's Inference Extension has them, TLS without a check of the certificate included.
 """
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -173,6 +174,18 @@ async def test_what_goes_through_is_whole_and_streams(pool, session):
     assert len(lines) == 6
     [served] = [each for engine in pool.engines for each in engine.served if each["bytes"] > 500_000]
     assert served["bytes"] == len(json.dumps(body))
+
+
+async def test_nothing_of_an_answer_that_comes_at_once_is_lost(pool, session):
+    for engine in pool.engines:
+        engine.gap = 0
+
+    async def asks():
+        async with session.post(pool.url, json=chat("chat", stream=True, max_tokens=5)) as response:
+            return (await response.read()).count(b"data: ")
+
+    for _ in range(20):
+        assert await asyncio.gather(*(asks() for _ in range(10))) == [6] * 10
 
 
 async def test_refusals_reach_the_client(pool, session):

@@ -53,7 +53,7 @@ async def ask(picker, configure, monkeypatch):
     async with PromptReader() as reader:
         server = grpc.aio.server()
         processor = ExternalProcessor(ServiceKey("llm", "chat"), picker, reader, LIMIT)
-        external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(processor, server)
+        server.add_generic_rpc_handlers((processor.handler(),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -258,8 +258,21 @@ async def test_targets_of_one_request_travel_in_its_id(ask, configure):
     assert set_by(told)["x-request-id"] == "7~headrace~250~~~~"
 
 
+async def test_an_empty_body_in_pieces_ends(ask):
+    told, last = await ask(headers(PIECES), piece(b""))
+    chosen(told)
+    assert last.request_body.response.body_mutation.streamed_response.end_of_stream
+
+
+async def test_a_request_that_is_never_whole_is_not_answered(ask):
+    with pytest.raises(grpc.aio.AioRpcError, match="ended before it was whole"):
+        await ask(headers(PIECES), piece(BODY, ends=False))
+    assert ask.processor._held_bytes == 0
+
+
 async def test_the_stream_ends_before_the_engine_answers(ask):
-    assert await ask(ext_proc.ProcessingRequest(response_headers=ext_proc.HttpHeaders())) == []
+    (told,) = await ask(ext_proc.ProcessingRequest(response_headers=ext_proc.HttpHeaders()))
+    assert told.WhichOneof("response") == "response_headers"
     # Nothing is left of the stream to be asked on.
     late = ext_proc.ProcessingRequest(response_body=ext_proc.HttpBody(body=b"x"))
     assert len(await ask(headers(), piece(BODY), late)) == 2

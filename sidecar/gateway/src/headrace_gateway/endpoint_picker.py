@@ -12,7 +12,6 @@ from collections.abc import Callable
 from random import Random
 
 import grpc
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kubernetes.aio import client
@@ -22,7 +21,7 @@ from headrace_gateway.catalog import Catalog, ServiceKey
 from headrace_gateway.kube import configuration
 from headrace_gateway.kube.catalog_source import KubernetesSource
 from headrace_gateway.launch import launch
-from headrace_gateway.pick.ext_proc import ExternalProcessor
+from headrace_gateway.pick import ext_proc
 from headrace_gateway.pick.peers import Find, by_name, sharing
 from headrace_gateway.pick.picker import Picker
 from headrace_gateway.pick.prompt_reader import PromptReader
@@ -33,7 +32,7 @@ from headrace_gateway.settings import Settings, SettingsError
 log = logging.getLogger(__name__)
 
 LIVENESS = "liveness"  # by the Inference Extension's names of what gRPC health checks ask
-READY = ("", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor")
+READY = ("", "readiness", ext_proc.SERVICE)
 MESSAGE_OVERHEAD = 1 << 20  # over the largest body: headers
 
 
@@ -83,9 +82,8 @@ async def serve(chosen: Settings, source: Source, find_peers: Find | None = None
                 *process.GRPC_OPTIONS,
             ]
         )
-        external_processor_pb2_grpc.add_ExternalProcessorServicer_to_server(
-            ExternalProcessor(key, picker, reader, chosen.max_body_bytes), server
-        )
+        processor = ext_proc.ExternalProcessor(key, picker, reader, chosen.max_body_bytes)
+        server.add_generic_rpc_handlers((processor.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(Health(lacks), server)
         where = f"{chosen.address}:{chosen.ads_port}"
         server.add_secure_port(where, certificate.self_signed()) if chosen.tls else server.add_insecure_port(

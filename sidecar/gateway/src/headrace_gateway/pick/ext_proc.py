@@ -5,7 +5,9 @@ The answer is the engine's address in a header and, the same, in dynamic metadat
 client. The gateway may say among which engines to choose. It sends the body whole (BUFFERED), or in pieces
 that go on to the engine only when they come back (FULL_DUPLEX_STREAMED, what the protocol demands): then the
 headers are answered last, when the body has told where to. With that the stream ends, so that no answer of an
-engine comes through here, or breaks when this process ends.
+engine comes through here, or breaks when this process ends. The last message and the stream's end leave in
+one write: Envoy sends here what an engine answers while the stream is open, and loses what no message brings
+back.
 
 Who may call the service, on which paths and how often is for the gateway that asks. What clients must not say
 to engines is removed here too.
@@ -19,7 +21,6 @@ import grpc
 import orjson
 from envoy.config.core.v3.base_pb2 import HeaderValue, HeaderValueOption
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
 from envoy.service.ext_proc.v3.external_processor_pb2 import (
     BodyMutation,
     BodyResponse,
@@ -62,11 +63,13 @@ KEPT_PREFIXES = ("x-envoy-", DESTINATION_HEADER)
 REMOVED_PREFIXES = tuple(prefix for prefix in STRIPPED_PREFIXES if prefix not in KEPT_PREFIXES)
 REMOVED = frozenset({*OVERRIDE_HEADERS, SERVICE_HEADER})
 
+SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+
 WHOLE = frozenset({ProcessingMode.BUFFERED, ProcessingMode.BUFFERED_PARTIAL})
 IN_PIECES = ProcessingMode.FULL_DUPLEX_STREAMED
 
 
-class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
+class ExternalProcessor:
     """Answers for the service `key`, whatever a request names.
 
     Bodies over `max_body_bytes` get 413; those beyond `MOST_BYTES` of all that are held, 429.
@@ -79,17 +82,30 @@ class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
         self._max_body_bytes = max_body_bytes
         self._held_bytes = 0
 
-    async def Process(  # noqa: N802  (gRPC's name)
-        self, requests: AsyncIterator[ProcessingRequest], _context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[ProcessingResponse]:
-        """Answer one request's stream; it ends as soon as the gateway knows all."""
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what a gRPC server is given to serve this.
+
+        On the wire it is the protocol's bidirectional stream. To the server it is a call with one response:
+        those alone go out together with the stream's end.
+        """
+        process = grpc.stream_unary_rpc_method_handler(self._process, ProcessingRequest.FromString)
+        return grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
+
+    async def _process(
+        self, requests: AsyncIterator[ProcessingRequest], context: grpc.aio.ServicerContext
+    ) -> bytes:
+        """Answer one request's stream, until the gateway knows all; returns the last message."""
         asked = Asked()
         try:
             async for message in requests:
-                for response in await self._answer(asked, message):
-                    yield response
-                if asked.is_answered:
-                    return
+                told: list[bytes] = [each.SerializeToString() for each in await self._answer(asked, message)]
+                last = told.pop() if asked.is_answered else None
+                for response in told:
+                    await context.write(response)
+                if last is not None:
+                    return last
+            await context.abort(grpc.StatusCode.CANCELLED, "the request ended before it was whole")
+            raise AssertionError("abort returned")
         finally:
             self._held_bytes -= asked.size
 
@@ -111,8 +127,8 @@ class ExternalProcessor(external_processor_pb2_grpc.ExternalProcessorServicer):
         if kind == "request_trailers":
             asked.has_trailers = True
             return self._tell(asked, await self._decide(asked))
-        asked.is_answered = True  # the engine answers already
-        return []
+        asked.is_answered = True  # by the gateway itself, for no engine has the request yet
+        return [ProcessingResponse(response_headers=HeadersResponse())]
 
     def _hold(self, asked: "Asked", piece: bytes) -> Reply | None:
         """Keep a piece of the body; returns what is to be answered if that is too much."""
@@ -207,7 +223,8 @@ def _hosts(subset: Value) -> frozenset[str]:
 def _give_back(asked: Asked) -> Iterable[ProcessingResponse]:
     """Let the body go on as it came, and the trailers."""
     body = asked.body
-    for start in range(0, len(body), PIECE_BYTES):
+    # A body that has been announced ends, even if nothing was in it.
+    for start in range(0, max(len(body), len(asked.pieces)), PIECE_BYTES):
         is_last = start + PIECE_BYTES >= len(body)
         piece = StreamedBodyResponse(
             body=body[start : start + PIECE_BYTES], end_of_stream=is_last and not asked.has_trailers
