@@ -32,7 +32,7 @@ from e2e.bench.report import intervals, results
 from e2e.bench.runs import workloads
 from e2e.bench.runs.command_line import describe
 from e2e.bench.slices_live.three_engines import ADDRESSES, PLAIN, ThreeEngines, open_three
-from headrace_engine.contracts import GatewayConfig, PolicyDocument, Slice
+from headrace_engine.contracts import GatewayConfig, Slice
 from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_engine.sim.workloads.shape import Scale
@@ -211,7 +211,7 @@ def simulate(
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415
     from headrace_engine.sim.fleet import simulate_fleet  # noqa: PLC0415
 
-    document = PolicyDocument("FCFS", slice=SLICE if both else None)
+    document = replace(PLAIN, slice=SLICE if both else None)
     engines = [
         SimulatedEngine(
             device.settings, fitted.cost, document, number=number, listening=True, host=fitted.host

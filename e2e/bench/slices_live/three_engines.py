@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from e2e import ports
@@ -56,7 +56,7 @@ class ThreeEngines:
     def apply(self, its_slice: Slice | None) -> None:
         """Have engines serve with such slices and streams move, or neither."""
         for address in ADDRESSES:
-            self.engines.apply(address, PolicyDocument("FCFS", slice=its_slice))
+            self.engines.apply(address, replace(PLAIN, slice=its_slice))
         moves = its_slice is not None
         self.testbed.apply({NAME: ("SAL", ADDRESSES)}, resume=True, rebalance=moves)
 

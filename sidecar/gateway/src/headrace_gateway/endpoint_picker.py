@@ -32,7 +32,7 @@ from headrace_gateway.settings import Settings, SettingsError
 log = logging.getLogger(__name__)
 
 LIVENESS = "liveness"  # by the Inference Extension's names of what gRPC health checks ask
-READY = ("", "readiness", ext_proc.SERVICE)
+READY = ("", "readiness", ext_proc.GRPC_SERVICE)
 MESSAGE_OVERHEAD = 1 << 20  # over the largest body: headers
 
 

@@ -63,7 +63,7 @@ KEPT_PREFIXES = ("x-envoy-", DESTINATION_HEADER)
 REMOVED_PREFIXES = tuple(prefix for prefix in STRIPPED_PREFIXES if prefix not in KEPT_PREFIXES)
 REMOVED = frozenset({*OVERRIDE_HEADERS, SERVICE_HEADER})
 
-SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+GRPC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 
 WHOLE = frozenset({ProcessingMode.BUFFERED, ProcessingMode.BUFFERED_PARTIAL})
 IN_PIECES = ProcessingMode.FULL_DUPLEX_STREAMED
@@ -89,7 +89,7 @@ class ExternalProcessor:
         those alone go out together with the stream's end.
         """
         process = grpc.stream_unary_rpc_method_handler(self._process, ProcessingRequest.FromString)
-        return grpc.method_handlers_generic_handler(SERVICE, {"Process": process})
+        return grpc.method_handlers_generic_handler(GRPC_SERVICE, {"Process": process})
 
     async def _process(
         self, requests: AsyncIterator[ProcessingRequest], context: grpc.aio.ServicerContext
@@ -224,7 +224,8 @@ def _give_back(asked: Asked) -> Iterable[ProcessingResponse]:
     """Let the body go on as it came, and the trailers."""
     body = asked.body
     # A body that has been announced ends, even if nothing was in it.
-    for start in range(0, max(len(body), len(asked.pieces)), PIECE_BYTES):
+    length = max(len(body), 1) if asked.pieces else 0
+    for start in range(0, length, PIECE_BYTES):
         is_last = start + PIECE_BYTES >= len(body)
         piece = StreamedBodyResponse(
             body=body[start : start + PIECE_BYTES], end_of_stream=is_last and not asked.has_trailers
