@@ -33,7 +33,7 @@ NOW = Row(
         number("Specs refused", COUNT, having("Accepted", 0), steps=((0, GREEN), (1, ORANGE))),
         number("Policy not applied", COUNT, having("PolicyApplied", 0), steps=((0, GREEN), (1, ORANGE))),
         number("Degraded", COUNT, having("Degraded", 1), steps=((0, GREEN), (1, RED))),
-        number("Under way", COUNT, having("Progressing", 1)),
+        number("Under way", COUNT, having("Reconciling", 1)),
     ),
 )
 CONDITIONS_ROW = Row(
@@ -41,7 +41,7 @@ CONDITIONS_ROW = Row(
     (
         rows(
             "What is not as it should be",
-            'headrace_service_condition{condition!~"Progressing|Degraded"} < 1'
+            'headrace_service_condition{condition!~"Reconciling|Stalled|Degraded"} < 1'
             ' or headrace_service_condition{condition="Degraded"} == 1',
             ("namespace", "service", "condition", "reason"),
             about="docs/troubleshooting.md has advice for each reason.",

@@ -67,7 +67,7 @@ def test_a_policy_that_denies_a_template_keeps_nothing_else_from_being_carried_o
         eventually(lambda: kube.get("llmservices", "chat")["status"]["readyReplicas"] == 3)
         deployment = kube.get("deployments", "chat")
         assert (deployment["spec"]["replicas"], deployment["spec"]["template"]) == (3, before)
-        progress = eventually(lambda: said(kube, "Progressing", "NotAccepted"))
+        progress = eventually(lambda: said(kube, "Reconciling", "NotAccepted"))
         assert "as the spec asks" not in progress
         assert len(node.engines) == 3  # none was replaced
         settled_at = kube.get("deployments", "chat")["metadata"]["resourceVersion"]

@@ -214,7 +214,7 @@ def test_a_paused_service_is_not_written_to(kube, proxy, operator):
     eventually(lambda: running(kube))
     pause = {"metadata": {"annotations": {"headrace.dev/paused": "true"}}}
     ok(kube.patch("llmservices", "chat", pause))
-    eventually(lambda: kube.condition("chat", "Progressing")[1] == "Paused")
+    eventually(lambda: kube.condition("chat", "Reconciling")[1] == "Paused")
     began = time.monotonic()
     ok(kube.patch("llmservices", "chat", {"spec": {"replicas": 3, "scheduling": {"policy": "LARRY"}}}))
     ok(kube.patch("deployments", "chat", {"spec": {"replicas": 1}}))

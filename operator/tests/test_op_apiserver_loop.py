@@ -33,7 +33,7 @@ def settled(kube, name="chat"):
     return (
         kube.condition(name, "Ready")[0] == "True"
         and kube.condition(name, "PolicyApplied")[0] == "True"
-        and kube.condition(name, "Progressing")[1] == "Settled"
+        and kube.condition(name, "Reconciling")[1] == "Settled"
     )
 
 
@@ -221,7 +221,7 @@ def test_paused_writes_nothing_but_status(kube):
     body = llmservice(model={"source": "hf://a/b", "servedName": f"m-{kube.namespace}"})
     body["metadata"]["annotations"] = {"headrace.dev/paused": "true"}
     ok(kube.create("llmservices", body))
-    eventually(lambda: kube.condition("chat", "Progressing")[1] == "Paused")
+    eventually(lambda: kube.condition("chat", "Reconciling")[1] == "Paused")
     assert owned(kube) == {}
     ok(kube.patch("llmservices", "chat", {"metadata": {"annotations": {"headrace.dev/paused": None}}}))
     eventually(lambda: owned(kube) == OWNED)

@@ -30,7 +30,7 @@ def last_ready(kube):
 
 def settled(kube):
     return (
-        kube.condition("chat", "Ready")[0] == "True" and kube.condition("chat", "Progressing")[0] == "False"
+        kube.condition("chat", "Ready")[0] == "True" and kube.condition("chat", "Reconciling")[0] == "False"
     )
 
 

@@ -91,7 +91,7 @@ async def test_a_denied_template_is_refused_in_the_deniers_words_and_the_rest_is
     assert image_of(life.deployment) == "example/vllm:1"
     assert life.condition("PolicyApplied")["observedGeneration"] == 2
     assert life.condition("Ready")["observedGeneration"] == 1
-    for kind in ("Ready", "Progressing", "Degraded"):
+    for kind in ("Ready", "Reconciling", "Degraded"):
         assert "as the spec asks" not in life.condition(kind)["message"]
     life.memory.refusal = None
     life.now += 60.0

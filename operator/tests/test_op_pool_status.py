@@ -65,6 +65,7 @@ def test_a_refused_pool_says_why_and_a_running_one_stays_ready():
         "spec.groups: chat is taken. Groups stay as they are",
     )
     assert conditions["Ready"][0] == "True"
+    assert conditions["Stalled"] == ("True", "MemberTaken", "spec.groups: chat is taken")
     wrong = told(problem=SpecInvalidError("spec: wrong"), of=None)
     assert wrong["Accepted"][:2] == ("False", "InvalidSpec")
     assert wrong["Ready"][:2] == ("False", "NotAccepted")
@@ -74,6 +75,7 @@ def test_trouble_with_the_api_server_is_told():
     conditions = told(server("a"), server("b"), problem=ApiError(500, "etcd is full"))
     assert conditions["Ready"] == ("False", "ReconcileError", "etcd is full")
     assert conditions["Accepted"][0] == "True"
+    assert conditions["Stalled"][0] == "False"
 
 
 def test_the_transition_time_moves_only_with_the_status():
@@ -81,7 +83,8 @@ def test_the_transition_time_moves_only_with_the_status():
     body = {**BODY, "status": first.as_body()}
     later = build(body, POOL, server("a"), server("b"))
     times = {each.type: each.last_transition_time for each in later.conditions}
-    assert times == {"Accepted": "2026-01-01T00:00:00Z", "Ready": NOW, "Placed": "2026-01-01T00:00:00Z"}
+    before = "2026-01-01T00:00:00Z"
+    assert times == {"Accepted": before, "Ready": NOW, "Placed": before, "Stalled": before}
 
 
 def claim(group, device="", leaving=False):
@@ -140,7 +143,7 @@ def condition(status, kind):
 def test_a_pool_that_only_has_a_plan_made_is_ready_and_places_nothing():
     status = planned(None)
     assert condition(status, "Ready") == ("True", "AllGroupsReady", "there are no groups")
-    assert [each.type for each in status.conditions] == ["Accepted", "Ready", "Planned"]
+    assert [each.type for each in status.conditions] == ["Accepted", "Ready", "Planned", "Stalled"]
     assert condition(status, "Planned")[:2] == ("Unknown", "Planning")
     assert status.plan is None
 

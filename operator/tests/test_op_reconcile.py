@@ -41,7 +41,7 @@ async def test_a_failure_without_words_is_told_too():
     with pytest.raises(TimeoutError):
         await operator(memory).reconcile(KEY)
     assert conditions(memory)["Degraded"] == ("True", "ReconcileError")
-    assert conditions(memory)["Progressing"] == ("False", "ReconcileError")
+    assert conditions(memory)["Reconciling"] == ("True", "ReconcileError")
 
 
 async def with_engine():
@@ -154,6 +154,7 @@ async def test_a_change_that_was_not_carried_out_is_not_told_as_applied():
     await running.reconcile(KEY)
     assert conditions(memory)["PolicyApplied"] == ("True", "Applied")
     assert (generation_of(memory, "PolicyApplied"), generation_of(memory, "Accepted")) == (1, 2)
+    assert conditions(memory)["Reconciling"] == ("True", "Paused"), "the change is still to come"
 
     update(memory, scheduling={"policy": "LARRY"})
     running.cache.put(memory.objects["LLMService", "chat"])
@@ -172,6 +173,7 @@ async def test_a_wrong_spec_is_not_accepted_while_paused():
     before = memory.owned()
     await settle(memory)
     assert conditions(memory)["Accepted"] == ("False", "HostPathNotAllowed")
+    assert conditions(memory)["Stalled"] == ("True", "HostPathNotAllowed")
     assert memory.owned() == before
 
 
@@ -392,4 +394,5 @@ async def test_a_refused_spec_stays_refused_while_the_api_server_fails(monkeypat
     with pytest.raises(ApiError):
         await running.reconcile(KEY)
     assert conditions(memory)["Accepted"] == ("False", "InvalidSpec")
+    assert conditions(memory)["Stalled"] == ("True", "InvalidSpec")
     assert conditions(memory)["Degraded"] == ("True", "ReconcileError")

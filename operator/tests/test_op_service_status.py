@@ -22,7 +22,8 @@ def test_all_is_well():
     assert states == {
         "Accepted": ("True", "Valid"),
         "Ready": ("True", "AllReplicasReady"),
-        "Progressing": ("False", "Settled"),
+        "Reconciling": ("False", "Settled"),
+        "Stalled": ("False", "AsExpected"),
         "PolicyApplied": ("True", "Applied"),
         "RoutingReady": ("True", "Routed"),
         "Degraded": ("False", "AsExpected"),
@@ -55,7 +56,7 @@ def test_what_was_gone_back_to_is_not_what_the_spec_asks():
     objects[-1]["metadata"]["annotations"] |= given_up
     found = conditions(observed(body(), [pod("a"), pod("b")], {}, objects))
     assert found[Condition.READY].status == "True"
-    assert (found[Condition.PROGRESSING].status, found[Condition.PROGRESSING].reason) == (
+    assert (found[Condition.RECONCILING].status, found[Condition.RECONCILING].reason) == (
         "False",
         "RolledBack",
     )
@@ -67,7 +68,7 @@ def test_a_rollout_that_waits_for_a_node_says_what_lets_it_go_on():
     objects[-1]["status"]["conditions"] = [late]
     crashing = pod("old", ready=False, **container(state={"terminated": {"exitCode": 1}}))
     found = conditions(observed(body(), [waiting_for_a_node(objects), crashing], {}, objects))
-    for kind in (Condition.PROGRESSING, Condition.DEGRADED):
+    for kind in (Condition.RECONCILING, Condition.DEGRADED):
         assert found[kind].reason == Reason.PROGRESS_DEADLINE_EXCEEDED
         assert "new: Insufficient nvidia.com/gpu; " in found[kind].message
         assert "add nodes" in found[kind].message
@@ -79,7 +80,7 @@ def test_a_rollout_says_what_keeps_its_pods_while_others_serve():
     objects[-1]["status"] |= {"replicas": 2, "updatedReplicas": 1}
     found = conditions(observed(body(), [waiting_for_a_node(objects), pod("old")], {}, objects))
     assert found[Condition.READY].status == "True"
-    progress = found[Condition.PROGRESSING]
+    progress = found[Condition.RECONCILING]
     assert (progress.status, progress.reason) == ("True", Reason.ROLLING_OUT), "nothing is scaled"
     assert "1 of 2 pods have the current template; new: Insufficient nvidia.com/gpu" in progress.message
 
@@ -96,13 +97,13 @@ def waiting_for_a_node(objects):
     ("refused", "failure", "status", "reason"),
     [
         (None, "", "True", PodReason.STARTING),
-        (None, "403", "False", Reason.RECONCILE_ERROR),
+        (None, "403", "True", Reason.RECONCILE_ERROR),
         (SpecInvalidError("spec.slo.tpot: wrong"), "", "False", Reason.NOT_ACCEPTED),
     ],
 )
 def test_what_is_not_there_yet_is_not_settled(refused, failure, status, reason):
     found = conditions(observed(body(), objects=[]), refused, failure, carried=Executed.NOTHING)
-    progress = found[Condition.PROGRESSING]
+    progress = found[Condition.RECONCILING]
     assert (progress.status, progress.reason) == (status, reason)
 
 
@@ -203,15 +204,15 @@ def test_a_refused_spec_keeps_telling_what_runs():
     )
     assert "spec.slo.tpot: wrong" in found[Condition.ACCEPTED].message
     assert found[Condition.READY].status == "True"
-    for kind in (Condition.READY, Condition.PROGRESSING, Condition.DEGRADED):
+    for kind in (Condition.READY, Condition.RECONCILING, Condition.DEGRADED):
         assert "the spec as it is now is refused" in found[kind].message
-    progress = found[Condition.PROGRESSING]
+    progress = found[Condition.RECONCILING]
     assert (progress.status, progress.reason) == ("False", Reason.NOT_ACCEPTED)
 
 
 def test_nothing_is_as_the_spec_asks_while_it_cannot_be_carried_out():
     found = conditions(both(report(OURS), report(OURS)), failure="403", carried=Executed.NOTHING)
-    assert found[Condition.PROGRESSING].reason == Reason.RECONCILE_ERROR
+    assert found[Condition.RECONCILING].reason == Reason.RECONCILE_ERROR
     assert "as the spec asks" not in " ".join(c.message for c in found.values())
 
 
@@ -247,7 +248,8 @@ def test_what_is_live_is_told_of_the_generation_that_was_carried_out():
     assert generations == {
         "Accepted": 7,
         "Ready": 3,
-        "Progressing": 3,
+        "Reconciling": 3,
+        "Stalled": 7,
         "PolicyApplied": 3,
         "RoutingReady": 3,
         "Degraded": 7,
@@ -303,14 +305,23 @@ def test_progress_of_a_rollout(change, reason):
     objects = applied(body())
     objects[-1]["status"] |= change
     seen = observed(body(), [pod("a"), pod("b")], objects=objects)
-    assert conditions(seen)[Condition.PROGRESSING].reason == reason
+    assert conditions(seen)[Condition.RECONCILING].reason == reason
 
 
 def test_progress_of_pods_that_are_missing_or_loading():
-    assert conditions(observed(body(), [pod("a")]))[Condition.PROGRESSING].reason == Reason.SCALING
+    assert conditions(observed(body(), [pod("a")]))[Condition.RECONCILING].reason == Reason.SCALING
     starting = observed(body(), [pod("a"), pod("b", ready=False)])
-    assert conditions(starting)[Condition.PROGRESSING].reason == PodReason.STARTING
-    assert conditions(starting, paused=True)[Condition.PROGRESSING].reason == Reason.PAUSED
+    assert conditions(starting)[Condition.RECONCILING].reason == PodReason.STARTING
+
+
+@pytest.mark.parametrize(("generation", "status"), [(7, "False"), (6, "True")])
+def test_a_change_waits_while_its_service_is_paused(generation, status):
+    seen = both(report(OURS), report(OURS))
+    before = told(seen).model_dump(mode="json", by_alias=True)
+    for condition in before["conditions"]:
+        condition["observedGeneration"] = generation
+    found = conditions(seen, previous=before, paused=True, carried=Executed.NOTHING)[Condition.RECONCILING]
+    assert (found.status, found.reason) == (status, Reason.PAUSED)
 
 
 def test_terminating_and_finished_pods_do_not_count():

@@ -13,7 +13,8 @@ class Condition(StrEnum):
     PLACED = "Placed"  # of a GPUPool
     PLANNED = "Planned"  # of a GPUPool
     AS_PLANNED = "AsPlanned"  # of a GPUPool
-    PROGRESSING = "Progressing"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
     POLICY_APPLIED = "PolicyApplied"
     ROUTING_READY = "RoutingReady"
     DEGRADED = "Degraded"
@@ -67,7 +68,7 @@ class Reason(StrEnum):
     MEMBER_NOT_FOUND = "MemberNotFound"
     TURN_SERVER_NOT_READY = "TurnServerNotReady"
 
-    # Progressing
+    # Reconciling and Stalled
     SETTLED = "Settled"
     ROLLING_OUT = "RollingOut"
     SCALING = "Scaling"

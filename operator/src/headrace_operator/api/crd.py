@@ -174,7 +174,8 @@ def _object_schema(
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": status,
+            # Without one, kstatus calls an object current that nobody has looked at.
+            "status": {**status, "default": {}},
         },
     }
 

@@ -103,7 +103,7 @@ class PoolStatus(Block):
     conditions: tuple[StatusCondition, ...] = seen(
         "Accepted: the groups can be as the spec asks. Ready: every group takes turns. Placed: every group "
         "shares devices. Planned: status.plan is what spec.placement asks for. AsPlanned: services run as "
-        "status.placement says.",
+        "status.placement says. Stalled: the spec is not carried out before somebody changes something.",
         (),
         max_length=8,
         json_schema_extra=list_map("type"),

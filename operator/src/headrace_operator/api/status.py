@@ -24,7 +24,8 @@ class StatusCondition(Block):
     reason: Annotated[str, StringConstraints(max_length=64)] = seen("Why, in one CamelCase word.", ...)
     message: Long = seen("Why, in a sentence: what is wrong and what to do.", "")
     observed_generation: int = seen(
-        "Generation of the spec that this tells of: but for Accepted and Degraded, the last one carried out.",
+        "Generation of the spec that this tells of: the last one that was carried out, but for Accepted, "
+        "Stalled and Degraded.",
         0,
         ge=0,
     )
@@ -72,7 +73,7 @@ class ServiceStatus(Block):
     )
     policy: PolicyStatus | None = seen("Scheduling policy.")
     conditions: tuple[StatusCondition, ...] = seen(
-        "Accepted, Ready, Progressing, PolicyApplied, RoutingReady and Degraded.",
+        "Accepted, Ready, Reconciling, Stalled, PolicyApplied, RoutingReady and Degraded.",
         (),
         max_length=16,
         json_schema_extra=list_map("type"),

@@ -1,4 +1,8 @@
-"""The conditions Ready and Progressing: how many replicas serve, what the others lack, how a rollout goes."""
+"""The conditions Ready, Reconciling and Stalled: how many replicas serve, what the others lack, how a rollout
+goes. Pure.
+
+`Reconciling` and `Stalled` are those of kstatus, by which Helm, Flux and others tell when a change is over.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from headrace_operator.desired.history import recorded_annotation, rolled_back
 from headrace_operator.errors import RefusedError
 
 REFUSED = "the spec as it is now is refused, see Accepted"
+NOT_STALLED = "nothing keeps the spec from being carried out"
 _COMING = "the Deployment is being created"
 
 
@@ -63,14 +68,22 @@ def _missing(live: Body, observed: Observation) -> tuple[str, str]:
     return worst[1].reason, f"{describe_pod_problem(worst)}{failed}"
 
 
-def progressing_state(
-    live: Body | None, observed: Observation, refused: RefusedError | None, failure: str, *, paused: bool
+def reconciling_state(
+    live: Body | None,
+    observed: Observation,
+    refused: RefusedError | None,
+    failure: str,
+    *,
+    paused: bool,
+    behind: bool,
 ) -> ConditionState:
-    """Decide whether pods are being replaced or added, and why not if not."""
+    """Decide whether what runs is still to become what the spec asks, and why not if not.
+
+    `behind`: the spec has changed since it was carried out last.
+    """
     if paused:
-        return ConditionState(
-            False, Reason.PAUSED, "the annotation headrace.dev/paused is set: nothing is changed"
-        )
+        what = "the change of the spec waits" if behind else "nothing is changed"
+        return ConditionState(behind, Reason.PAUSED, f"the annotation headrace.dev/paused is set: {what}")
     if live is not None and is_stuck(live):
         return ConditionState(False, Reason.PROGRESS_DEADLINE_EXCEEDED, describe_late_rollout(live, observed))
     under_way = None if live is None else _rolling_out(live, observed) or _filling_up(live, observed)
@@ -84,13 +97,24 @@ def progressing_state(
         )
     if failure:
         return ConditionState(
-            False, Reason.RECONCILE_ERROR, "the spec could not be carried out, see Degraded"
+            True, Reason.RECONCILE_ERROR, "the spec could not be carried out yet, see Degraded"
         )
     if live is None:
         return ConditionState(True, PodReason.STARTING, _COMING)
     if rolled_back(live):
         return ConditionState(False, Reason.ROLLED_BACK, "all replicas are as before the spec was changed")
     return ConditionState(False, Reason.SETTLED, "all replicas are as the spec asks")
+
+
+def stalled_state(live: Body | None, observed: Observation, refused: RefusedError | None) -> ConditionState:
+    """Decide whether the spec is not carried out before somebody changes something."""
+    if refused:
+        return ConditionState(True, refused.reason, str(refused))
+    if given_up := rolled_back(live):
+        return ConditionState(True, Reason.ROLLED_BACK, given_up.message)
+    if live is not None and is_stuck(live):
+        return ConditionState(True, Reason.PROGRESS_DEADLINE_EXCEEDED, describe_late_rollout(live, observed))
+    return ConditionState(False, Reason.AS_EXPECTED, NOT_STALLED)
 
 
 def describe_late_rollout(live: Body, observed: Observation) -> str:

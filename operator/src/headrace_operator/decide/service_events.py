@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace_operator.api import Condition, PodReason, PoolStatus, Reason, ServiceStatus, Severity
 from headrace_operator.api.bodies import Body
 
-# Progressing and RoutingReady follow from what these already tell.
+# Reconciling, Stalled and RoutingReady follow from what these already tell.
 _TOLD = (
     Condition.ACCEPTED,
     Condition.READY,

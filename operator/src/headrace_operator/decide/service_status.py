@@ -36,14 +36,15 @@ from headrace_operator.decide.policy_status import (
     policy_in_force,
     policy_status,
 )
-from headrace_operator.decide.readiness import progressing_state, ready_state
+from headrace_operator.decide.readiness import ready_state, reconciling_state, stalled_state
 from headrace_operator.decide.routing_status import routing_ready_state
 from headrace_operator.desired import models_of, reserved_of
 from headrace_operator.desired.history import recorded_annotation
 from headrace_operator.errors import RefusedError
 
 # Conditions about what the operator makes of the spec, not about what it has made.
-_OF_THIS_PASS = {Condition.ACCEPTED, Condition.DEGRADED}
+_OF_SPEC = {Condition.ACCEPTED, Condition.STALLED}
+_OF_THIS_PASS = {*_OF_SPEC, Condition.DEGRADED}
 
 
 class Executed(Enum):
@@ -67,6 +68,12 @@ class Subject:
     acceptance_known: bool = True  # whether it is known if the spec is accepted
     waits_to_move: bool = False  # its pool gives it no replicas until others have moved
 
+    @property
+    def behind(self) -> bool:
+        """Whether the spec has changed since it was carried out last."""
+        told = told_before(Condition.READY, self.previous).get("observedGeneration", 0)
+        return self.executed is Executed.NOTHING and told < self.generation
+
 
 def build_status(
     subject: Subject,
@@ -86,13 +93,17 @@ def build_status(
     states = {
         Condition.ACCEPTED: _accepted(refused, live, subject.executed),
         Condition.READY: ready_state(live, observed, refused, waits_to_move=subject.waits_to_move),
-        Condition.PROGRESSING: progressing_state(live, observed, refused, failure, paused=subject.paused),
+        Condition.RECONCILING: reconciling_state(
+            live, observed, refused, failure, paused=subject.paused, behind=subject.behind
+        ),
+        Condition.STALLED: stalled_state(live, observed, refused),
         Condition.POLICY_APPLIED: policy_applied_state(document, observed),
         Condition.ROUTING_READY: routing_ready_state(subject.key, observed),
         Condition.DEGRADED: degraded_state(live, observed, refused, failure, now),
     }
     if not subject.acceptance_known:
-        states |= _states_before(subject, {Condition.ACCEPTED})
+        told_of_spec = {Condition.ACCEPTED} if states[Condition.STALLED].holds else _OF_SPEC
+        states |= _states_before(subject, told_of_spec)
     policy = policy_status(document, observed)
     if policy and _has_unheard_sidecars(subject, policy, observed):
         before = subject.previous["policy"]
@@ -159,6 +170,6 @@ def _condition(kind: Condition, state: ConditionState, subject: Subject, now: st
     """Make the condition, with the generation that it tells of."""
     before = told_before(kind, subject.previous)
     current = subject.executed is Executed.ALL or kind in _OF_THIS_PASS
-    current &= subject.acceptance_known or kind != Condition.ACCEPTED or not before
+    current &= subject.acceptance_known or kind not in _OF_SPEC or not before
     current |= subject.executed is Executed.LIVE and kind == Condition.POLICY_APPLIED
     return make_condition(kind, state, subject.previous, subject.generation if current else None, now)
