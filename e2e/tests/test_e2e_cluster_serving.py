@@ -2,6 +2,7 @@
 
 import json
 
+import anthropic
 import httpx
 import pytest
 
@@ -43,6 +44,17 @@ def test_tokens_stream_as_they_are_made(stage):
     assert events[-1] == "[DONE]"
     made = [event for event in events[:-1] if json.loads(event)["choices"]]
     assert len(made) > 2  # tokens that wait for a busy client come together
+
+
+def test_anthropics_client_gets_messages(stage):
+    said = [{"role": "user", "content": "hi"}]
+    with anthropic.Anthropic(base_url=stage.url, api_key="none") as client:
+        made = client.messages.create(model="chat", messages=said, max_tokens=4)
+        with client.messages.stream(model="chat", messages=said, max_tokens=4) as stream:
+            streamed = stream.get_final_message()
+        counted = client.messages.count_tokens(model="chat", messages=said)
+    for each in (made, streamed):
+        assert (each.usage.input_tokens, each.usage.output_tokens) == (counted.input_tokens, 4)
 
 
 def test_the_demos_image_survives_what_has_ended_its_engines(stage):

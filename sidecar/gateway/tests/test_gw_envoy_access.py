@@ -110,10 +110,17 @@ async def test_who_has_no_key_is_refused_and_who_has_one_is_known_by_name(rig, s
     assert engine.served == []
     for key in ("Bearer sk-one", "sk-one"):
         assert (await ask(rig, session, key, **{"x-headrace-client": "root"}))[0] == 200
+    assert (await ask(rig, session, "", **{"x-api-key": "sk-one"}))[0] == 200  # as Anthropic's clients do
     for each in engine.served:
         arrived = {name.lower(): value for name, value in each["headers"].items()}
         assert arrived["x-headrace-client"] == "team"
-        assert "authorization" not in arrived
+        assert arrived.keys().isdisjoint({"authorization", "x-api-key"})
+
+
+async def test_whether_the_gateway_is_there_may_be_asked_without_a_key(rig, session):
+    await rig.apply(session, {})
+    async with session.get(rig.url + "/health", headers={"authorization": ""}) as response:
+        assert response.status == 200
 
 
 async def test_secrets_change_under_a_stream(rig, session):

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -166,6 +167,19 @@ async def test_what_the_official_client_raises(rig, session, client):
         assert (error["code"], error["param"]) == (code, param), error
 
 
+async def test_what_anthropics_client_raises(rig, session):
+    await rig.apply(session, {rig.config("chat"): [await rig.engine(1)], rig.config("empty"): []})
+    said = [{"role": "user", "content": "hi"}]
+    async with anthropic.AsyncAnthropic(base_url=rig.url, api_key="none", max_retries=0) as client:
+        for model, raised in (("nobody", anthropic.NotFoundError), ("empty", anthropic.InternalServerError)):
+            with pytest.raises(raised) as caught:
+                await client.messages.create(model=model, messages=said, max_tokens=1)
+            assert caught.value.body["type"] == "error"
+            checked(caught.value.status_code, caught.value.body["error"])
+            with pytest.raises(raised):
+                await client.messages.count_tokens(model=model, messages=said)
+
+
 async def test_models_by_their_names(rig, session, client):
     engine = await rig.engine(1)
     models = ("chat", "org/chat-7B", "a b+c:d@e%f?ü")
@@ -208,7 +222,7 @@ async def test_no_good_http(rig, session, data, status):
     await rig.apply(session, {rig.config("chat"): []})
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
     writer.write(data)
-    head, _, body = (await reader.readuntil(b"}}")).partition(b"\r\n\r\n")
+    head, _, body = (await reader.readuntil(b'"error"}')).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
     checked(status, json.loads(body)["error"])
     writer.close()

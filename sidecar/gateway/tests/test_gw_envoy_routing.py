@@ -20,7 +20,9 @@ async def refusal(rig, session, path=CHAT, *, method="POST", **request):
     """Send a request that must be refused: status, error code, and the headers."""
     async with session.request(method, rig.url + path, **request) as response:
         assert response.content_type == "application/json"
-        error = (await response.json())["error"]
+        body = await response.json()
+    error = body["error"]
+    assert body["type"] == "error"  # as Anthropic's are
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["message"]
     return response.status, error["code"], response.headers
@@ -52,6 +54,32 @@ async def test_model_path_and_header_reach_their_service(rig, session, picker):
     async with session.get(rig.url + "/llm/code/v1/models") as response:
         listed = [model["id"] for model in (await response.json())["data"]]
     assert listed == ["code", "coder", "llm/code"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "hi"}]}),
+        ("/v1/embeddings", {"input": "hi"}),
+        ("/v1/responses", {"input": "hi"}),
+        *((path, {"query": "a", "documents": ["b"]}) for path in ("/rerank", "/v1/rerank", "/v2/rerank")),
+        *((path, {"queries": "a", "documents": ["b"]}) for path in ("/score", "/v1/score")),
+    ],
+)
+async def test_whatever_engines_serve_reaches_them(rig, session, path, body):
+    engine = await rig.engine(1)
+    await rig.apply(session, {rig.config("chat"): [engine]})
+    assert (await posted(session, rig.url + path, {**body, "model": "chat"}))[0] == 200
+    assert (await posted(session, f"{rig.url}/llm/chat{path}", body))[0] == 200
+    assert [each["path"] for each in engine.served] == [path, path]
+    assert (await refusal(rig, session, path, method="GET"))[:2] == (405, "method_not_allowed")
+
+
+async def test_the_gateway_says_that_it_is_there(rig, session):
+    await rig.apply(session, {rig.config("chat"): []})
+    async with session.get(rig.url + "/health") as response:
+        assert (response.status, await response.text()) == (200, "")
 
 
 async def test_long_headers_and_paths_pass_the_picker(rig, session):
@@ -117,8 +145,6 @@ async def test_no_engine_without_the_picker_is_a_503_of_the_same_shape(rig, sess
         ("POST", "/llm/chat/v1/../sleep"),
         ("POST", "/v1/chat/completions/render"),
         ("POST", "/v1/chat/completions/"),
-        ("GET", "/health"),
-        ("POST", "/"),
     ],
 )
 async def test_nothing_else_reaches_an_engine(rig, session, method, path):

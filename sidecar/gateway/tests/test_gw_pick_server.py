@@ -61,6 +61,12 @@ async def ask(picker, reader):
     await server.close(grace=1.0)
 
 
+async def test_to_count_tokens_is_no_work(ask, picker):
+    status, headers, _ = await ask("llm/chat", path=f"{names.PICK_PATH}/llm/chat{names.COUNT_PATH}")
+    assert (status, headers[DESTINATION_HEADER]) == (200, "10.0.0.1:8000")
+    assert picker.fleets["llm/chat"].endpoints["10.0.0.1"].booked_requests == 0
+
+
 async def test_who_does_not_lead_chooses_too(ask, picker):
     ask.leads[0] = False
     assert (await ask("llm/chat"))[0] == 200

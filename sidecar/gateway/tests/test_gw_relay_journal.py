@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_engine.contracts.resume_arguments import HANDED_BACK
-from headrace_gateway.relay.journal import Journal, Passage, ending
+from headrace_gateway.relay.journal import Journal, Passage, ending, error_event
 
 DONE = b"data: [DONE]\n\n"
 BACK = f'"stop_reason":"{HANDED_BACK}"'.encode()
@@ -194,3 +194,8 @@ def test_an_answer_of_which_its_beginning_alone_came_is_counted():
     journal = Journal()
     Passage(journal).take(role())
     assert journal.is_counted
+
+
+@pytest.mark.parametrize(("named", "begins"), [(False, b"data: {"), (True, b"event: error\ndata: {")])
+def test_an_error_has_a_name_where_events_have_names(named, begins):
+    assert error_event({"error": {}}, named=named).startswith(begins)

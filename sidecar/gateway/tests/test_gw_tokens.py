@@ -20,6 +20,15 @@ USER = {"role": "user", "content": "héllo"}  # six bytes in UTF-8
 CALLED = {"name": "sum", "arguments": '{"a": 1}'}  # eleven bytes
 CALL = {"type": "function", "function": CALLED}
 
+# Parts of Anthropic's messages.
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "x"}
+USE = {"type": "tool_use", "id": "1", "name": "sum", "input": {"a": 1}}  # ten bytes
+RESULT = {
+    "type": "tool_result",
+    "tool_use_id": "1",
+    "content": [{"type": "text", "text": "ok"}, {"type": "image"}, {"type": "tool_result", "content": "no"}],
+}
+
 
 @pytest.mark.parametrize(
     ("body", "prompt"),
@@ -45,6 +54,13 @@ CALL = {"type": "function", "function": CALLED}
             Prompt(2, 0, 0, media=6),
         ),
         ({"messages": [{"role": "assistant", "content": None}]}, Prompt(1, 0, 0)),
+        ({"messages": [USER], "system": "abc"}, Prompt(1, 9, 0)),
+        ({"messages": [USER], "system": [{"type": "text", "text": "abc"}]}, Prompt(1, 9, 0)),
+        ({"messages": [{"role": "assistant", "content": [THOUGHT, USE]}]}, Prompt(1, 12, 0)),
+        ({"messages": [{"role": "user", "content": [RESULT]}]}, Prompt(1, 2, 0, media=1)),
+        ({"query": "ab", "documents": ["cde", "f"]}, Prompt(2, 8, 0)),
+        ({"queries": "ab", "items": {"content": [{"type": "text", "text": "abc"}]}}, Prompt(1, 5, 0)),
+        ({"text_1": ["a", "b"], "text_2": ["cc", "d"]}, Prompt(2, 5, 0)),
         ({"messages": [USER], "tools": [{"a": 1}]}, Prompt(1, 15, 0)),
         ({"prompt": "abcd"}, Prompt(1, 4, 0)),
         ({"prompt": ["ab", "cd"], "n": 2}, Prompt(4, 8, 0)),
@@ -80,12 +96,17 @@ def test_prompt_sizes(body, prompt):
         (b'{"prompt": [1, "a"]}', "`prompt`"),
         (b'{"input": 5}', "`input`"),
         (b'{"messages": [{}], "tools": ' + b"[" * 500 + b"]" * 500 + b"}", "`tools`"),
+        (
+            b'{"messages": [{"content": [{"type": "tool_use", "input": ' + b"[" * 500 + b"]" * 500 + b"}]}]}",
+            "`messages` is nested",
+        ),
         (b"[" * 100_000, "not JSON"),
         (orjson.dumps({"prompt": ["a"] * 2049}), "2048"),
         (b'{"prompt": "a", "kv_transfer_params": {"remote_host": "x"}}', "not for clients"),
         (orjson.dumps({"input": [[1]] * 1025, "n": 2}), "2048"),
         (orjson.dumps({"prompt": ["a"] * 1025, "n": 2.0}), "2048"),
         (orjson.dumps({"prompt_embeds": ["a"] * 1025, "n": 2}), "2048"),
+        (orjson.dumps({"query": "a", "documents": ["b"] * 2049}), "2048"),
         (b'{"prompt": "a", "n": "128"}', "`n`"),
         (orjson.dumps({"prompt": "a", "input": ["a"] * 2049}), "2048"),
         (orjson.dumps({"messages": [{}], "prompt": ["a"] * 1025, "n": 2}), "2048"),

@@ -97,7 +97,7 @@ def in_short(leaf):
         if not route.HasField("direct_response"):
             kind = f"to {route.route.cluster}"
         elif route.direct_response.status == 200:
-            kind = "models"
+            kind = "health" if route.match.path == "/health" else "models"
         else:
             kind = json.loads(route.direct_response.body.inline_string)["error"]["code"]
         if kind not in kinds[-1:]:
@@ -117,7 +117,7 @@ def test_headers_then_path_then_service_header_then_model_then_refusals():
         *both,  # by header
         [*unreadable, "model_missing", "to llm/a", "to llm/b", "model_not_found"],
         ["models", "method_not_allowed", "model_not_found", "path_not_found"],
-        ["method_not_allowed", "path_not_found"],
+        ["health", "method_not_allowed", "path_not_found"],
     ]
 
 

@@ -34,8 +34,14 @@ NO_ENGINE = "no-engine"
 PICK_METADATA = PICKER_FILTER  # dynamic metadata namespace of the picker's choice
 
 IDLE_SECONDS = 3600  # longest silence on a stream: an answer that is not streamed, behind a long queue
-ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
-ENGINE_HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too
+MESSAGES_PATH = "/v1/messages"  # Anthropic's
+COUNT_PATH = "/v1/messages/count_tokens"  # makes the engine compute nothing
+# Regexes of the paths that engines serve, as large as Envoy takes them: which do, depends on a model's task.
+ENGINE_PATHS = (
+    "/v1/((chat/)?completions|embeddings|responses|messages(/count_tokens)?)",
+    "(/v[12])?/(rerank|score)",
+)
+ENGINE_HEALTH_PATH = "/health"  # vLLM's, which the readiness probe asks too; clients ask the gateway
 MODELS_PATH = "/v1/models"
 SERVICE_LABELS = ("namespace", "service")  # of metrics, as the operator and the sidecars tell a service
 

@@ -1,4 +1,4 @@
-"""Every error the gateway gives, in the shape that OpenAI's clients parse.
+"""Every error the gateway gives, in the shape that OpenAI's clients parse, and Anthropic's.
 
 Three places answer for it and share these bodies: Envoy's direct responses (routes), Envoy's own failures
 (local replies) and the picker (its refusals).
@@ -37,8 +37,11 @@ class Reply:
 
 
 def error_body(status: int, code: str | None, message: str, param: str | None = None) -> dict[str, Any]:
-    """Make an error object in the shape of OpenAI's API."""
-    return {"error": {"message": message, "type": _type(status), "param": param, "code": code}}
+    """Make an error object in the shape of OpenAI's API, with what makes it one in Anthropic's, too."""
+    return {
+        "type": "error",
+        "error": {"message": message, "type": _type(status), "param": param, "code": code},
+    }
 
 
 def _type(status: int) -> str:

@@ -55,6 +55,8 @@ def server(
             told = write_surpluses(picker.surpluses())
             return response(200, {"content-type": "application/json"}, told)
         service = request.headers.get(ROUTE_HEADER, "")
+        if request.path.endswith(names.COUNT_PATH):
+            return _answer(service, lambda: picker.place_unread(service))
         if service in picker.fleets and takes_long(request.body):
             return _answer_later(picker, reader, service, request)
         again = _sent_again(request)

@@ -8,6 +8,7 @@ Prompts given as token ids are counted.
 """
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,10 @@ MEDIA_FIRST_GUESS = 1000.0  # tokens of a picture of a megapixel, about
 MEDIA_MOST = 131_072  # tokens of one: more comes of something else
 MOST_PROMPTS = 2048  # of one request, times choices; OpenAI's own limit for embeddings
 _SPOKEN = ("content", "name", "arguments", "output")  # of a message, a tool's call, and its result
+_SILENT = {"tool_use", "tool_result", "thinking", "redacted_thinking"}  # parts that are no pictures and such
+# Of what is scored: each of the first with each of the second, or one with one.
+_QUERIES = ("query", "queries", "text_1", "data_1")
+_DOCUMENTS = ("documents", "items", "text_2", "data_2")
 
 
 class BadRequestError(ValueError):
@@ -150,13 +155,15 @@ def _measure(request: dict[str, Any]) -> Prompt:
     if given(EMBEDDED) is not None:
         prompts = len(request[EMBEDDED]) if isinstance(request[EMBEDDED], list) else 1
         return Prompt(max(prompts, 1) * _choices(request), 0, 0)
+    if documents := _given(request, _DOCUMENTS):
+        return _pairs(_given(request, _QUERIES), documents)
     raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
 
 
 def _refuse_many(request: dict[str, Any]) -> None:
     """Refuse several prompts in any field that an engine could take them from: it depends on the path."""
     choices = _choices(request)
-    for key in ("prompt", "input", EMBEDDED):
+    for key in ("prompt", "input", EMBEDDED, *_QUERIES, *_DOCUMENTS):
         given = request.get(key)
         if (
             isinstance(given, list)
@@ -174,7 +181,10 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
         raise BadRequestError(f"`{key}` is not a list of messages", key)
     if len(messages) > MOST_MESSAGES:
         raise BadRequestError(f"`{key}` has {len(messages)} messages: send {MOST_MESSAGES} at most", key)
-    tools, texts = _tools(request.get("tools")), [_text(request.get("instructions"))]
+    tools, texts = (
+        _written(request.get("tools"), "tools"),
+        [_text(request.get("instructions") or request.get("system"))],
+    )
     text = [_salt(request), tools, texts[0]]
     media = 0  # while there are none, what came before is text, all of it in `text`
     for message in messages:
@@ -196,20 +206,38 @@ def _said(message: dict[str, Any]) -> bytes:
     return b"".join(_text(part.get(key)) for part in parts for key in _SPOKEN)
 
 
-def _text(content: Any) -> bytes:
-    """Return a text, or the texts among a message's parts."""
+def _text(content: Any, *, in_tool: bool = False) -> bytes:
+    """Return a text, or the texts among a message's parts; `in_tool`: what a tool answered."""
     if isinstance(content, list):
-        content = "".join(
-            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
-        )
+        return b"".join(_text_of_part(part, in_tool=in_tool) for part in content if isinstance(part, dict))
     return _bytes(content)
 
 
-def _media(content: Any) -> int:
+def _text_of_part(part: dict[str, Any], *, in_tool: bool) -> bytes:
+    match part.get("type"):
+        case "tool_use":
+            return _bytes(part.get("name")) + _written(part.get("input"), "messages")
+        case "tool_result" if not in_tool:
+            return _text(part.get("content"), in_tool=True)
+        case "thinking":
+            return _bytes(part.get("thinking"))
+        case _:
+            return _bytes(part.get("text"))
+
+
+def _media(content: Any, *, in_tool: bool = False) -> int:
     """Count the parts of a message that are no text: pictures, sounds, files."""
     if not isinstance(content, list):
         return 0
-    return sum(not (isinstance(part, dict) and isinstance(part.get("text"), str)) for part in content)
+    count = 0
+    for part in content:
+        if not isinstance(part, dict):
+            count += 1
+        elif part.get("type") == "tool_result" and not in_tool:
+            count += _media(part.get("content"), in_tool=True)
+        else:
+            count += not (isinstance(part.get("text"), str) or part.get("type") in _SILENT)
+    return count
 
 
 def _salt(request: dict[str, Any]) -> bytes:
@@ -220,12 +248,12 @@ def _bytes(value: Any) -> bytes:
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
 
 
-def _tools(tools: Any) -> bytes:
-    """Return the tools as chat templates write them into the prompt: about as they came, and first."""
+def _written(value: Any, field: str) -> bytes:
+    """Return what is no text as chat templates write it into the prompt: about as it came in the field."""
     try:
-        return orjson.dumps(tools) if tools else b""
+        return orjson.dumps(value) if value else b""
     except orjson.JSONEncodeError:
-        raise BadRequestError("`tools` is nested too deeply", "tools") from None
+        raise BadRequestError(f"`{field}` is nested too deeply", field) from None
 
 
 def _prompts(request: dict[str, Any], key: str) -> Prompt:
@@ -249,6 +277,22 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
             raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those", key)
     beginning = b"\0".join((_salt(request), text)) if len(given) == 1 and text else b""
     return Prompt(len(given) * choices, text_bytes * choices, counted * choices, beginning)
+
+
+def _given(request: dict[str, Any], keys: Iterable[str]) -> list[Any]:
+    """Return what one of the fields lists; one thing is a list of one."""
+    found: Any = next((request[key] for key in keys if request.get(key) is not None), [])
+    return found if isinstance(found, list) else [found]
+
+
+def _pairs(queries: list[Any], documents: list[Any]) -> Prompt:
+    """Measure what is scored: one query with each document, or each with its own."""
+    asked = sum(map(len, map(_scored, queries))) * (len(documents) if len(queries) == 1 else 1)
+    return Prompt(len(documents), asked + sum(map(len, map(_scored, documents))), 0)
+
+
+def _scored(text: Any) -> bytes:
+    return _text(text.get("content")) if isinstance(text, dict) else _text(text)
 
 
 def _ids(prompt: list[int]) -> bytes:

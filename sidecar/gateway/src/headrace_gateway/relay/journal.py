@@ -139,9 +139,9 @@ def ending(journal: Journal, *, with_usage: bool) -> bytes:
     return b"".join(each + _END for each in [*events, _DONE])
 
 
-def error_event(body: dict[str, Any]) -> bytes:
-    """Return how a stream ends that can't go on."""
-    return b"data: " + orjson.dumps(body) + _END + _DONE + _END
+def error_event(body: dict[str, Any], *, named: bool) -> bytes:
+    """Return how a stream ends that can't go on; `named`: whose events have names."""
+    return (b"event: error\n" if named else b"") + b"data: " + orjson.dumps(body) + _END + _DONE + _END
 
 
 def _usage(journal: Journal) -> bytes:

@@ -36,7 +36,7 @@ from headrace_gateway.headers import (
     REVISION_HEADER,
     ROUTE_HEADER,
 )
-from headrace_gateway.names import service_labels
+from headrace_gateway.names import MESSAGES_PATH, service_labels
 from headrace_gateway.pick.line import MOST_WAIT
 from headrace_gateway.pick.rebalance import (
     STEPPED_BACK,
@@ -372,7 +372,7 @@ class _Stream:
         reply = Reply(502, "engine_lost", f"the engine was lost, and the answer can't go on: {problem}")
         with contextlib.suppress(LeftError):
             if self._response.prepared:
-                await self._write(error_event(reply.body))
+                await self._write(error_event(reply.body, named=MESSAGES_PATH in self._request.path))
             else:
                 await self._begin(reply.status, reply.headers)
                 await self._write(orjson.dumps(reply.body))

@@ -40,7 +40,8 @@ def api_keys_document(credentials: Iterable[tuple[str, str]]) -> dict[str, Any]:
         API_KEYS,
         _API_KEY_AUTH,
         credentials=[{"key": key, "client": client} for key, client in credentials],
-        key_sources=[{"header": "Authorization"}],  # as it is, or after `Bearer `
+        # As it is, or after `Bearer `; the second is what Anthropic's clients send.
+        key_sources=[{"header": "Authorization"}, {"header": "x-api-key"}],
         forwarding={"header": CLIENT_HEADER, "hide_credentials": True},
     )
     return {"resources": [{"@type": "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig", **auth}]}

@@ -7,6 +7,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from google.protobuf import any_pb2
+from google.protobuf.message import Message
 
 from headrace_gateway import names
 from headrace_gateway.replies import Reply
@@ -45,10 +46,11 @@ def set_header(name: str, value: str) -> base_pb2.HeaderValueOption:
     )
 
 
-def _no_picker() -> any_pb2.Any:
-    disabled = any_pb2.Any()
-    disabled.Pack(ext_authz_pb2.ExtAuthzPerRoute(disabled=True))
-    return disabled
+def _packed(message: Message) -> any_pb2.Any:
+    found = any_pb2.Any()
+    found.Pack(message)
+    return found
 
 
-NO_PICKER = _no_picker()
+NO_PICKER = _packed(ext_authz_pb2.ExtAuthzPerRoute(disabled=True))
+NO_KEY = _packed(route_components_pb2.FilterConfig(disabled=True))

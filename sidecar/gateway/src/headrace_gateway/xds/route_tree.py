@@ -72,6 +72,11 @@ def both(one: Predicate, other: Predicate) -> Predicate:
     return Predicate(and_matcher={"predicate": [one, other]})
 
 
+def either(predicates: Iterable[Predicate]) -> Predicate:
+    """Tell whether one of them holds."""
+    return Predicate(or_matcher={"predicate": predicates})
+
+
 def _header(header: str, value: dict[str, Any]) -> Predicate:
     return Predicate(single_predicate={"input": _read(header), "value_match": value})
 

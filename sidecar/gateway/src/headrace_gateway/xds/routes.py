@@ -1,7 +1,7 @@
 """Envoy's route table: which service a request is for, and what is refused.
 
 Precedence: header `x-headrace-service`, then path `/<namespace>/<name>/v1/…`, then the body's `model`. Only
-the engine paths in `names.ENGINE_PATHS` reach an engine; `/v1/models` and every error are answered by Envoy
+paths that fit `names.ENGINE_PATHS` reach an engine; `/v1/models` and every error are answered by Envoy
 itself, so all of it works while the picker is away.
 
 A request finds the routes of its service by header or path in a tree, and by model in a list: a tree cannot
@@ -27,14 +27,21 @@ from headrace_gateway.replies import Reply
 from headrace_gateway.xds import filters, request_limits, route_tree
 from headrace_gateway.xds.access import denied_reply, restrict_match
 from headrace_gateway.xds.clusters import relay_cluster
-from headrace_gateway.xds.direct_answers import NO_PICKER, Match, refusal_route, set_header
+from headrace_gateway.xds.credentials import API_KEYS
+from headrace_gateway.xds.direct_answers import (
+    NO_KEY,
+    NO_PICKER,
+    Match,
+    direct_route,
+    refusal_route,
+    set_header,
+)
 from headrace_gateway.xds.generation_cache import GenerationCache
 from headrace_gateway.xds.model_routes import READ, longest_body, model_routes
 
 Routes = Sequence[route_components_pb2.Route]
 
 QUERY = r"(\?.*)?"  # as which a path may go on
-ENGINE_PATH = "(" + "|".join(names.ENGINE_PATHS) + ")"
 OF_A_SERVICE = "/[^/?]+/[^/?]+"  # as which a path may begin
 MOST_CHOICES = 128  # per prompt; OpenAI's own limit
 FEW = r"(1[01]\d|12[0-8]|[1-9]\d?)(\.0+)?|null"  # up to it
@@ -84,7 +91,7 @@ def routes(catalog: Catalog, cache: GenerationCache) -> route_pb2.RouteConfigura
                 (_POSTED_TO_ENGINES, route_tree.Branch(matcher=posted)),
                 (_ABOUT_MODELS, route_tree.leaf([*about_models, *_REFUSED_ABOUT_MODELS])),
             ],
-            route_tree.leaf(_REFUSALS),
+            route_tree.leaf(_OTHERS),
         ),
         retry_policy=_RETRIES,
         request_headers_to_remove=OVERRIDE_HEADERS,  # after the routes, which read them
@@ -249,6 +256,13 @@ def _refused_about_models() -> Routes:
     ]
 
 
+def _health() -> route_components_pb2.Route:
+    """Answer who asks whether this gateway is there, also without a key."""
+    route = direct_route({"path": names.ENGINE_HEALTH_PATH, "headers": [READ]}, {"status": 200})
+    route.typed_per_filter_config[API_KEYS].CopyFrom(NO_KEY)
+    return route
+
+
 def _metadata(key: str, value: Match) -> Match:
     return {"filter": names.REQUEST_METADATA, "path": [{"key": key}], "value": value}
 
@@ -259,10 +273,12 @@ _RETRIES_BESIDE_RELAY = json_format.ParseDict(
 )
 _ID_WITH_OVERRIDES = _make_id_with_overrides()
 
-_AT_ROOT = route_tree.fits(":path", ENGINE_PATH + QUERY)
+_AT_ROOT = route_tree.either(route_tree.fits(":path", path + QUERY) for path in names.ENGINE_PATHS)
 _POSTED_TO_ENGINES = route_tree.both(
     route_tree.equals(":method", "POST"),
-    route_tree.fits(":path", f"({OF_A_SERVICE})?{ENGINE_PATH}{QUERY}"),
+    route_tree.either(
+        route_tree.fits(":path", f"({OF_A_SERVICE})?{path}{QUERY}") for path in names.ENGINE_PATHS
+    ),
 )
 _ABOUT_MODELS = route_tree.fits(":path", f"({OF_A_SERVICE})?{names.MODELS_PATH}(/.*)?{QUERY}")
 _REFUSED_BY_HEADERS = _refused_by_headers()
@@ -275,11 +291,16 @@ _NO_SUCH_PATH = refusal_route(ANY, Reply(404, "service_not_found", "no service i
 _NO_MODEL = _no_model()
 _UNKNOWN_MODEL = _unknown_model()
 _NO_PATH = refusal_route(ANY, Reply(404, "path_not_found", "no such path"))
+_HEALTH = _health()
 _REFUSED_ABOUT_MODELS = _refused_about_models()
-_REFUSALS = [
-    refusal_route(
-        {"safe_regex": {"regex": f"({OF_A_SERVICE})?{ENGINE_PATH}"}},
-        Reply(405, "method_not_allowed", "use POST", allow="POST"),
+_OTHERS = [
+    _HEALTH,
+    *(
+        refusal_route(
+            {"safe_regex": {"regex": f"({OF_A_SERVICE})?{path}"}},
+            Reply(405, "method_not_allowed", "use POST", allow="POST"),
+        )
+        for path in names.ENGINE_PATHS
     ),
     _NO_PATH,
 ]
