@@ -19,6 +19,7 @@ MODELS = {"llama-3-8b": 4, "mistral-nemo-12b": 3, "qwen3-32b": 2}  # with weight
 SKEW = 1.2  # of the Pareto distribution of rates: few services have most requests
 SLO_SCALE = 5  # times as long as a request takes alone
 LONGEST = 8192  # tokens
+CHANGE = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,18 @@ class DayTraffic:
         return tuple(each._replace(at=each.at - start) for each in self.requests if start <= each.at < end)
 
 
-def draw_services(count: int, rate: float, seed: int) -> list[DayTraffic]:
-    """Draw services that are asked `rate` requests/s together, on the mean of two days."""
+def draw_services(count: int, rate: float, seed: int, *, changing: bool) -> list[DayTraffic]:
+    """Draw services that are asked `rate` requests/s together, on the mean of two days.
+
+    `changing`: only of clients whose busiest hour of the second day has `CHANGE` times the mean.
+    """
     chance = random.Random(f"replacement {count} {seed}")
     begin = chance.choice(DAYS) * DAY
-    clients = [client for client in recorded.servegen_clients("m-large") if _is_busy(client, begin)]
+    clients = [
+        client
+        for client in recorded.servegen_clients("m-large")
+        if _is_busy(client, begin) and (not changing or _busiest(client, begin + DAY) >= CHANGE)
+    ]
     parts = [chance.paretovariate(SKEW) for _ in range(count)]
     services = []
     for number, part in enumerate(parts):
@@ -84,6 +92,15 @@ def _is_busy(client: Client, begin: float) -> bool:
         sum(start <= window.start < start + DAY for window in client.windows) >= BUSY_PARTS
         for start in (begin, begin + DAY)
     )
+
+
+def _busiest(client: Client, begin: float) -> float:
+    """Return the client's rate in its busiest hour of a day, over its mean."""
+    hours = [0.0] * 24
+    for window in client.windows:
+        if begin <= window.start < begin + DAY:
+            hours[int((window.start - begin) // 3600)] += window.rate
+    return 24 * max(hours) / sum(hours)
 
 
 def _at_rate(client: Client, begin: float, rate: float) -> Client:

@@ -13,7 +13,7 @@ from e2e.bench.traffic_sums import BEGIN
 from headrace_engine.cost import catalog
 from headrace_operator.api import API_VERSION, POOL_KIND, parse_pool, parse_service
 from headrace_operator.api.bodies import JsonObject
-from headrace_operator.api.placement import PlacementStatus
+from headrace_operator.api.placement import PlacementStatus, PlanStatus
 from headrace_operator.decide.adoption import adopt
 from headrace_operator.decide.moves import Mover, Moves, plan_moves
 from headrace_operator.decide.places import place_of, put_as_planned
@@ -28,6 +28,8 @@ GPU = "H100"
 STEP = 600  # seconds that are estimated at a time
 MOVE_SECONDS = 200  # until an engine that is moved is ready
 HOUR = 3600
+FIRST_INTERVAL = 1800  # seconds between two plans, where the interval adapts
+UNEXPECTED = 0.05  # of requests that are in time: how far from what was expected is another traffic
 
 
 @dataclass
@@ -68,14 +70,20 @@ class ReplayedPool:
         self._runs = {each.name: place_of(parse_service(each.as_body())) for each in services}
         self.tally = Tally()
 
-    def plan(self, start: float, end: float, now: float) -> None:
-        """Have a plan made of what was asked in an hour at most, and take it up if it is worth it."""
+    def plan(self, start: float, end: float, now: float) -> float | None:
+        """Have a plan made of what was asked in an hour at most, and take it up if it is worth it.
+
+        Returns the share of those requests that would have been in time where services are to run now.
+        """
         told = tuple(
             ServiceTraffic(self._bodies[each.name], each.told(start, end)) for each in self._services
         )
         answer = make_answer(Question(self._pool_body(), told, _time(now)))
-        if answer.plan is not None:
-            self._placement = adopt(self._placement, answer.plan, _time(now))
+        if answer.plan is None:
+            return None
+        before = self._placement
+        self._placement = adopt(before, answer.plan, _time(now))
+        return _expected(answer.plan, as_today=self._placement is before)
 
     def move(self) -> dict[str, set[int]]:
         """Move services for ten minutes; returns when each has no engine, in spans of `MOVE_SECONDS`."""
@@ -152,6 +160,18 @@ class ReplayedPool:
         return {**self._body, "status": {"placement": self._placement.as_body()}}
 
 
+def _expected(plan: PlanStatus, *, as_today: bool) -> float | None:
+    """Return the share of all requests that are in time as planned or as today; None if that is unknown."""
+    met, asked = 0.0, 0
+    for service in plan.services:
+        percent = service.today_percent if as_today else service.planned_percent
+        if percent is None:
+            return None
+        met += percent / 100 * service.requests
+        asked += service.requests
+    return met / asked if asked else None
+
+
 def read_simulated(service: DayTraffic) -> PoolService:
     """Return the service as it is estimated."""
     return read_service(parse_service(service.as_body()), service.model, GPU)
@@ -197,6 +217,27 @@ def replay_auto(setting: Setting, every: int) -> Tally:
     for start in range(DAY, setting.end, every):
         pool.plan(start - HOUR, start, start)
         _serve(pool, start, start + every)
+    return pool.tally
+
+
+def replay_adaptive(setting: Setting) -> Tally:
+    """Run the day with plans at intervals that change, each by what was asked in the interval before it.
+
+    [SeaLLM, section 4.3: shorter where what was expected did not come true; factor, threshold and bounds are
+    ours.]
+    """
+    pool, start, interval = setting.begin(), DAY, FIRST_INTERVAL
+    while start < setting.end:
+        expected = pool.plan(start - interval, start, start)
+        met, asked = pool.tally.met.total(), pool.tally.asked.total()
+        end = min(start + interval, setting.end)
+        _serve(pool, start, end)
+        asked = pool.tally.asked.total() - asked
+        if expected is not None and asked:
+            achieved = (pool.tally.met.total() - met) / asked
+            interval = interval // 2 if abs(expected - achieved) > UNEXPECTED else 2 * interval
+            interval = min(max(interval // STEP * STEP, STEP), HOUR)
+        start = end
     return pool.tally
 
 

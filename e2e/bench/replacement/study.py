@@ -14,6 +14,7 @@ from e2e.bench.replacement.replayed_pool import (
     HOUR,
     Setting,
     Tally,
+    replay_adaptive,
     replay_auto,
     replay_dedicated,
     replay_planned,
@@ -43,11 +44,12 @@ WAYS: Mapping[str, Replay] = {
     "first": lambda setting: replay_planned(setting, DAY - HOUR),
     "peak": lambda setting: replay_planned(setting, busiest_hour(setting.services, 0, DAY)),
     "auto": lambda setting: replay_auto(setting, 600),
-    "auto_hourly": lambda setting: replay_auto(setting, 3600),
+    "auto_hourly": lambda setting: replay_auto(setting, HOUR),
+    "adaptive": replay_adaptive,
 }
 """`dedicated`: all stay on GPUs of their own; `first`: one plan, by the hour before; `peak`: one plan, by the
 busiest hour of the day before; `auto`: as the operator does it, with a plan every ten minutes; `auto_hourly`:
-the same with one an hour.
+the same with one an hour; `adaptive`: at intervals that change as in SeaLLM.
 """
 
 
@@ -58,18 +60,19 @@ class Case:
     services: int
     rate: float
     seed: int
+    changing: bool
     way: str
     hours: int = 24
 
 
 CASES = tuple(
-    Case(services=4, rate=rate, seed=seed, way=way)
-    for rate in (4.0, 8.0)
-    for seed in range(3)
+    Case(services=4, rate=3.0, seed=seed, changing=changing, way=way)
     for way in WAYS
+    for changing in (True, False)
+    for seed in range(4)
 )
 
-QUICK = tuple(Case(services=3, rate=0.5, seed=0, way=way, hours=1) for way in WAYS)
+QUICK = tuple(Case(services=3, rate=0.5, seed=0, changing=True, way=way, hours=1) for way in WAYS)
 
 
 def main() -> None:
@@ -86,7 +89,7 @@ def run(options: Options) -> None:
 
 def replay_day(case: Case) -> Figures:
     """Replay one day in one way."""
-    services = draw_services(case.services, case.rate, case.seed)
+    services = draw_services(case.services, case.rate, case.seed, changing=case.changing)
     tally = WAYS[case.way](Setting(services, GPUS, case.hours))
     asked = sum(tally.asked.values())
     return {
