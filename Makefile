@@ -7,7 +7,7 @@ py := .venv/bin/python
 sources := operator sidecar engine_patches e2e charts conftest.py
 packages := operator/src sidecar/engine/src sidecar/gateway/src engine_patches/src
 
-.PHONY: help env demo bench-demo down test unit lint types real cluster-tests generate bench bench-quick images
+.PHONY: help env demo demo-pool bench-demo down test unit lint types real cluster-tests generate bench bench-quick images
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ env: ## the Python environment, .venv
 demo bench-demo: export DEMO_STARTED := $(shell date +%s)
 demo: env ## a real cluster, two services, bursts beyond their capacity, live switches through all policies
 	@$(py) -m e2e.demo
+
+demo-pool: env ## two services whose load changes, and a GPUPool that moves them (twenty minutes)
+	@$(py) -m e2e.demo.load_shift
 
 down: env ## stop the local cluster and leave the machine as it was
 	@$(py) -m e2e.cluster down

@@ -4,7 +4,6 @@ Services that ask for a device share one: it is a stand-in, as these engines run
 """
 
 import asyncio
-import copy
 
 import aiohttp
 import pytest
@@ -14,6 +13,7 @@ from e2e.cluster import stand_in_device
 from e2e.cluster.cluster import Cluster
 from e2e.demo import services
 from e2e.demo.kube import KubeError
+from e2e.demo.pools import auto_pool, on_a_device
 from e2e.demo.services import NAMESPACE
 from e2e.demo.target import SYSTEM_NAMESPACE
 
@@ -144,23 +144,11 @@ def pair(stage):
     """
     stage.patch("chat", {"replicas": 1})
     stage.settled()
-    made = {name: _on_a_device(stage.samples["code"], name) for name in ("left", "right")}
+    made = {name: on_a_device(stage.samples["code"], name) for name in ("left", "right")}
     yield made
     stage.kube("delete", "gpupool", "pair", "-n", NAMESPACE, "--ignore-not-found")
     for name in made:
         stage.kube("delete", "llmservice", name, "-n", NAMESPACE, "--ignore-not-found")
-
-
-def _on_a_device(sample, name):
-    made = copy.deepcopy(sample)
-    made["metadata"] = {"name": name, "namespace": NAMESPACE}
-    spec = made["spec"]
-    spec["model"]["servedName"] = name
-    spec["accelerator"] = {"type": "GPU", "dra": {"deviceClassName": stand_in_device.DRIVER}}
-    spec["engine"]["gpuMemoryUtilizationPercent"] = 50
-    spec["engine"]["args"].append(f"--kv-cache-memory-bytes={2**28}")
-    spec["engine"]["env"] = [each for each in spec["engine"]["env"] if "KVCACHE" not in each["name"]]
-    return made
 
 
 def devices(stage):
@@ -213,12 +201,7 @@ async def _ask(stage, name, answers):
 
 
 def _move_to_one_device(stage, pair):
-    placement = {
-        "mode": "Auto",
-        "gpus": {"type": "H100", "count": 3},
-        "services": [{"name": name, "costModel": "qwen3-14b"} for name in pair],
-    }
-    stage.kube.apply({**pool("pair"), "spec": {"placement": placement}})
+    stage.kube.apply(auto_pool("pair", {"type": "H100", "count": 3}, dict.fromkeys(pair, "qwen3-14b")))
     stage.until(lambda: condition(stage, "pair", "AsPlanned")[1] == "Moving", 180, "a move")
     operators = "app.kubernetes.io/component=operator"
     stage.kube("delete", "pods", "-n", SYSTEM_NAMESPACE, "-l", operators, "--wait=false")

@@ -39,8 +39,9 @@ def test_each_service_has_one_place():
         "code": ("auto-1", 1, 1),
         "own": (None, 1, 1),
     }
-    chat = found[1]
+    big, chat, *_ = found
     assert (chat.gpu_memory_utilization_percent, chat.kv_cache_memory_bytes) == (45, 500_000_000)
+    assert (big.gpu_memory_utilization_percent, big.kv_cache_memory_bytes) == (None, None)
 
 
 def test_a_group_that_keeps_a_member_keeps_its_name_and_others_get_a_free_one():
@@ -50,8 +51,8 @@ def test_a_group_that_keeps_a_member_keeps_its_name_and_others_get_a_free_one():
     }  # fmt: skip
     then = place(plan((1, "c", "g"), (1, "a"), (1, "b"), (1, "d", "h"), (4, "e", "f")), before)
     assert {each.name: each.group for each in then} == {
-        "a": "auto-1", "b": None, "c": "auto-2", "g": "auto-2", "d": "auto-3", "h": "auto-3",
-        "e": "auto-4", "f": "auto-4",
+        "a": None, "b": None, "c": "auto-2", "g": "auto-2", "d": "auto-4", "h": "auto-4",
+        "e": "auto-5", "f": "auto-5",
     }  # fmt: skip
 
 

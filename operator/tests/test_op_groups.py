@@ -1,5 +1,6 @@
 """Services are moved to where a plan has them, one after another, and back."""
 
+import pytest
 from op_devices import raw_member
 from op_planning import planned_groups, planned_pool
 from op_pool_memory import claim_of, claims, condition, settle, update, with_services
@@ -159,18 +160,20 @@ async def test_a_service_without_engines_says_that_it_waits_to_move():
     assert places(memory) == {**before, "chat": (*before["chat"][:3], 0)}, "its pod has not ended"
 
 
-async def test_a_service_that_leaves_gets_gpus_of_its_own_and_who_stays_has_the_memory_then():
-    memory = services_on_their_own(count=4)
+@pytest.mark.parametrize("count", [2, 3])
+async def test_services_that_are_parted_are_on_gpus_of_their_own_as_their_specs_say(count):
+    memory = services_on_their_own(count=count)
     await settle(memory)
     roll_out(memory)
     await move(memory, planned((1, "chat", "code")))
-    [claim] = claims(memory)
-    body = memory.objects["GPUPool", "shared"]
-    body["status"]["placement"]["time"] = "2026-01-01T00:00:00Z"
-    steps = await move(memory, planned((2, "chat"), (1, "code"), today=4))
-    assert [step["chat"] for step in steps] == [("chat-gpu", "0.90", "2", 1)] * 2
-    assert [step["code"][1] for step in steps] == ["0.45", "0.90"]
-    assert {step["code"][0] for step in steps} == {claim}
+    memory.objects["GPUPool", "shared"]["status"]["placement"]["time"] = "2026-01-01T00:00:00Z"
+    parted = planned((1, "chat"), (1, "code"), today=4)
+    await settle(memory, parted)
+    assert condition(memory, "AsPlanned") == ("False", "Moving")
+    assert pace(memory.objects["Deployment", "chat"]) == (1, 0), "its new engine starts beside the old one"
+    steps = await move(memory, parted)
+    assert steps[-1] == OWN
+    assert all(step[name][3] == 1 for step in steps for name in step)
 
 
 async def test_a_service_may_get_more_engines_and_none_if_its_spec_says_so():

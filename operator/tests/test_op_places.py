@@ -41,6 +41,12 @@ def test_a_plan_says_all_but_the_devices():
     assert put_as_planned(member("chat"), None) == member("chat")
 
 
+def test_a_plan_leaves_memory_to_the_spec_where_no_gpu_is_shared():
+    chat = member("chat")
+    placed = PlacedService(name="chat", replicas=chat.replicas, tensor_parallel_size=1)
+    assert inputs_hash(put_as_planned(chat, placed)) == inputs_hash(chat)
+
+
 def test_nothing_runs_without_a_deployment_or_with_one_that_does_not_say_what_it_runs():
     assert running_place(member("chat"), None) is None
     assert running_place(member("chat"), {"metadata": {}, "spec": {"replicas": 1}}) is None

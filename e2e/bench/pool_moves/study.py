@@ -3,9 +3,11 @@
 Twelve services on sixteen GPUs that are not there: their nodes are kwok's, and stand-ins for their sidecars
 tell what they were asked. API server, scheduler, device claims and operator are real. Each begins on GPUs of
 its own; a plan by little traffic puts them together, and one by more traffic parts them. Meanwhile the
-operator's pods are deleted whenever another service begins to move.
+operator's pods are deleted whenever another service begins to move. Then two services with real engines move,
+under the load of `make demo-pool`.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +18,14 @@ from e2e.bench.report import results
 from e2e.bench.runs.command_line import describe
 from e2e.cluster import gpu_nodes, stand_in_sidecars
 from e2e.cluster.cluster import Cluster
-from e2e.demo import deploy, services
+from e2e.demo import deploy, load_shift, services
 from e2e.demo.kube import Kube, Object, condition
+from e2e.demo.pools import auto_pool
 from e2e.demo.services import NAMESPACE
 from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import SYSTEM_NAMESPACE
 from headrace_operator import names
-from headrace_operator.api import API_VERSION, KIND, POOL_KIND
+from headrace_operator.api import API_VERSION, KIND
 
 MODELS = {"llama-3-8b": 6, "mistral-nemo-12b": 4, "qwen3-32b": 2}  # with how many services
 NODES, GPUS = 2, 8  # of each node
@@ -41,9 +44,12 @@ def main() -> int:
         target = deploy.cluster(steps)
         deploy.headrace(target, steps)
         figures = measure(target.kube, steps)
+        with load_shift.two_services(target, steps), target.gateway() as url:
+            clients = asyncio.run(load_shift.shift_load(target.kube, url, steps))
     except StageError as error:
         steps.say(f"✗ {error}")
         return 1
+    figures |= {"requests": len(clients.sent), "requests_lost": len(clients.failed)}
     for name, value in figures.items():
         steps.say(f"  {name}: {value}")
     steps.say(f"written to {results.write('pool', 'python -m e2e.bench.pool_moves', figures)}")
@@ -71,7 +77,7 @@ def measure(kube: Kube, steps: Steps) -> dict[str, float]:
             moves = Moves(kube, steps)
             with steps.stage("a plan by little traffic"):
                 pods.asked_since = time.time() - HOUR
-                kube.apply(_pool(models))
+                kube.apply(auto_pool(POOL, {"type": "H100", "perNode": GPUS, "count": NODES * GPUS}, models))
                 moves.carry_out()
             with steps.stage("a plan by more traffic"):
                 pods.rates.update(dict.fromkeys(list(asked)[:BUSY], MUCH))
@@ -183,21 +189,6 @@ def _service(name: str, model: str) -> Object:
             "accelerator": {"type": "GPU", "dra": {"deviceClassName": gpu_nodes.DRIVER}},
             "slo": {"e2eScalePercent": 500},
             "podTemplate": {"tolerations": [{"key": gpu_nodes.LABEL, "operator": "Exists"}]},
-        },
-    }
-
-
-def _pool(models: Mapping[str, str]) -> Object:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": POOL_KIND,
-        "metadata": {"name": POOL, "namespace": NAMESPACE},
-        "spec": {
-            "placement": {
-                "mode": "Auto",
-                "gpus": {"type": "H100", "perNode": GPUS, "count": NODES * GPUS},
-                "services": [{"name": name, "costModel": model} for name, model in models.items()],
-            }
         },
     }
 

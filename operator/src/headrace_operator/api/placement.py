@@ -105,8 +105,12 @@ class PlacedService(Block):
     group: GroupName | None = seen("Group whose GPUs its engine shares. Absent: each has GPUs of its own.")
     replicas: int = seen("Number of its engines.", ..., ge=1)
     tensor_parallel_size: int = seen("GPUs of each.", ..., ge=1)
-    gpu_memory_utilization_percent: _Percent = seen("Part of each GPU's memory that it takes.", ...)
-    kv_cache_memory_bytes: int = seen("Bytes of each GPU for its KV cache.", ..., ge=0)
+    gpu_memory_utilization_percent: _Percent | None = seen(
+        "Part of each GPU's memory that it takes. Absent, as of GPUs of its own: as its spec says."
+    )
+    kv_cache_memory_bytes: int | None = seen(
+        "Bytes of each GPU for its KV cache. Absent, as of GPUs of its own: as its spec says.", ge=0
+    )
 
 
 class PlacementStatus(Block):

@@ -16,6 +16,7 @@ from headrace_operator.api.placement import (
     PlacedService,
     PlacementStatus,
     PlannedGroup,
+    PlannedMember,
     PlannedServiceStatus,
     PlanStatus,
 )
@@ -40,26 +41,32 @@ def adopt(before: PlacementStatus | None, plan: PlanStatus, now: str) -> Placeme
 
 
 def place(plan: PlanStatus, before: Sequence[PlacedService]) -> tuple[PlacedService, ...]:
-    """Return where a plan puts each service, by name; groups that keep a member keep their name and GPUs."""
+    """Return where a plan puts each service, by name; groups that keep a member keep their name and GPUs.
+
+    Who is left alone gets GPUs of its own: it is to have all of their memory, so its engine starts anew, and
+    on others that can be before the old one ends.
+    """
     engines = Counter(member.service for group in plan.groups for member in group.members)
     names = dict(_name_groups(plan.groups, engines, before))
-    return tuple(
-        sorted(
-            {
-                member.service: PlacedService(
-                    name=member.service,
-                    group=names.get(number),
-                    replicas=engines[member.service],
-                    tensor_parallel_size=group.gpus,
-                    gpu_memory_utilization_percent=member.gpu_memory_utilization_percent,
-                    kv_cache_memory_bytes=member.kv_cache_memory_bytes,
-                )
-                for number, group in enumerate(plan.groups)
-                for member in group.members
-            }.values(),
-            key=lambda placed: placed.name,
+    placed = {
+        member.service: PlacedService(
+            name=member.service,
+            group=names.get(number),
+            replicas=engines[member.service],
+            tensor_parallel_size=group.gpus,
+            **(_memory(member) if number in names else {}),
         )
-    )
+        for number, group in enumerate(plan.groups)
+        for member in group.members
+    }
+    return tuple(placed[name] for name in sorted(placed))
+
+
+def _memory(member: PlannedMember) -> dict[str, int]:
+    return {
+        "gpu_memory_utilization_percent": member.gpu_memory_utilization_percent,
+        "kv_cache_memory_bytes": member.kv_cache_memory_bytes,
+    }
 
 
 def _name_groups(
@@ -69,22 +76,21 @@ def _name_groups(
     left = {
         number: {member.service for member in group.members}
         for number, group in enumerate(groups)
-        if all(engines[member.service] == 1 for member in group.members)
+        if len(group.members) > 1 and all(engines[member.service] == 1 for member in group.members)
     }
-    kept = set()
-    for name in sorted({placed.group for placed in before if placed.group}):
+    known = {placed.group for placed in before if placed.group}
+    for name in sorted(known):
         of_it = [placed for placed in before if placed.group == name]
         members, gpus = {placed.name for placed in of_it}, of_it[0].tensor_parallel_size
         staying = [number for number in left if groups[number].gpus == gpus and left[number] & members]
         if staying:
             best = max(staying, key=lambda number: (len(left[number] & members), len(left[number]), -number))
             del left[best]
-            kept.add(name)
             yield best, name
-    free = (name for number in count(1) if (name := f"{AUTO_GROUP}{number}") not in kept)
-    for number, members in left.items():
-        if len(members) > 1:
-            yield number, next(free)
+    # Not one whose GPUs may still be somebody's.
+    free = (name for number in count(1) if (name := f"{AUTO_GROUP}{number}") not in known)
+    for number in left:
+        yield number, next(free)
 
 
 def _gain(services: Sequence[PlannedServiceStatus]) -> float:

@@ -73,13 +73,9 @@ def put_as_planned(service: LLMService, placed: PlacedService | None) -> LLMServ
     """Return the service as its pool places it, on no devices yet; as it is if its pool does not."""
     if placed is None:
         return service
-    return put(
-        service,
-        Place(
-            None,
-            placed.tensor_parallel_size,
-            placed.gpu_memory_utilization_percent,
-            str(placed.kv_cache_memory_bytes),
-            placed.replicas,
-        ),
-    )
+    place = place_of(service)._replace(claim=None, gpus=placed.tensor_parallel_size, replicas=placed.replicas)
+    if placed.kv_cache_memory_bytes is not None:
+        place = place._replace(
+            memory_percent=placed.gpu_memory_utilization_percent, kv_bytes=str(placed.kv_cache_memory_bytes)
+        )
+    return put(service, place)
