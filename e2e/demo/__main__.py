@@ -30,8 +30,6 @@ from e2e.demo.steps import StageError, Steps
 from e2e.demo.target import REOPENED, SettingError, Target
 from e2e.demo.walk import Changes, Walker, make_rows, take_walk
 
-WIDTH = 110  # columns of the comparison where there is no terminal to ask
-
 
 def main() -> int:
     """Run the demo; the exit status is 0 if every step worked and no request failed."""
@@ -72,7 +70,7 @@ def _on(
         pods = services.pod_lives(kube)
         walk = asyncio.run(take_walk(Walker(url, kube, targets, predictor, steps)))
         restarts = services.restarted(pods, services.pod_lives(kube))
-    wide = None if sys.stdout.isatty() else WIDTH
+    wide = None if sys.stdout.isatty() else table.WIDTH
     rows = make_rows(walk.parts)
     Console(width=wide).print(table.comparison(rows))
     for name in targets:

@@ -95,7 +95,7 @@ def main() -> int:
     except (StageError, KeyboardInterrupt) as error:
         steps.say(f"✗ {error!s}")
         return 1
-    Console(width=None if sys.stdout.isatty() else 110).print(_comparison(clients.sent))
+    Console(width=None if sys.stdout.isatty() else table.WIDTH).print(_comparison(clients.sent))
     steps.say(f"{len(clients.sent)} requests, {len(clients.failed)} failed")
     for sample in clients.failed[:5]:
         steps.say(f"  {sample.service}: {sample.error}")

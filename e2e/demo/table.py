@@ -17,6 +17,7 @@ LINE_EVERY = 5.0  # seconds between plain lines
 DRAW_EVERY = 0.5  # seconds between drawings of the table
 RECENT = 50  # requests that the live numbers look back on
 NOTHING = summarise((), Targets())
+WIDTH = 110  # columns of a table where there is no terminal to ask
 CAPTION = "One run on one machine, predicted and measured once. `make bench` repeats."
 
 

@@ -160,19 +160,19 @@ async def test_a_service_without_engines_says_that_it_waits_to_move():
     assert places(memory) == {**before, "chat": (*before["chat"][:3], 0)}, "its pod has not ended"
 
 
-@pytest.mark.parametrize("count", [2, 3])
-async def test_services_that_are_parted_are_on_gpus_of_their_own_as_their_specs_say(count):
+@pytest.mark.parametrize(("count", "gpus"), [(2, 1), (3, 1), (4, 2)])
+async def test_services_that_are_parted_are_on_gpus_of_their_own_as_their_specs_say(count, gpus):
     memory = services_on_their_own(count=count)
     await settle(memory)
     roll_out(memory)
     await move(memory, planned((1, "chat", "code")))
     memory.objects["GPUPool", "shared"]["status"]["placement"]["time"] = "2026-01-01T00:00:00Z"
-    parted = planned((1, "chat"), (1, "code"), today=4)
+    parted = planned((gpus, "chat"), (1, "code"), today=4)
     await settle(memory, parted)
     assert condition(memory, "AsPlanned") == ("False", "Moving")
     assert pace(memory.objects["Deployment", "chat"]) == (1, 0), "its new engine starts beside the old one"
     steps = await move(memory, parted)
-    assert steps[-1] == OWN
+    assert steps[-1] == {**OWN, "chat": ("chat-gpu", "0.40", str(gpus), 1)}
     assert all(step[name][3] == 1 for step in steps for name in step)
 
 

@@ -145,6 +145,7 @@ async def test_no_engine_without_the_picker_is_a_503_of_the_same_shape(rig, sess
         ("POST", "/llm/chat/v1/../sleep"),
         ("POST", "/v1/chat/completions/render"),
         ("POST", "/v1/chat/completions/"),
+        ("POST", "/"),
     ],
 )
 async def test_nothing_else_reaches_an_engine(rig, session, method, path):

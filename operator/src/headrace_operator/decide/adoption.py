@@ -41,10 +41,10 @@ def adopt(before: PlacementStatus | None, plan: PlanStatus, now: str) -> Placeme
 
 
 def place(plan: PlanStatus, before: Sequence[PlacedService]) -> tuple[PlacedService, ...]:
-    """Return where a plan puts each service, by name; groups that keep a member keep their name and GPUs.
+    """Return where a plan puts each service, by name.
 
-    Who is left alone gets GPUs of its own: it is to have all of their memory, so its engine starts anew, and
-    on others that can be before the old one ends.
+    A group that keeps a member, and has others, keeps its name and GPUs. Who is left alone gets GPUs of its
+    own: its engine starts anew for their memory, and elsewhere that can be before the old one ends.
     """
     engines = Counter(member.service for group in plan.groups for member in group.members)
     names = dict(_name_groups(plan.groups, engines, before))

@@ -16,7 +16,7 @@ from headrace_operator.decide.adoption import adopt
 from headrace_operator.decide.condition_state import STATUSES, ConditionState, make_condition, told_before
 from headrace_operator.decide.moves import Moves
 from headrace_operator.decide.observation import Observation
-from headrace_operator.decide.readiness import NOT_STALLED
+from headrace_operator.decide.readiness import stalled_state
 from headrace_operator.desired.resource_claims import devices_in, is_allocated
 from headrace_operator.errors import RefusedError
 from headrace_operator.planning.question import Answer
@@ -56,7 +56,8 @@ def build_pool_status(
         if answer is not None and answer.plan is not None and not stays:
             placement = adopt(placement, answer.plan, now)
         states[Condition.AS_PLANNED] = _as_planned(placement, moves)
-    states[Condition.STALLED] = _stalled(problem)
+    refused = problem if isinstance(problem, RefusedError) else None
+    states[Condition.STALLED] = stalled_state(None, observed, refused)
     return PoolStatus(
         observed_generation=generation,
         conditions=tuple(
@@ -71,12 +72,6 @@ def _accepted(problem: Exception | None) -> ConditionState:
     if isinstance(problem, RefusedError):
         return ConditionState(False, problem.reason, f"{problem}. Groups stay as they are")
     return ConditionState(True, Reason.VALID, "the spec is valid")
-
-
-def _stalled(problem: Exception | None) -> ConditionState:
-    if isinstance(problem, RefusedError):
-        return ConditionState(True, problem.reason, str(problem))
-    return ConditionState(False, Reason.AS_EXPECTED, NOT_STALLED)
 
 
 def _ready(

@@ -1,5 +1,4 @@
-"""The conditions Ready, Reconciling and Stalled: how many replicas serve, what the others lack, how a rollout
-goes. Pure.
+"""The conditions Ready, Reconciling and Stalled: how many replicas serve, and how a change goes. Pure.
 
 `Reconciling` and `Stalled` are those of kstatus, by which Helm, Flux and others tell when a change is over.
 """
@@ -22,7 +21,6 @@ from headrace_operator.desired.history import recorded_annotation, rolled_back
 from headrace_operator.errors import RefusedError
 
 REFUSED = "the spec as it is now is refused, see Accepted"
-NOT_STALLED = "nothing keeps the spec from being carried out"
 _COMING = "the Deployment is being created"
 
 
@@ -107,14 +105,17 @@ def reconciling_state(
 
 
 def stalled_state(live: Body | None, observed: Observation, refused: RefusedError | None) -> ConditionState:
-    """Decide whether the spec is not carried out before somebody changes something."""
+    """Decide whether the spec is not carried out before somebody changes something.
+
+    `live`: the Deployment; None before there is one, and of what has none, such as a GPUPool.
+    """
     if refused:
         return ConditionState(True, refused.reason, str(refused))
     if given_up := rolled_back(live):
         return ConditionState(True, Reason.ROLLED_BACK, given_up.message)
     if live is not None and is_stuck(live):
         return ConditionState(True, Reason.PROGRESS_DEADLINE_EXCEEDED, describe_late_rollout(live, observed))
-    return ConditionState(False, Reason.AS_EXPECTED, NOT_STALLED)
+    return ConditionState(False, Reason.AS_EXPECTED, "nothing keeps the spec from being carried out")
 
 
 def describe_late_rollout(live: Body, observed: Observation) -> str:

@@ -35,7 +35,7 @@ PICK_METADATA = PICKER_FILTER  # dynamic metadata namespace of the picker's choi
 
 IDLE_SECONDS = 3600  # longest silence on a stream: an answer that is not streamed, behind a long queue
 MESSAGES_PATH = "/v1/messages"  # Anthropic's
-COUNT_PATH = "/v1/messages/count_tokens"  # makes the engine compute nothing
+COUNT_PATH = f"{MESSAGES_PATH}/count_tokens"  # makes the engine compute nothing
 # Regexes of the paths that engines serve, as large as Envoy takes them: which do, depends on a model's task.
 ENGINE_PATHS = (
     "/v1/((chat/)?completions|embeddings|responses|messages(/count_tokens)?)",

@@ -118,7 +118,7 @@ class TokenRate:
 
 
 def read_prompt(body: bytes) -> Prompt:
-    """Measure an OpenAI request body; raises BadRequestError."""
+    """Measure the body of a request to an engine; raises BadRequestError."""
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -181,10 +181,8 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
         raise BadRequestError(f"`{key}` is not a list of messages", key)
     if len(messages) > MOST_MESSAGES:
         raise BadRequestError(f"`{key}` has {len(messages)} messages: send {MOST_MESSAGES} at most", key)
-    tools, texts = (
-        _written(request.get("tools"), "tools"),
-        [_text(request.get("instructions") or request.get("system"))],
-    )
+    tools = _written(request.get("tools"), "tools")
+    texts = [_text(request.get("instructions") or request.get("system"))]
     text = [_salt(request), tools, texts[0]]
     media = 0  # while there are none, what came before is text, all of it in `text`
     for message in messages:

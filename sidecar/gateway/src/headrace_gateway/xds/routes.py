@@ -291,10 +291,9 @@ _NO_SUCH_PATH = refusal_route(ANY, Reply(404, "service_not_found", "no service i
 _NO_MODEL = _no_model()
 _UNKNOWN_MODEL = _unknown_model()
 _NO_PATH = refusal_route(ANY, Reply(404, "path_not_found", "no such path"))
-_HEALTH = _health()
 _REFUSED_ABOUT_MODELS = _refused_about_models()
 _OTHERS = [
-    _HEALTH,
+    _health(),
     *(
         refusal_route(
             {"safe_regex": {"regex": f"({OF_A_SERVICE})?{path}"}},
