@@ -26,6 +26,7 @@ def test_what_still_counts_at_the_engine_is_found():
     assert still_armed(HEAD, plain) == ""
     assert "x-vllm-priority" in still_armed(HEAD + "x-vllm-priority: 1\r\n", plain)
     assert "authorization" in still_armed(HEAD + "authorization: bearer x\r\n", plain)
+    assert "x-api-key" in still_armed(HEAD + "x-api-key: x\r\n", plain)
     assert "another client" in still_armed(HEAD.replace("campaign", "root"), plain)
     assert still_armed(HEAD.replace("id: 1", "id: " + attack_list.FORGED_ID), plain) == ""
     assert still_armed(HEAD, attack_list.chat(**attack_list.FORGED_BODY)) == ""

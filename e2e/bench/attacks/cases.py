@@ -239,7 +239,7 @@ def _headers(plain: Message) -> list[Attack]:
 
 def _keys(plain: Message) -> list[Attack]:
     nobody = replace(plain, key=None)
-    elsewhere = [("x-api-key", KEY), ("proxy-authorization", f"Bearer {KEY}"), ("cookie", f"key={KEY}")]
+    elsewhere = [("proxy-authorization", f"Bearer {KEY}"), ("cookie", f"key={KEY}")]
     return [
         Attack("no key", nobody, (401,)),
         Attack("wrong key", replace(plain, key="sk-guessed"), (401,)),
@@ -248,6 +248,12 @@ def _keys(plain: Message) -> list[Attack]:
         Attack("key and more", replace(plain, key=KEY + "x"), (401,)),
         Attack("two keys", replace(nobody, headers=[("authorization", KEY), ("authorization", "x")]), (401,)),
         Attack("basic", replace(nobody, headers=[("authorization", f"Basic {KEY}")]), (401,)),
+        Attack("wrong key in x-api-key", replace(nobody, headers=[("x-api-key", "sk-guessed")]), (401,)),
+        Attack("half a key in x-api-key", replace(nobody, headers=[("x-api-key", KEY[:-1])]), (401,)),
+        Attack(
+            "wrong key beside one", replace(plain, key="sk-guessed", headers=[("x-api-key", KEY)]), (401,)
+        ),
+        Attack("another key beside", replace(plain, headers=[("x-api-key", "sk-elsewhere")]), (200,)),
         Attack("key in the query", replace(nobody, path=f"{CHAT}?api_key={KEY}&key={KEY}"), (401,)),
         Attack("key taken away", replace(plain, headers=[("connection", "authorization")]), (401,)),
         *(

@@ -105,7 +105,7 @@ def still_armed(head: str, body: bytes) -> str:
     """
     lines = [line.partition(":") for line in head.split("\r\n")[1:]]
     fields = {name.strip(): value.strip() for name, _, value in lines if name}
-    forbidden = {name.lower() for name in SPOOFED} | {"authorization"}
+    forbidden = {name.lower() for name in SPOOFED} | {"authorization", "x-api-key"}
     if found := forbidden & fields.keys() - {CLIENT_HEADER}:
         return f"engine saw {', '.join(sorted(found))}"
     if fields.get(CLIENT_HEADER) != "campaign":
