@@ -2,6 +2,7 @@
 
 import pytest
 
+from e2e.bench.replacement import study
 from e2e.bench.replacement.day_traffic import DAY, DayTraffic, busiest_hour, draw_services
 from e2e.bench.replacement.replayed_pool import (
     HOUR,
@@ -106,3 +107,10 @@ def test_services_that_change_have_an_hour_that_is_far_busier_than_the_mean():
         busiest = busiest_hour([each], DAY, 2 * DAY)
         second_day = len(each.between(DAY, 2 * DAY))
         assert len(each.between(busiest, busiest + HOUR)) > 2 * second_day / 24
+
+
+def test_a_service_that_is_asked_nothing_counts_for_nothing(monkeypatch):
+    idle = DayTraffic("idle", "llama-3-8b", (Request(DAY + 2 * HOUR, 100, 10),))
+    monkeypatch.setattr(study, "draw_services", lambda *_, **__: [service("busy", 24), idle])
+    figures = study.replay_day(study.QUICK[0])
+    assert figures["in_time_percent"] == figures["least_in_time_percent"] == 100
