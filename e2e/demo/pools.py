@@ -35,5 +35,7 @@ def on_a_device(sample: Object, name: str) -> Object:
     spec["model"]["servedName"] = name
     spec["accelerator"] = {"type": "GPU", "dra": {"deviceClassName": stand_in_device.DRIVER}}
     spec["engine"]["gpuMemoryUtilizationPercent"] = 50
+    # Members have to say it; how much the engine takes says the sample's VLLM_CPU_KVCACHE_SPACE, whatever a
+    # plan for other GPUs would give it.
     spec["engine"]["args"].append(f"--kv-cache-memory-bytes={KV_BYTES}")
     return made

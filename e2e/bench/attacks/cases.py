@@ -251,9 +251,13 @@ def _keys(plain: Message) -> list[Attack]:
         Attack("wrong key in x-api-key", replace(nobody, headers=[("x-api-key", "sk-guessed")]), (401,)),
         Attack("half a key in x-api-key", replace(nobody, headers=[("x-api-key", KEY[:-1])]), (401,)),
         Attack(
-            "wrong key beside one", replace(plain, key="sk-guessed", headers=[("x-api-key", KEY)]), (401,)
+            "wrong key, the right one in x-api-key",
+            replace(plain, key="sk-guessed", headers=[("x-api-key", KEY)]),
+            (401,),
         ),
-        Attack("another key beside", replace(plain, headers=[("x-api-key", "sk-elsewhere")]), (200,)),
+        Attack(
+            "right key, another in x-api-key", replace(plain, headers=[("x-api-key", "sk-elsewhere")]), (200,)
+        ),
         Attack("key in the query", replace(nobody, path=f"{CHAT}?api_key={KEY}&key={KEY}"), (401,)),
         Attack("key taken away", replace(plain, headers=[("connection", "authorization")]), (401,)),
         *(

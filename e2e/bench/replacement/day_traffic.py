@@ -19,7 +19,7 @@ MODELS = {"llama-3-8b": 4, "mistral-nemo-12b": 3, "qwen3-32b": 2}  # with weight
 SKEW = 1.2  # of the Pareto distribution of rates: few services have most requests
 SLO_SCALE = 5  # times as long as a request takes alone
 LONGEST = 8192  # tokens
-CHANGE = 2.5
+CHANGE = 2.5  # times the mean, in the busiest hour of who is changing
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class DayTraffic:
 def draw_services(count: int, rate: float, seed: int, *, changing: bool) -> list[DayTraffic]:
     """Draw services that are asked `rate` requests/s together, on the mean of two days.
 
-    `changing`: only of clients whose busiest hour of the second day has `CHANGE` times the mean.
+    `changing`: only of clients whose busiest hour of the second day has at least `CHANGE` times the mean.
     """
     chance = random.Random(f"replacement {count} {seed}")
     begin = chance.choice(DAYS) * DAY
@@ -95,7 +95,7 @@ def _is_busy(client: Client, begin: float) -> bool:
 
 
 def _busiest(client: Client, begin: float) -> float:
-    """Return the client's rate in its busiest hour of a day, over its mean."""
+    """Return the client's rate in the busiest hour of the day that begins then, over that day's mean."""
     hours = [0.0] * 24
     for window in client.windows:
         if begin <= window.start < begin + DAY:

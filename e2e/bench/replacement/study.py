@@ -92,10 +92,10 @@ def replay_day(case: Case) -> Figures:
     services = draw_services(case.services, case.rate, case.seed, changing=case.changing)
     tally = WAYS[case.way](Setting(services, GPUS, case.hours))
     asked = sum(tally.asked.values())
-    shares = [tally.met[name] / count for name, count in tally.asked.items() if count]
+    in_time = [tally.met[name] / count for name, count in tally.asked.items() if count]
     return {
         "in_time_percent": 100 * sum(tally.met.values()) / asked,
-        "least_in_time_percent": 100 * min(shares),
+        "least_in_time_percent": 100 * min(in_time),
         "worst_in_time_percent": 100 * tally.worst,
         "refused_percent": 100 * tally.refused / asked,
         "latency": tally.latency / (asked - tally.refused),
