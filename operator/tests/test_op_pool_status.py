@@ -226,7 +226,10 @@ def test_another_plan_is_taken_up_once_nothing_moves_and_by_a_pool_that_is_valid
     answer = Answer(Reason.PLAN_MADE, "", better)
     moving = Moves(frozenset(), ("chat",))
     assert planned(answer, spec=AUTO, moves=moving).placement is None
-    assert planned(answer, spec=AUTO).placement == PlacementStatus(time=NOW)
+    taken_up = planned(answer, spec=AUTO)
+    assert taken_up.placement == PlacementStatus(time=NOW)
+    assert condition(taken_up, "AsPlanned")[:2] == ("False", "Moving"), "who moves is not known yet"
+    assert condition(planned(answer, spec=AUTO, status=taken_up.as_body()), "AsPlanned")[0] == "True"
     before = {"placement": PLACED.as_body()}
     assert planned(None, status=before).placement is None, "its mode is Recommend"
     body = {**PLANNED, "spec": {}, "status": before}

@@ -50,12 +50,12 @@ def build_pool_status(
         states[Condition.PLACED] = _placed(pool, observed)
     if pool is not None and pool.placement is not None:
         states[Condition.PLANNED] = _planned(pool, pool.placement, services, answer, previous)
-    placement = placement_in(previous) if pool is None or pool.places_services else None
+    before = placement = placement_in(previous) if pool is None or pool.places_services else None
     if pool is not None and pool.places_services:
         stays = problem is not None or is_paused(body["metadata"]) or moves.moving
         if answer is not None and answer.plan is not None and not stays:
-            placement = adopt(placement, answer.plan, now)
-        states[Condition.AS_PLANNED] = _as_planned(placement, moves)
+            placement = adopt(before, answer.plan, now)
+        states[Condition.AS_PLANNED] = _as_planned(placement, moves, is_new=placement is not before)
     refused = problem if isinstance(problem, RefusedError) else None
     states[Condition.STALLED] = stalled_state(None, observed, refused)
     return PoolStatus(
@@ -168,7 +168,10 @@ def _plan(pool: GPUPool | None, answer: Answer | None, previous: Body) -> PlanSt
         return None
 
 
-def _as_planned(placement: PlacementStatus | None, moves: Moves) -> ConditionState:
+def _as_planned(placement: PlacementStatus | None, moves: Moves, *, is_new: bool) -> ConditionState:
+    """`is_new`: `moves` are those of the placement before."""
+    if is_new:
+        return ConditionState(False, Reason.MOVING, "services begin to move where status.placement has them")
     if placement is None:
         return ConditionState(
             True, Reason.NOTHING_TO_MOVE, "services run as their specs say: no plan was worth a move yet"
