@@ -1,5 +1,6 @@
-"""Traces are read in five kinds of columns; what can't be used is named by file, row and column."""
+"""Traces are read in six kinds of columns; what can't be used is named by file, row and column."""
 
+import contextlib
 import gzip
 import json
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,10 @@ def written(folder, text, name="trace.csv"):
         ("c.csv", OURS + "2026-01-01T00:00:00.5Z,10,5\n2026-01-01T01:00:02+01:00,20,6\n"),
         ("d.csv", AZURE + "2023-11-16 18:15:46.6805900,10,5\n2023-11-16 18:15:48.1805900,20,6\n"),
         ("e.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n0,10,5\n1.5,20,6\n"),
+        (
+            "burst.csv",
+            "Timestamp,Model,Request tokens,Response tokens\n5,ChatGPT,10,5\n6.5,GPT-4,20,6\n",
+        ),
         ("f.csv", "\ufeff" + OURS + "1,10.0,5\n2.5,20,6\n"),
         (
             "g.jsonl",
@@ -79,7 +84,6 @@ def test_prefixes_of_mooncake_and_ours(tmp_path):
         (OURS + "nan,10,5\n", "row 2, column arrival_time: nan is no time"),
         (OURS + "soon,10,5\n", "row 2, column arrival_time: 'soon' is neither seconds nor an ISO date"),
         (OURS + ",10,5\n", "row 2, column arrival_time: '' is neither"),
-        (OURS + "5,10,5\n4.5,10,5\n", "row 3, column arrival_time: 0.5 s before the row above it; sort"),
     ],
 )
 def test_a_bad_row_is_named_or_skipped(tmp_path, text, message):
@@ -97,6 +101,40 @@ def test_a_bad_row_is_named_or_skipped(tmp_path, text, message):
     assert read.arrivals
 
 
+def test_rows_out_of_order_are_named(tmp_path):
+    path = written(tmp_path, OURS + "5,10,5\n4.5,10,5\n")
+    with pytest.raises(TraceError, match=r"row 3, column arrival_time: 0\.5 s before the row above it; sort"):
+        trace.read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("times", "left_out"),
+    [
+        ((9e9, 1, 2, 3), {2}),  # what the first row's clock says
+        ((1, 2, 9e9, 3, 4), {4}),
+        ((5, 6, 0, 7), {4}),
+        ((1, 1, 1), set()),
+        ((3, 2, 1), {2, 3}),
+    ],
+)
+def test_of_rows_that_are_not_in_order_as_few_as_can_be_are_skipped(tmp_path, times, left_out):
+    path = written(tmp_path, OURS + "".join(f"{at},{10 + row},5\n" for row, at in enumerate(times, 2)))
+    read = trace.read_trace(path, skip=True)
+    assert read.skipped == [f"{path}, row {row}, column arrival_time: out of order" for row in left_out]
+    kept = [(at, 10 + row) for row, at in enumerate(times, 2) if row not in left_out]
+    assert [(each.at + read.start, each.prompt_tokens) for each in read.arrivals] == kept
+
+
+def test_turns_that_begin_after_the_answer_before_them_are_named_or_skipped(tmp_path):
+    first = {"timestamp": 237, "input_length": 600, "output_length": 80, "hash_ids": [0, 1]}
+    later = {"delay": 500, "input_length": 900, "output_length": 60, "hash_ids": [0, 1]}
+    path = written(tmp_path, "\n".join(map(json.dumps, (first, later, first))), "mooncake.jsonl")
+    with pytest.raises(TraceError, match="row 2, column timestamp: is missing: a turn that begins `delay`"):
+        trace.read_trace(path)
+    read = trace.read_trace(path, skip=True)
+    assert (len(read.arrivals), len(read.skipped)) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -106,6 +144,7 @@ def test_a_bad_row_is_named_or_skipped(tmp_path, text, message):
         ("t.csv", "", "holds no requests"),
         ("t.jsonl", "[1]\n", "row 1: is no JSON object; each line must hold one"),
         ("t.jsonl", "{\n", "row 1: is no JSON object"),
+        ("t.jsonl", "[" * 100_000, "row 1: is no JSON object"),
         ("t.csv.gz", "plain", "can't be read"),
         ("t.csv", OURS + "0,-1,1\n", "column prompt_tokens"),
     ],
@@ -138,12 +177,26 @@ def test_what_is_written_is_read(tmp_path_factory, rows):
     assert [each.at for each in read] == [at - rows[0][0] for at, _, _ in rows]
 
 
-@settings(max_examples=50)
-@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8), st.text(max_size=8)), max_size=5))
-def test_nothing_but_trace_errors_comes_out(tmp_path_factory, rows):
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+COLUMNS = sorted(
+    {name for form in trace.FORMS for name in (form.time, form.prompt, form.output, form.prefix)}
+)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from([*COLUMNS, "prefix_block", "client", "delay"]), ANYTHING), max_size=5
+    ),
+    st.sampled_from([{}, *({each.time: 1, each.prompt: 9, each.output: 9} for each in trace.FORMS)]),
+)
+def test_nothing_but_trace_errors_comes_out_of_json(tmp_path_factory, rows, usual):
     path = tmp_path_factory.mktemp("t") / "trace.jsonl"
-    names = ("arrival_time", "prompt_tokens", "output_tokens")
-    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(usual | row) + "\n" for row in rows))
     read, message = None, ""
     try:
         read = trace.read_trace(path, skip=True)
@@ -151,6 +204,20 @@ def test_nothing_but_trace_errors_comes_out(tmp_path_factory, rows):
         message = str(error)
     assert len(message.splitlines()) <= 1
     assert read is None or len(read.arrivals) + len(read.skipped) == len(rows)
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(["trace.csv", "trace.jsonl", "trace.csv.gz"]),
+    st.sampled_from([b"", OURS.encode(), gzip.compress(OURS.encode())[:20]]),
+    st.binary(max_size=200),
+    st.booleans(),
+)
+def test_nothing_but_trace_errors_comes_out_of_any_bytes(tmp_path_factory, name, beginning, rest, skip):
+    path = tmp_path_factory.mktemp("t") / name
+    path.write_bytes(beginning + rest)
+    with contextlib.suppress(TraceError):
+        trace.read_trace(path, skip=skip)
 
 
 def test_dates_of_azure_keep_what_python_can_tell_apart():

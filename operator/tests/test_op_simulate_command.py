@@ -129,6 +129,13 @@ def test_bad_rows_are_skipped_and_told_where_that_was_asked(tmp_path):
     ]
 
 
+def test_times_that_are_likely_of_another_unit_are_doubted():
+    arrivals = [Arrival(number / 1000, 1000, 100) for number in range(1000)]
+    [doubt] = trace.doubt_clock(arrivals, 1.0)
+    assert "1,000 requests and 1,100,000 tokens a second" in doubt
+    assert trace.doubt_clock(arrivals, 1000.0) == []
+
+
 def test_the_busiest_window_has_the_most_tokens():
     quiet = [Arrival(float(at), 10, 10) for at in range(100)]
     busy = [Arrival(at + 0.5, 1000, 10) for at in (40, 41, 45)]

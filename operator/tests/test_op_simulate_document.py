@@ -47,6 +47,14 @@ def test_what_kubectl_get_prints_is_taken(file):
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["a: 2001-13-01", "a: !!int z", "a: !!timestamp z", "a: 0x_", "[" * 5000, "a: *b", "\tx", "? [a]\n: b"],
+)
+def test_what_yaml_cannot_hold_is_told_in_one_line(file, text):
+    refusal(file(text))
+
+
+@pytest.mark.parametrize(
     ("documents", "words"),
     [
         ([""], "it is empty"),

@@ -108,6 +108,8 @@ def _documents(path: Path) -> list[Any]:
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UsageError(f"{where}: not YAML: {what}") from error
+    except (ValueError, AttributeError, RecursionError) as error:  # what PyYAML lets through
+        raise UsageError(f"{path}: holds a value that cannot be read: {error}") from error
     items: list[Any] = []
     for document in documents:  # `kubectl get -o yaml` of several wraps them in a List
         inside = document.get("items") if isinstance(document, Mapping) else None

@@ -16,7 +16,7 @@ from headrace_operator.simulate.intervals import DRAWS
 from headrace_operator.simulate.known_error import KnownError
 from headrace_operator.simulate.simulated_engine import Engine
 from headrace_operator.simulate.study import Study
-from headrace_operator.simulate.trace import Stretch
+from headrace_operator.simulate.trace import Stretch, doubt_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def as_json(report: Report) -> JsonObject:
 def notes(report: Report) -> list[str]:
     """Say what is not as in the service, or not known."""
     arrivals, settings = report.stretch.arrivals, report.engine.settings
-    found = list(report.engine.notes)
+    found = [*doubt_clock(arrivals, report.stretch.seconds), *report.engine.notes]
     if settings.prefix_caching and not any(arrival.prefix for arrival in arrivals):
         found.append("the trace does not say which prompts begin alike: the prefix cache never helps here")
     if report.slo_assumed:

@@ -13,6 +13,8 @@ from headrace_engine.sim.workloads.trace import Trace, TraceError, read_trace
 from headrace_operator.simulate.usage_error import UsageError
 
 FEWEST = 50  # requests; quantiles of fewer say nothing
+UNLIKELY_TOKENS = 1_000_000  # a second, of one service: it takes dozens of GPUs
+SLOW_CLOCK = "--window takes a longer stretch; are times milliseconds where the column's are seconds?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: b
         where = f"the busiest {window:g} s of " if total > window else ""
         raise UsageError(
             f"{path}: {where}the trace has {len(chosen)} requests; at least {FEWEST} are needed"
-            + (" (--window takes a longer stretch)" if total > window else "")
+            + (f" ({SLOW_CLOCK})" if total > window else "")
         )
     if chosen[-1].at == 0:
         raise UsageError(f"{path}: all {len(chosen)} requests arrive at the same time; record arrival times")
@@ -60,6 +62,17 @@ def load_trace(path: Path, settings: EngineSettings, *, skip: bool) -> Trace:
         limit = f" (what spec.engine allows: {longest})" if f"{longest} tokens" in str(error) else ""
         advice = "; --skip-bad-rows leaves such rows out" if error.skippable else ""
         raise UsageError(f"{error}{limit}{advice}") from error
+
+
+def doubt_clock(arrivals: Sequence[Arrival], seconds: float) -> list[str]:
+    """Say so where so much is asked that the trace's times are likely in another unit."""
+    tokens = sum(arrival.tokens for arrival in arrivals) / seconds
+    if tokens < UNLIKELY_TOKENS:
+        return []
+    asked = f"{len(arrivals) / seconds:,.0f} requests and {tokens:,.0f} tokens a second"
+    return [
+        f"{asked} take dozens of GPUs: are times seconds where the column's are milliseconds (Mooncake's)?"
+    ]
 
 
 def find_busiest_start(arrivals: Sequence[Arrival], window: float) -> float:

@@ -11,7 +11,9 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Iterator, Mapping
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +24,10 @@ from headrace_engine.sim.workloads.arrival import Arrival
 LONGEST = 10_000_000  # tokens; no model's context comes near it
 MOONCAKE_BLOCK = 512  # tokens that one of Mooncake's hash ids stands for
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+UNTIMED = (
+    "is missing: a turn that begins `delay` after the answer before it has no time of its own; give each row "
+    "the time at which it came"
+)
 
 
 class TraceError(ValueError):
@@ -53,6 +59,7 @@ FORMS = (
     Form("TIMESTAMP", "ContextTokens", "GeneratedTokens"),  # Azure Public Dataset, LLM inference traces
     Form("timestamp", "input_length", "output_length", 1000, "hash_ids", MOONCAKE_BLOCK),  # Mooncake, FAST'25
     Form("arrived_at", "num_prefill_tokens", "num_decode_tokens"),  # Vidur
+    Form("Timestamp", "Request tokens", "Response tokens"),  # BurstGPT
 )
 
 
@@ -73,30 +80,34 @@ def read_trace(path: Path, *, longest: int | None = None, skip: bool = False) ->
     `longest`: tokens that the model allows for prompt and output together. `skip`: leave unusable rows out
     instead of raising; missing columns and an empty file raise all the same.
     """
-    arrivals: list[Arrival] = []
-    skipped: list[str] = []
-    start: float | None = None
-    latest = -math.inf
+    read: list[tuple[int, Arrival]] = []
+    skipped: list[tuple[int, str]] = []
     form: Form | None = None
     for number, row in _rows(path, skipped if skip else None):
         if form is None:
             form = _form(row, path)
         try:
             arrival = _arrival(row, form, longest or LONGEST)
-            at = _since(start, latest, arrival.at, form.time)
+            if not skip and read:
+                _check_order(read[-1][1], arrival, form)
         except _BadField as error:
             message = f"{path}, row {number}, column {error.column}: {error.reason}"
             if not skip:
                 raise TraceError(message, skippable=True) from None
-            skipped.append(message)
+            skipped.append((number, message))
             continue
-        start = arrival.at if start is None else start
-        latest = arrival.at
-        arrivals.append(replace(arrival, at=at))
-    if start is None:
-        why = f", {len(skipped)} skipped, first: {skipped[0]}" if skipped else ""
+        read.append((number, arrival))
+    if form is not None and skip:
+        read, unsorted = _split_sorted(read)
+        skipped += [
+            (number, f"{path}, row {number}, column {form.time}: out of order") for number in unsorted
+        ]
+    lines = [line for _, line in sorted(skipped)]
+    if not read:
+        why = f", {len(lines)} skipped, first: {lines[0]}" if lines else ""
         raise TraceError(f"{path}: holds no requests{why}")
-    return Trace(arrivals, start, skipped)
+    start = read[0][1].at
+    return Trace([replace(arrival, at=arrival.at - start) for _, arrival in read], start, lines)
 
 
 def read_lengths(path: Path) -> list[Arrival]:
@@ -119,7 +130,7 @@ class _BadField(Exception):  # noqa: N818  (it never leaves this module)
         self.reason = reason
 
 
-def _rows(path: Path, skipped: list[str] | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _rows(path: Path, skipped: list[tuple[int, str]] | None) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield rows with their line numbers; lines that are none go to `skipped`, or raise if that is None."""
     is_json = any(suffix in JSON_SUFFIXES for suffix in path.suffixes[-2:])
     opener = gzip.open if path.suffix == ".gz" else open
@@ -136,7 +147,7 @@ def _rows(path: Path, skipped: list[str] | None) -> Iterator[tuple[int, Mapping[
                 try:
                     record = json.loads(line)
                     reason = "" if isinstance(record, dict) else "is no JSON object"
-                except ValueError:
+                except (ValueError, RecursionError):
                     record, reason = {}, "is no JSON object"
                 if not reason:
                     yield number, record
@@ -145,8 +156,8 @@ def _rows(path: Path, skipped: list[str] | None) -> Iterator[tuple[int, Mapping[
                         f"{path}, row {number}: {reason}; each line must hold one", skippable=True
                     )
                 else:
-                    skipped.append(f"{path}, row {number}: {reason}")
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+                    skipped.append((number, f"{path}, row {number}: {reason}"))
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TraceError(f"{path}: can't be read: {reason}") from None
 
@@ -177,7 +188,7 @@ def _length(row: Mapping[str, Any], column: str, least: int, most: int) -> int:
     value = _plain(row.get(column))
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise _BadField(column, f"{value!r} is no number") from None
     if not number.is_integer() or isinstance(value, bool):
         raise _BadField(column, f"{value} is no whole number of tokens")
@@ -191,20 +202,45 @@ def _plain(value: Any) -> Any:
 
 
 def _seconds(row: Mapping[str, Any], form: Form) -> float:
+    if form.time not in row:
+        raise _BadField(form.time, UNTIMED if "delay" in row else "is missing")
     value = _plain(row[form.time])
     try:
         number = float(value) / form.per_second
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = _date(value, form.time)
     if not math.isfinite(number):
         raise _BadField(form.time, f"{value} is no time")
     return number
 
 
-def _since(start: float | None, latest: float, now: float, column: str) -> float:
-    if now < latest:
-        raise _BadField(column, f"{latest - now:g} s before the row above it; sort the rows by this column")
-    return 0.0 if start is None else now - start
+def _check_order(before: Arrival, arrival: Arrival, form: Form) -> None:
+    if arrival.at < before.at:
+        late = before.at - arrival.at
+        raise _BadField(form.time, f"{late:g} s before the row above it; sort the rows by this column")
+
+
+def _split_sorted(read: Sequence[tuple[int, Arrival]]) -> tuple[list[tuple[int, Arrival]], list[int]]:
+    """Return the most rows that are sorted by time, and the numbers of the others.
+
+    So one row that another clock wrote is left out, wherever it stands, and not all that come after it.
+    """
+    ends: list[float] = []  # of the sorted rows of each count, the least that they can end with
+    last: list[int] = []  # the place of that row
+    before: list[int] = []  # of each row: the place of the one that it follows
+    for place, (_, arrival) in enumerate(read):
+        count = bisect_right(ends, arrival.at)
+        before.append(last[count - 1] if count else -1)
+        ends[count : count + 1], last[count : count + 1] = [arrival.at], [place]
+    kept: set[int] = set()
+    place = last[-1] if last else -1
+    while place >= 0:
+        kept.add(place)
+        place = before[place]
+    return (
+        [row for place, row in enumerate(read) if place in kept],
+        [number for place, (number, _) in enumerate(read) if place not in kept],
+    )
 
 
 def _date(value: object, column: str) -> float:

@@ -14,6 +14,7 @@ from headrace_operator.simulate.pool.pool_service import PoolService
 from headrace_operator.simulate.pool.pool_study import Engine, Placed, PoolStudy, SimulatedPlan
 from headrace_operator.simulate.pool.pool_traces import PoolStretch
 from headrace_operator.simulate.report import format_clock, round_figures
+from headrace_operator.simulate.trace import doubt_clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,11 @@ def about(report: PoolReport) -> list[str]:
 
 def notes(report: PoolReport) -> list[str]:
     """Say what is not as in the services, or not known."""
-    found = [f"{service.name}: {note}" for service in report.services for note in service.engine.notes]
+    found = [
+        f"{service.name}: {note}"
+        for service, arrivals in zip(report.services, report.stretch.arrivals, strict=True)
+        for note in (*doubt_clock(arrivals, report.stretch.seconds), *service.engine.notes)
+    ]
     found.append("requests are dealt to a service's engines in turn, not by its balancer")
     skipped = report.stretch.skipped
     if skipped:
