@@ -35,9 +35,9 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None, kubeconfig: P
     return done.stdout
 
 
-def render(values: Mapping[str, Any] | None = None, *flags: str) -> list[Manifest]:
+def render(values: Mapping[str, Any] | None = None, *flags: str, release: str = RELEASE) -> list[Manifest]:
     """Render every object of the chart under these values, hooks included."""
-    text = helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *flags, values=values or {})
+    text = helm("template", release, str(CHART), "--namespace", NAMESPACE, *flags, values=values or {})
     return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 

@@ -11,6 +11,8 @@ import pytest
 from op_admission import probe
 from op_kube import Kube, eventually, gpupool, llmservice, ok
 
+from e2e import helm
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 DRY = {"dryRun": "All"}
@@ -34,9 +36,9 @@ def thief(crd, kube, own_token):
     client.close()
 
 
-def forbidden(answer):
-    """Whether an admission policy of the chart said no."""
-    return answer.status_code == 403 and "ValidatingAdmissionPolicy 'headrace" in answer.text
+def forbidden(answer, policy="headrace"):
+    """Whether an admission policy of the chart said no, whose name begins so."""
+    return answer.status_code == 403 and f"ValidatingAdmissionPolicy '{policy}" in answer.text
 
 
 def foreign(kube, name="foreign"):
@@ -179,3 +181,39 @@ def test_who_may_do_everything_in_a_namespace_tells_the_gateway_no_address(kube,
 
     eventually(lambda: made("plain").status_code == 201)
     eventually(lambda: forbidden(made("chat", **OURS)))  # the policy may have been installed just now
+
+
+SECOND = "second-headrace-gateway.headrace.dev"
+ELSEWHERE = "elsewhere"  # no namespace needs to have that name
+
+
+def policies_of_second(watched):
+    """What a second release brings that tells who may tell its gateway something."""
+    manifests = helm.render({"watchNamespaces": [watched]}, release="second")
+    for manifest in manifests:
+        if manifest["kind"] in op_release.PATHS and manifest["metadata"]["name"] == SECOND:
+            yield op_release.PATHS[manifest["kind"]], manifest
+
+
+def test_a_release_that_serves_other_namespaces_denies_nothing_here(kube, thief, operator):
+    kube.start()
+    eventually(lambda: kube.get("llmroutes", "chat"))
+
+    def touched():
+        return thief.http.patch(
+            thief.path("llmroutes", "chat"),
+            params=DRY,
+            json={"metadata": {"annotations": {"touched": "yes"}}},
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    ok(touched())
+    made = [(path, ok(kube.http.post(path, json=each))) for path, each in policies_of_second(kube.namespace)]
+    try:
+        eventually(lambda: forbidden(touched(), SECOND))
+        for (path, live), (_, wanted) in zip(made, policies_of_second(ELSEWHERE), strict=True):
+            ok(kube.http.put(f"{path}/{live['metadata']['name']}", json=live | {"spec": wanted["spec"]}))
+        eventually(lambda: touched().status_code == 200)
+    finally:
+        for path, live in reversed(made):
+            ok(kube.http.delete(f"{path}/{live['metadata']['name']}"))
