@@ -38,6 +38,7 @@ STUDIES = (
     "slices_across_engines",
     "sharing",
     "placement",
+    "clusters",
     "traffic_sums",
     "replacement",
     "step_budget",
@@ -66,7 +67,15 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "rebalance"),
-    *("slices_across_engines", "sharing", "placement", "traffic_sums", "replacement", "step_budget"),
+    *(
+        "slices_across_engines",
+        "sharing",
+        "placement",
+        "clusters",
+        "traffic_sums",
+        "replacement",
+        "step_budget",
+    ),
     *("policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients", "continuation"),
     *("slices_live", "turns", "pool_moves", "follow", "upgrade", "outages", "faults", "live", "invariants"),
 )
@@ -85,6 +94,7 @@ POOLED = {
     "slices_across_engines": "slices_across_engines",
     "sharing": "sharing.study",
     "placement": "placement.study",
+    "clusters": "clusters.study",
     "traffic_sums": "traffic_sums",
     "replacement": "replacement.study",
     "step_budget": "step_budget",

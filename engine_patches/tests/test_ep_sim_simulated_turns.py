@@ -35,7 +35,7 @@ def serve(engines, loads):
 
 def computing(engine):
     """Whether a step with tokens is in flight."""
-    return any(output.total_num_scheduled_tokens for output, *_ in engine._in_flight)
+    return any(step.output.total_num_scheduled_tokens for step in engine._in_flight)
 
 
 @BASES

@@ -47,8 +47,8 @@ TURNS: Mapping[str, tuple[TurnOrder | Baseline, float]] = {
 }
 """Ways of taking turns: in which order, and after how many seconds of waiting an engine goes first anyhow."""
 REPORTED = ("ttft_mean", "ttft_p99", "tpot_mean", "tpot_p99", "gap_p99", "e2e_mean", "e2e_p99", "wait_max")
-WAYS = ("dedicated", "switched", *TURNS)
-"""`dedicated`: each service has GPUs of its own; `switched`: whole models are."""
+WAYS = ("dedicated", "switched", "time_sliced", *TURNS)
+"""`dedicated`: each service has GPUs of its own; `switched`: whole models are; `time_sliced`: no turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,17 @@ GROUPS = (
         (
             Service("llama-3-8b", "code", "servegen-m-large", 0.8, 26_000),
             Service("mistral-nemo-12b", "servegen-deepseek-r1", "servegen-deepseek-r1", 0.2, 18_000),
+        ),
+    ),
+    Group(
+        "three",
+        "three of Qwen3-32B: ShareGPT's lengths (70 %, two GPUs), ServeGen's M-small (20 %), code (10 %)",
+        4,
+        (1, 2, 5, 10),
+        (
+            Service("qwen3-32b", "sharegpt", "servegen-m-large", 0.7, 17_000, gpus=2),
+            Service("qwen3-32b", "servegen-m-small", "servegen-m-small", 0.2, 1280),
+            Service("qwen3-32b", "code", "servegen-m-small", 0.1, 1280),
         ),
     ),
     Group(
@@ -202,6 +213,7 @@ def _settings(service: Service) -> EngineSettings:
 def _serve(case: SharingCase, loads: Sequence[Sequence[Arrival]]) -> list[list[Outcome]]:
     from headrace_engine.sim.baselines import mlfq  # noqa: PLC0415  vLLM takes ten seconds
     from headrace_engine.sim.baselines.model_switching import Switch, SwitchedEngine  # noqa: PLC0415
+    from headrace_engine.sim.baselines.time_slicing import TimeSlicedEngine, TimeSlices  # noqa: PLC0415
     from headrace_engine.sim.engine import SimulatedEngine  # noqa: PLC0415
     from headrace_engine.sim.run import serve_together  # noqa: PLC0415
 
@@ -222,6 +234,9 @@ def _serve(case: SharingCase, loads: Sequence[Sequence[Arrival]]) -> list[list[O
     if case.way == "switched":
         switch = Switch()
         engines = [SwitchedEngine(engine, switch) for engine in engines]
+    if case.way == "time_sliced":
+        slices = TimeSlices()
+        engines = [TimeSlicedEngine(engine, slices) for engine in engines]
     serve_together(engines, loads)
     return [engine.outcomes for engine in engines]
 

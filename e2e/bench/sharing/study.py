@@ -19,6 +19,7 @@ OURS = "FairShare"
 NAMES = {
     "dedicated": "GPUs of its own for each",
     "switched": "whole models switched",
+    "time_sliced": "GPUs in time slices, no turns",
     "FairShare": "turns, FairShare",
     "DoublingBudget": "turns, DoublingBudget",
     "oldest_first": "turns in order of arrival",
@@ -54,7 +55,7 @@ def run(options: Options) -> None:
     """Simulate what is missing, then write figures and page."""
     if options.quick:
         cases.measure(
-            [SharingCase(GROUPS[0], way, 10, 0) for way in WAYS[:3]], "sharing, quick", options.workers
+            [SharingCase(GROUPS[0], way, 10, 0) for way in WAYS[:4]], "sharing, quick", options.workers
         )
         return
     study = Study(cases.measure(cases.everything(), "sharing", options.workers))
@@ -75,7 +76,7 @@ def figures(study: Study) -> dict[str, float]:
                     name = f"{group.key}_{rate:g}"
                     made[f"norm_latency_ratio_{way}_{name}"] = study.ratio(group, way, rate)
         for metric in FELT:
-            for way in ("dedicated", "in_rotation"):
+            for way in ("dedicated", "time_sliced", "in_rotation"):
                 made[f"{metric}_ratio_{way}_{group.key}_high"] = study.ratio(
                     group, way, group.rates[-1], metric
                 )

@@ -35,6 +35,7 @@ from headrace_engine.sim.vllm_objects import make_scheduler, text_request
 from headrace_engine.sim.workloads.arrival import Arrival
 
 NAP = 0.001  # seconds for which EngineCore sleeps when it has requests but could schedule none
+MOMENT = 1e-9  # seconds to which the ends of steps are exact
 STALLED_NAPS = 20_000  # in a row, with nothing in flight: the engine will never go on
 SAMPLED, NOTHING_SAMPLED = [ANY_TOKEN], list[int]()  # vLLM only ever trims them to one token
 
@@ -67,6 +68,16 @@ class Stream:
     outcome: Outcome
     tokens: int
     delivered: int
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step in flight, and when the GPU begins and ends it."""
+
+    output: Any
+    result: ModelRunnerOutput
+    starts_at: float
+    ends_at: float
 
 
 class SimulatedEngine:
@@ -128,7 +139,7 @@ class SimulatedEngine:
         self._live: dict[str, Outcome] = {}
         self._requests: dict[str, Any] = {}  # those of `_live`, if they may be handed back
         self._arrived: deque[tuple[float, Any]] = deque()  # with when the loop can first see them
-        self._in_flight: deque[tuple[Any, ModelRunnerOutput, float]] = deque()  # with the end of the step
+        self._in_flight: deque[_Step] = deque()
         self._gpu_free_at = self._host_free_at = self._front_end_free_at = 0.0
         self._planned_any = False  # tokens in the step planned last
         self._blocked = False  # the loop waits for the oldest step in flight
@@ -221,6 +232,27 @@ class SimulatedEngine:
         """Make steps planned from now on take `factor` times as long as the cost model says."""
         self._slowness = factor
 
+    def computing(self, now: float) -> tuple[float, float]:
+        """Return when the GPU begins and ends the first step that it has not finished; infinity for none."""
+        return next(((step.starts_at, step.ends_at) for step in self._unfinished(now)), (inf, inf))
+
+    def awaits_gpu(self, now: float) -> bool:
+        """Tell whether nothing is due here before the GPU has finished a step."""
+        return self._blocked and self._in_flight[0].ends_at > now + MOMENT
+
+    def put_off(self, seconds: float, now: float) -> None:
+        """Have the GPU end whatever it has not finished so many seconds later."""
+        if unfinished := self._unfinished(now):
+            self._gpu_free_at += seconds
+            for step in unfinished:
+                step.starts_at += seconds
+                step.ends_at += seconds
+            if self._blocked:
+                self._await_step()
+
+    def _unfinished(self, now: float) -> list[_Step]:
+        return [step for step in self._in_flight if step.ends_at > now + MOMENT]
+
     def fail(self) -> list[Outcome]:
         """End the engine; what it had not finished is returned, in order of arrival, and stays lost."""
         lost = list(self._live.values())
@@ -250,8 +282,12 @@ class SimulatedEngine:
                 self.next_event_at = arrived[0][0] if arrived else inf
                 return
             self._blocked = True
-            self.next_event_at = max(now, in_flight[0][2], self._host_free_at)  # it may have ended in a nap
+            self._await_step()
             return
+
+    def _await_step(self) -> None:
+        ends_at = self._in_flight[0].ends_at
+        self.next_event_at = max(self.clock.now, ends_at, self._host_free_at)  # it may have ended in a nap
 
     def _wake(self, at: float) -> None:
         """Take in that the turn begins at `at`."""
@@ -304,14 +340,14 @@ class SimulatedEngine:
             sampled = [NOTHING_SAMPLED if requests[name].is_prefill_chunk else SAMPLED for name in names]
             places = dict(zip(names, range(len(names)), strict=True))
         result = ModelRunnerOutput(names, places, sampled)
-        self._in_flight.append((output, result, self._gpu_free_at))
+        self._in_flight.append(_Step(output, result, starts_at, self._gpu_free_at))
 
     def _deliver(self) -> list[Outcome]:
-        output, result, at = self._in_flight.popleft()
+        step = self._in_flight.popleft()
         live, per_output = self._live, self.host.per_output
-        now = max(at, self._front_end_free_at)
+        now = max(step.ends_at, self._front_end_free_at)
         finished = []
-        for outputs in self.scheduler.update_from_output(output, result).values():
+        for outputs in self.scheduler.update_from_output(step.output, step.result).values():
             for item in outputs.outputs:
                 if item.stop_reason is not None:
                     self._hand_back(item.request_id)

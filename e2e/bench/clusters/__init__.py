@@ -1,0 +1,1 @@
+"""Whole clusters whose services share GPUs, or do not."""
