@@ -67,17 +67,10 @@ STUDIES = (
 )
 BY_NAME = (
     *("cost_models", "econoserve", "accelgen", "doubling_budget", "scls", "slices", "rebalance"),
-    *(
-        "slices_across_engines",
-        "sharing",
-        "placement",
-        "clusters",
-        "traffic_sums",
-        "replacement",
-        "step_budget",
-    ),
-    *("policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients", "continuation"),
-    *("slices_live", "turns", "pool_moves", "follow", "upgrade", "outages", "faults", "live", "invariants"),
+    *("slices_across_engines", "sharing", "placement", "clusters", "traffic_sums", "replacement"),
+    *("step_budget", "policy_soak", "prediction", "operator_scale", "attacks", "mutations", "clients"),
+    *("continuation", "slices_live", "turns", "pool_moves", "follow", "upgrade", "outages", "faults", "live"),
+    "invariants",
 )
 """Run only when named: with them all would take more than an hour; `cost_models` changes the catalogue."""
 POOLED = {

@@ -1,8 +1,8 @@
-"""Services and nodes to place, drawn at random: recorded lengths, and models with cost models for H100."""
+"""Services and nodes to place, drawn at random: recorded lengths, and models that have cost models."""
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from e2e.bench.runs import workloads
 from headrace_engine.contracts import Slo
@@ -13,6 +13,7 @@ from headrace_operator.simulate.simulated_engine import RESERVED, UTILIZATION, d
 
 LENGTHS = ("sharegpt", "code", "conversation", "arxiv")
 GAPS = ("poisson", "bursty")
+LONGEST = 8192  # tokens
 SLO_SCALE = 5  # times as long as a request takes alone
 SKEW = 1.2  # of the Pareto distribution of rates: few services have most requests
 LEAST_REQUESTS = 20  # of a service
@@ -24,10 +25,9 @@ class Models:
 
     gpu: str
     longest: int  # tokens of prompt and output
-    weights: Mapping[str, int] = field(hash=False)
+    weights: Mapping[str, int]
 
 
-LONGEST = 8192
 TODAY = Models("H100", LONGEST, {"llama-3-8b": 4, "mistral-nemo-12b": 3, "qwen3-32b": 2, "llama-3-70b": 1})
 
 

@@ -169,7 +169,7 @@ def _plan(pool: GPUPool | None, answer: Answer | None, previous: Body) -> PlanSt
 
 
 def _as_planned(placement: PlacementStatus | None, moves: Moves, *, is_new: bool) -> ConditionState:
-    """`is_new`: `moves` are those of the placement before."""
+    """Say whether services run where `placement` has them; if it `is_new`, `moves` are of the one before."""
     if is_new:
         return ConditionState(False, Reason.MOVING, "services begin to move where status.placement has them")
     if placement is None:

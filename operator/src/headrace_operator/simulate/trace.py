@@ -14,7 +14,7 @@ from headrace_operator.simulate.usage_error import UsageError
 
 FEWEST = 50  # requests; quantiles of fewer say nothing
 UNLIKELY_TOKENS = 1_000_000  # a second, of one service: it takes dozens of GPUs
-SLOW_CLOCK = "--window takes a longer stretch; are times milliseconds where the column's are seconds?"
+TOO_FEW_ADVICE = "--window takes a longer stretch; are times milliseconds where the column's are seconds?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def load_stretch(path: Path, settings: EngineSettings, window: float, *, skip: b
         where = f"the busiest {window:g} s of " if total > window else ""
         raise UsageError(
             f"{path}: {where}the trace has {len(chosen)} requests; at least {FEWEST} are needed"
-            + (f" ({SLOW_CLOCK})" if total > window else "")
+            + (f" ({TOO_FEW_ADVICE})" if total > window else "")
         )
     if chosen[-1].at == 0:
         raise UsageError(f"{path}: all {len(chosen)} requests arrive at the same time; record arrival times")
@@ -65,7 +65,7 @@ def load_trace(path: Path, settings: EngineSettings, *, skip: bool) -> Trace:
 
 
 def doubt_clock(arrivals: Sequence[Arrival], seconds: float) -> list[str]:
-    """Say so where so much is asked that the trace's times are likely in another unit."""
+    """Say, where more is asked than is likely, that the trace's times may be in another unit."""
     tokens = sum(arrival.tokens for arrival in arrivals) / seconds
     if tokens < UNLIKELY_TOKENS:
         return []

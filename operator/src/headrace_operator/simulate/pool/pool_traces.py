@@ -12,7 +12,7 @@ from headrace_engine.sim.workloads import shape
 from headrace_engine.sim.workloads.arrival import Arrival
 from headrace_engine.sim.workloads.trace import Trace
 from headrace_operator.simulate.pool.pool_service import PoolService
-from headrace_operator.simulate.trace import FEWEST, SLOW_CLOCK, find_busiest_start, load_trace
+from headrace_operator.simulate.trace import FEWEST, TOO_FEW_ADVICE, find_busiest_start, load_trace
 from headrace_operator.simulate.usage_error import UsageError
 
 DATES_FROM = 1e8  # seconds; more are since 1970
@@ -57,7 +57,7 @@ def load_traces(
     if requests < FEWEST:
         raise UsageError(
             f"--trace: the busiest {window:g} s of the traces have {requests} requests; at least {FEWEST} "
-            f"are needed ({SLOW_CLOCK})"
+            f"are needed ({TOO_FEW_ADVICE})"
         )
     if total == 0:
         raise UsageError(f"--trace: all {requests} requests arrive at the same time; record arrival times")
