@@ -72,7 +72,7 @@ async def measure() -> dict[str, float]:
     held: dict[str, float] = {}
     async with PromptReader() as reader:
         stays = cast("Any", SimpleNamespace(is_lost=False))
-        server = pick_server.server(picker, reader, lambda: True, lambda: True, MAX_BODY_BYTES)
+        server = pick_server.server(picker, reader, lambda: "current", lambda: True, MAX_BODY_BYTES)
         for kind, body in bodies().items():
             request = Request(names.PICK_PATH, {ROUTE_HEADER: "llm/chat"}, body, stays)
             trials = [await longest_hold(partial(server.answer, request)) for _ in range(TRIALS)]

@@ -5,7 +5,8 @@ attack of `cases` is sent with the picker up and again after it was killed; then
 slow and endless requests, many at once, and more half-sent bodies than fit into memory. Between and during
 them an honest client must be served. About two minutes, most of it waiting for Envoy's own time limits.
 Then comes what a neighbour in the cluster can do (`tenants`): a minute, and root, for a network of its own;
-and for how long one body holds the picker's loop (`loop_hold`).
+and for how long one body holds the picker's loop (`loop_hold`), and whether what engines refuse has others
+refused (`bookings`).
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from typing import Any
 
 import uvloop
 
-from e2e.bench.attacks import cases, loop_hold
+from e2e.bench.attacks import bookings, cases, loop_hold
 from e2e.bench.attacks.cases import CHAT, KEY, OTHER, SERVICE, SPOOFED, Attack, Message
 from e2e.bench.gateway.http1 import ServerConnection, listen
 from e2e.bench.gateway.testbed import HOST, Testbed, resident_bytes, start_testbed
@@ -344,6 +345,7 @@ def main() -> int:
         "tenant_tried": len(neighbours),
         "tenant_refused": sum(not wrong for wrong in neighbours.values()),
         **uvloop.run(loop_hold.measure()),
+        **bookings.measure(),
     }
     print(results.write("attacks", COMMAND, figures))
     return 1 if through else 0

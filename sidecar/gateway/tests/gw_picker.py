@@ -3,12 +3,14 @@
     python gw_picker.py FILE ADS_PORT PICKS_PORT HTTP_PORT [ADDRESS LEADER]
 
 The file is read again and again; an empty one means that the catalog is not known yet. LEADER is a file with
-the address of the picker that leads; it stands for the Lease. With it there are two pickers, at `PAIR`.
+the address of the picker that leads; it stands for the Lease. With it there are two pickers, at `PAIR`. Those
+that the file `cut-off` beside FILE names are out of date after `STALE_SECONDS`, as without an API server.
 """
 
 import asyncio
 import json
 import logging
+import math
 import sys
 from pathlib import Path
 
@@ -20,16 +22,18 @@ from headrace_gateway.server import lead_alone, serve
 from headrace_gateway.settings import Settings
 
 PAIR = {"127.0.0.1", "127.0.0.2"}
+STALE_SECONDS = 2.0
 
 
-def file_source(path: Path):
+def file_source(path: Path, is_cut_off=lambda: False):
     async def run(publish: Publish) -> None:
-        seen = None
+        seen, catalog = "", None
         while True:
             text = await asyncio.to_thread(path.read_text)
             if text and text != seen:
-                seen = text
-                publish(read(text))
+                seen, catalog = text, read(text)
+            if catalog is not None and not await asyncio.to_thread(is_cut_off):
+                publish(catalog)
             await asyncio.sleep(0.02)
 
     return run
@@ -81,4 +85,8 @@ if __name__ == "__main__":
     )
     elect = file_election(Path(leader), address) if leader else lead_alone
     find = find_other if leader else None
-    uvloop.run(serve(settings, file_source(Path(sys.argv[1])), elect, find_peers=find))
+    cut_off = Path(sys.argv[1]).with_name("cut-off")
+    source = file_source(
+        Path(sys.argv[1]), lambda: cut_off.exists() and address in cut_off.read_text().split()
+    )
+    uvloop.run(serve(settings, source, elect, STALE_SECONDS if leader else math.inf, find_peers=find))

@@ -7,7 +7,15 @@ from gw_reports import IDLE
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_gateway.balancers.endpoint import BOOKING_SECONDS, STALE_SECONDS, Endpoint, Work
+from headrace_gateway.balancers.endpoint import (
+    BOOKING_SECONDS,
+    MOST_TOKENIZING_SECONDS,
+    OVERDUE_SECONDS,
+    STALE_SECONDS,
+    TOKENIZED_PER_SECOND,
+    Endpoint,
+    Work,
+)
 
 
 def reported(arrivals=0, arrived_tokens=0, **changes):
@@ -57,6 +65,32 @@ def test_lost_requests_expire():
     endpoint.book(Work(tokens=5.0), now=1.0)
     endpoint.expire_bookings(now=BOOKING_SECONDS + 0.5)
     assert (endpoint.booked_requests, endpoint.booked_tokens) == (1, 5.0)
+
+
+def test_a_booking_ends_within_seconds_whatever_was_sent():
+    endpoint = Endpoint("10.0.0.1")
+    endpoint.book(Work(requests=2048, tokens=1e12), now=0.0)
+    endpoint.expire_bookings(now=BOOKING_SECONDS + MOST_TOKENIZING_SECONDS + 0.01)
+    assert endpoint.booked_requests == 0
+
+
+def test_what_is_overdue_is_forgotten_and_what_is_not_stays():
+    endpoint = Endpoint("10.0.0.1")
+    endpoint.observe(reported(), now=0.0)
+    endpoint.book(Work(requests=2, tokens=60_000.0), now=0.0)  # to be tokenized, and read but once
+    endpoint.book(Work(requests=4, tokens=80.0, copies=4), now=0.0)
+    endpoint.forget_overdue(now=OVERDUE_SECONDS + 0.1)
+    assert (endpoint.booked_requests, endpoint.booked_tokens) == (2, 60_000.0)
+    endpoint.forget_overdue(now=OVERDUE_SECONDS + 60_000 / TOKENIZED_PER_SECOND + 0.1)
+    assert (endpoint.booked_requests, endpoint.booked_tokens, endpoint.booked_uncached) == (0, 0.0, 0.0)
+
+
+def test_of_copies_each_may_be_as_long_as_the_model_takes_but_is_computed_once():
+    endpoint = Endpoint("10.0.0.1")
+    endpoint.observe(replace(IDLE, max_model_len=400), now=0.0)
+    endpoint.book(Work(requests=8, copies=4, tokens=1e6), now=0.0)
+    assert endpoint.booked_tokens == 2 * 400
+    assert endpoint.uncached_share() == 1 / 4
 
 
 def test_a_prompt_that_no_engine_could_hold_is_booked_as_a_full_cache():

@@ -182,6 +182,39 @@ def test_bookings_count_towards_overload():
         service.choose(SHORT, 0.1)
 
 
+@pytest.mark.parametrize(("choices", "text_bytes"), [(1, 120_000), (128, 120_000), (128, 4_000_000)])
+def test_who_sends_what_engines_refuse_has_nobody_else_refused(choices, text_bytes):
+    """One of them a second, which no report ever confirms, beside 20 a second that land."""
+    service, arrivals, now = fleet("a", "b", max_queue_ms=10_000), Counter(), 0.0
+    bad = Prompt(choices, text_bytes * choices, 0, choices=choices)
+    idle = replace(IDLE, max_model_len=32_768)
+    for tick in range(20 * 60):
+        now += 0.05
+        for address in "ab":
+            service.observe(address, replace(idle, arrivals=arrivals[address]), now)
+        arrivals[service.choose(SHORT, now).address] += 1
+        if tick % 20 == 0:
+            service.choose(bad, now)
+
+
+def test_who_is_refused_for_what_was_just_sent_is_not_for_what_did_not_arrive():
+    service = fleet("a", max_queue_ms=1000)
+    service.observe("a", IDLE, 0.0)
+    service.choose(Prompt(1, text_bytes=80_000, counted_tokens=0), 0.0)
+    with pytest.raises(OverloadedError):
+        service.choose(SHORT, 0.1)
+    service.observe("a", IDLE, 0.9)
+    assert service.choose(SHORT, 1.0).address == "a"
+
+
+@pytest.mark.parametrize(("prefix_caching", "tokens"), [(True, 100), (False, 400)])
+def test_of_several_choices_the_prompt_is_computed_once_where_engines_cache_it(prefix_caching, tokens):
+    service = fleet("a", prefix_caching=prefix_caching)
+    service.choose(Prompt(4, text_bytes=1600, counted_tokens=0, choices=4), 0.0)
+    assert service.endpoints["a"].booked_uncached == tokens
+    assert service.endpoints["a"].booked_requests == 4
+
+
 def test_tokens_per_byte_are_learned_from_what_landed():
     service = fleet("a")
     service.observe("a", IDLE, 0.0)

@@ -146,13 +146,13 @@ async def test_what_is_malformed_or_too_large_is_refused(sent, status):
 async def test_without_room_for_its_body_a_request_is_refused_and_its_connection_stays():
     async with Trial() as trial:
         slow_reader, slow = await trial.connect()
-        slow.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
-        await until(lambda: trial.server.held == 1000)
+        slow.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 999)
+        await until(lambda: trial.server.held == 999)
         reader, writer = await trial.connect()
         large = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 600\r\n\r\n" + b"x" * 600
         writer.write(large)
         assert (await read_answer(reader))[0] == 503
-        slow.write(b"x" * 1000)
+        slow.write(b"x")
         assert (await read_answer(slow_reader))[0] == 200
         writer.write(large)
         assert (await read_answer(reader))[0] == 200
@@ -160,11 +160,24 @@ async def test_without_room_for_its_body_a_request_is_refused_and_its_connection
         writer.close()
 
 
+async def test_what_is_only_announced_takes_no_room():
+    async with Trial() as trial:
+        announced = [await trial.connect() for _ in range(10)]
+        for _, slow in announced:
+            slow.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        await until(lambda: len(trial.server.connections) == 10)
+        reader, writer = await trial.connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000)
+        assert (await read_answer(reader))[0] == 200
+        for each in (writer, *(slow for _, slow in announced)):
+            each.close()
+
+
 async def test_who_has_no_body_needs_no_room():
-    async with Trial(most_held=5) as trial:
+    async with Trial(most_held=3) as trial:
         _, slow = await trial.connect()
         slow.write(POST[:-2])
-        await until(lambda: trial.server.held == 5)
+        await until(lambda: trial.server.held == 3)
         reader, writer = await trial.connect()
         writer.write(GET)
         assert (await read_answer(reader))[0] == 200
@@ -202,7 +215,7 @@ async def test_room_is_given_back_by_who_leaves_amid_a_request():
     async with Trial() as trial:
         _, writer = await trial.connect()
         writer.write(POST[:-2])
-        await until(lambda: trial.server.held == 5)
+        await until(lambda: trial.server.held == 3)
         writer.transport.abort()
         await until(lambda: trial.server.held == 0)
         assert not trial.asked

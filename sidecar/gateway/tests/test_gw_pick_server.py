@@ -46,8 +46,8 @@ async def reader(monkeypatch):
 @pytest.fixture
 async def ask(picker, reader):
     """Asks for a service's engine, or another path; status, headers and body."""
-    healthy, leads = [True], [True]
-    server = pick_server.server(picker, reader, lambda: healthy[0], lambda: leads[0], LIMIT)
+    states, leads = ["current"], [True]
+    server = pick_server.server(picker, reader, lambda: states[0], lambda: leads[0], LIMIT)
     url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}"
 
     async def post(service, body=BODY, path=names.PICK_PATH + "/v1/chat/completions"):
@@ -55,7 +55,7 @@ async def ask(picker, reader):
         async with session.post(url + path, data=body, headers=headers) as response:
             return response.status, response.headers, await response.text()
 
-    post.healthy, post.leads, post.server = healthy, leads, server
+    post.states, post.leads, post.server = states, leads, server
     async with aiohttp.ClientSession() as session:
         yield post
     await server.close(grace=1.0)
@@ -160,7 +160,7 @@ async def test_more_bodies_than_there_is_room_for_go_on_without_the_picker(ask):
     reading = asyncio.Event()
 
     async def slowly():
-        yield b" " * 3000
+        yield b" " * 4999
         await reading.wait()
         yield BODY
 
@@ -204,7 +204,10 @@ async def test_a_picker_that_fails_leaves_the_choice_to_envoy(ask, picker, monke
     assert "no answer to a request" in caplog.text
 
 
-async def test_envoys_health_check(ask):
-    assert (await ask("", path=names.HEALTH_PATH))[0] == 200
-    ask.healthy[0] = False
-    assert (await ask("", path=names.HEALTH_PATH))[0] == 503
+@pytest.mark.parametrize(
+    ("state", "status", "degraded"), [("current", 200, False), ("stale", 200, True), ("away", 503, False)]
+)
+async def test_envoys_health_check(ask, state, status, degraded):
+    ask.states[0] = state
+    told, headers, _ = await ask("", path=names.HEALTH_PATH)
+    assert (told, "x-envoy-degraded" in headers) == (status, degraded)

@@ -34,7 +34,7 @@ RESULT = {
     ("body", "prompt"),
     [
         ({"messages": [USER]}, Prompt(1, 6, 0)),
-        ({"messages": [USER, USER], "n": 3}, Prompt(3, 36, 0)),
+        ({"messages": [USER, USER], "n": 3}, Prompt(3, 36, 0, choices=3)),
         (
             {
                 "messages": [
@@ -51,7 +51,7 @@ RESULT = {
                 ],
                 "n": 2,
             },
-            Prompt(2, 0, 0, media=6),
+            Prompt(2, 0, 0, media=6, choices=2),
         ),
         ({"messages": [{"role": "assistant", "content": None}]}, Prompt(1, 0, 0)),
         ({"messages": [USER], "system": "abc"}, Prompt(1, 9, 0)),
@@ -63,14 +63,14 @@ RESULT = {
         ({"text_1": ["a", "b"], "text_2": ["cc", "d"]}, Prompt(2, 5, 0)),
         ({"messages": [USER], "tools": [{"a": 1}]}, Prompt(1, 15, 0)),
         ({"prompt": "abcd"}, Prompt(1, 4, 0)),
-        ({"prompt": ["ab", "cd"], "n": 2}, Prompt(4, 8, 0)),
+        ({"prompt": ["ab", "cd"], "n": 2}, Prompt(4, 8, 0, choices=2)),
         ({"prompt": [1, 2, 3]}, Prompt(1, 0, 3)),
         ({"prompt": [[1, 2], [3]]}, Prompt(2, 0, 3)),
         ({"input": "abc", "instructions": "x"}, Prompt(1, 4, 0)),
         ({"input": "abc", "tools": [{"a": 1}]}, Prompt(1, 12, 0)),
         ({"input": [USER], "instructions": "x"}, Prompt(1, 7, 0)),
         ({"input": "abc", "prompt": None, "messages": None}, Prompt(1, 3, 0)),
-        ({"prompt_embeds": "AAAA", "n": 2}, Prompt(2, 0, 0)),
+        ({"prompt_embeds": "AAAA", "n": 2}, Prompt(2, 0, 0, choices=2)),
         ({"prompt_embeds": ["AAAA", "AAAA"], "prompt": None}, Prompt(2, 0, 0)),
         ({"input": ["ab"] * 2048}, Prompt(2048, 4096, 0)),
         ({"messages": [{"role": "assistant", "tool_calls": [CALL, CALL]}]}, Prompt(1, 22, 0)),

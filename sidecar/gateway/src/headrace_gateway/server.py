@@ -57,7 +57,7 @@ async def serve(  # noqa: PLR0917  (what differs in a test)
 
     Every picker follows engines, answers picks and tells the others of them. The one that leads configures
     Envoys: those with another are sent to it. A picker stands for election once it has a whole catalog. One
-    that is out of date leaves picks to the others, if one of them leads.
+    that is out of date leaves picks to those that are not.
     """
     picker = Picker(time.monotonic, Random())  # noqa: S311  (balancing, not cryptography)
     snapshots, cache = Snapshots(), GenerationCache()
@@ -97,9 +97,10 @@ async def serve(  # noqa: PLR0917  (what differs in a test)
             metrics.LEADS.set(bool(now))
             reporter.lead(bool(now))
 
-        def healthy() -> bool:
-            left_behind = leads is False and snapshots.age > stale_after
-            return synced.is_set() and not left_behind and not leaving.is_set()
+        def state() -> pick_server.State:
+            if leaving.is_set() or not synced.is_set():
+                return "away"
+            return "stale" if snapshots.age > stale_after else "current"
 
         def far(key: ServiceKey) -> Progress:
             return measure_progress(str(key), snapshots.current or {}, discovery.envoys, time.monotonic())
@@ -110,7 +111,7 @@ async def serve(  # noqa: PLR0917  (what differs in a test)
 
         await server.start()
         picks = pick_server.server(
-            picker, reader, healthy, lambda: bool(leads) and not leaving.is_set(), settings.max_body_bytes
+            picker, reader, state, lambda: bool(leads) and not leaving.is_set(), settings.max_body_bytes
         )
         await picks.start(settings.address, settings.picks_port)
         http = await probes.start(settings, picker, lambda: "" if synced.is_set() else probes.NO_CATALOG)

@@ -4,7 +4,8 @@ A report describes the engine at the moment it was taken. Requests that the pick
 reached the scheduler by then are missing from it, so each choice is booked, and a booking is struck off
 only when the report's cumulative `arrivals` says that the request has landed. A report taken too early thus
 changes nothing, and requests do not herd to an engine that merely looks idle. Bookings that never land
-(refused by vLLM, client gone, retried elsewhere) expire: soon, since each that stays biases every choice.
+(refused by vLLM, client gone, retried elsewhere) expire: soon, since each that stays biases every choice, and
+sooner still where somebody would be refused for them.
 """
 
 from collections import deque
@@ -14,9 +15,12 @@ from typing import NamedTuple
 
 from headrace_engine.contracts import LoadReport
 
-# A prompt is checked and tokenized, and then joins between two steps. After this it was lost.
+# A prompt is checked and tokenized, and then joins between two steps. After this it was lost, and mostly has
+# landed long before: nobody is refused for what is overdue.
 BOOKING_SECONDS = 2.0
+OVERDUE_SECONDS = 0.5
 TOKENIZED_PER_SECOND = 50_000  # slow for a tokenizer; long prompts get that much longer
+MOST_TOKENIZING_SECONDS = 5.0
 
 # The stream has a line a second at least: three silent seconds mean that the sidecar or the path is broken.
 STALE_SECONDS = 3.0
@@ -28,9 +32,10 @@ SHARE_MEMORY = 0.95  # weight that a request keeps per later one in `Endpoint.un
 class Work:
     """What one client request will put into an engine's queue.
 
-    `requests`: engine requests (prompts x choices). `tokens`: prompt tokens over all of them, estimated.
-    `text_bytes`: the part of the prompt that came as text; `counted_tokens`: the part that came as token ids;
-    `media`: pictures, sounds and files in it.
+    `requests`: engine requests (prompts x choices). `tokens`: prompt tokens, estimated, each of them in
+    `copies` requests: with prefix caching an engine computes and keeps a prompt once for several choices.
+    Sums over all requests: `text_bytes`, the part of the prompt that came as text; `counted_tokens`, the
+    part that came as token ids; `media`, pictures, sounds and files in it.
     What balancers have to ask for: `cached`, by address the part of `tokens` that an engine need not compute
     since it did so before; `headers`, the request's by name.
     """
@@ -40,6 +45,7 @@ class Work:
     text_bytes: int = 0
     counted_tokens: int = 0
     media: int = 0
+    copies: int = 1
     cached: Mapping[str, float] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,6 +62,7 @@ class Booking:
     """Work that was sent and is not known to have landed; lost if it has not by `deadline` (seconds)."""
 
     deadline: float
+    overdue_at: float  # seconds: if it has not landed by then, it probably never will
     requests: int
     tokens: float
     uncached: float  # tokens to compute
@@ -133,19 +140,26 @@ class Endpoint:
             step = self.report.step_seconds
             room = self.report.total_kv_blocks * self.report.block_size
             known = [most for most in (room, self.report.max_model_len) if most]
-            tokens = min([tokens, *(most * work.requests for most in known)])
+            tokens = min([tokens, *(most * work.requests / work.copies for most in known)])
         self.backlog = None
         uncached = min(work.uncached_tokens(self.address), tokens)
-        deadline = now + BOOKING_SECONDS + 2 * step + tokens / TOKENIZED_PER_SECOND
+        tokenized_at = now + min(tokens / TOKENIZED_PER_SECOND, MOST_TOKENIZING_SECONDS) + 2 * step
         self.bookings.append(
             Booking(
-                deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens, work.media
+                deadline=tokenized_at + BOOKING_SECONDS,
+                overdue_at=tokenized_at + OVERDUE_SECONDS,
+                requests=work.requests,
+                tokens=tokens,
+                uncached=uncached,
+                text_bytes=work.text_bytes,
+                counted_tokens=work.counted_tokens,
+                media=work.media,
             )
         )
         self.booked_requests += work.requests
         self.booked_tokens += tokens
         self.booked_uncached += uncached
-        self.sent_tokens = self.sent_tokens * SHARE_MEMORY + tokens
+        self.sent_tokens = self.sent_tokens * SHARE_MEMORY + tokens * work.copies
         self.sent_uncached = self.sent_uncached * SHARE_MEMORY + uncached
 
     def pending_tokens(self) -> float:
@@ -169,6 +183,14 @@ class Endpoint:
         """Forget work that should have landed long ago."""
         while self.bookings and now > self.bookings[0].deadline:
             self._take(self.bookings[0].requests)
+
+    def forget_overdue(self, now: float) -> None:
+        """Forget work that has probably not landed."""
+        self.backlog = None
+        self.bookings = deque(each for each in self.bookings if now <= each.overdue_at)
+        self.booked_requests = sum(each.requests for each in self.bookings)
+        self.booked_tokens = sum(each.tokens for each in self.bookings)
+        self.booked_uncached = sum(each.uncached for each in self.bookings)
 
     def observe(self, report: LoadReport, now: float) -> Landed | None:
         """Take in a report; returns what landed since the one before, if all of it was booked here."""
@@ -201,6 +223,7 @@ class Endpoint:
             share = taken / head.requests
             part = Booking(
                 head.deadline,
+                head.overdue_at,
                 taken,
                 head.tokens * share,
                 head.uncached * share,

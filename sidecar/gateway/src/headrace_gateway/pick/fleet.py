@@ -207,6 +207,8 @@ class Fleet:
     def _describe_work(self, prompt: Prompt, headers: Mapping[str, str]) -> tuple[Work, Chunks]:
         """Describe the request as far as the balancer needs it, and the beginning that engines may hold."""
         needs, work = self.balancer.needs, self.token_rate.work(prompt)
+        if self.config.prefix_caching and prompt.choices > 1:
+            work = replace(work, tokens=work.tokens / prompt.choices, copies=prompt.choices)
         if needs.headers:
             work = replace(work, headers={name: headers[name] for name in needs.headers if name in headers})
         if not (needs.prefixes and self.config.prefix_caching):
@@ -215,7 +217,8 @@ class Fleet:
         cached = self.prefixes.cached(chunks)
         if cached:
             # Pictures are tokens of the prompt, and `text` ends before the first.
-            per_byte = self.token_rate.value() * prompt.requests if prompt.media else work.tokens / size
+            prompts = prompt.requests / work.copies
+            per_byte = self.token_rate.value() * prompts if prompt.media else work.tokens / size
             work = replace(work, cached={address: held * per_byte for address, held in cached.items()})
         return work, chunks
 
@@ -245,7 +248,8 @@ class Fleet:
     def _refuse_overload(self, chosen: Endpoint, candidates: list[Endpoint]) -> None:
         """Raise OverloadedError if every candidate's queue is too long; mostly a look at `chosen` is enough.
 
-        The queue ahead counts, without the request itself: a long prompt alone is no overload.
+        The queue ahead counts, without the request itself: a long prompt alone is no overload. And nobody is
+        refused for what was sent long enough ago that a report would tell of it, if it had landed.
         """
         allowed = self.config.max_queue_ms
         if allowed is None:
@@ -253,6 +257,12 @@ class Fleet:
         limit = allowed / 1000
         if wait_seconds(chosen, NOTHING, self.context) <= limit:
             return
+        least = min(all_wait_seconds(candidates, NOTHING, self.context))
+        if least <= limit:
+            return
+        for endpoint in candidates:
+            endpoint.forget_overdue(self.context.now)
+            self._correct_busy(endpoint, endpoint.pending_tokens(), self.context.now)
         least = min(all_wait_seconds(candidates, NOTHING, self.context))
         if least > limit:
             raise OverloadedError(least, limit)

@@ -16,8 +16,8 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE = 7200.0  # seconds; twice Envoy's, so that Envoy closes, and no connection ends as it is used
-READ_SECONDS = 30.0  # for a whole request
-LOOK_SECONDS = 5.0  # between two looks at who exceeds these
+READ_SECONDS = 5.0  # for a whole request; Envoy has all of it before it asks, and waits for a part of that
+LOOK_SECONDS = 2.0  # between two looks at who exceeds these
 MOST_HEAD = 128 << 10  # bytes; Envoy lets through paths and headers of 60 KiB together
 MOST_AT_ONCE = 256 << 10  # bytes that a transport hands over, or more
 
@@ -58,8 +58,8 @@ MALFORMED = response(400)
 class HttpServer:
     """Answers requests with bodies of at most `most_body` bytes.
 
-    Where all bodies together would be more than `most_held` bytes a request with one gets a 503, unless it is
-    the only one; a body in chunks counts as the largest.
+    Of all bodies together at most `most_held` bytes are held: whose next piece would be more gets a 503,
+    unless it is the only one.
     """
 
     def __init__(self, answer: Answer, most_body: int, most_held: int) -> None:
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
         self._path = b""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._head_size = self._received = self._body_size = self._counted = 0
+        self._head_size = self._received = self._held = 0
         self._has_head = False
         self._refusal: bytes | None = None
         self._stays = True
@@ -187,27 +187,26 @@ class _Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._has_head = True
-        server, headers = self._server, self._headers
-        size = int(headers.get("content-length", 0))  # the parser has checked it
-        if "transfer-encoding" in headers:
-            size = server.most_body
-        if size > server.most_body:
+        size = int(self._headers.get("content-length", 0))  # the parser has checked it
+        if size > self._server.most_body:
             self._refusal = TOO_LARGE
             raise ValueError("a body that is too large")
-        if size and server.held and server.held + size > server.most_held:
-            self._refusal = NO_ROOM  # once the body is there: to hang up on who sends may cost it the answer
-        else:
-            self._counted = size
-            server.held += size
 
     def on_body(self, body: bytes) -> None:
         if self._refusal is not None:
             return
-        self._body_size += len(body)
-        if self._body_size > self._server.most_body:
+        server, size = self._server, self._held + len(body)
+        if size > server.most_body:
             self._refusal = TOO_LARGE
             raise ValueError("a body that is too large")
+        if server.held > self._held and server.held + len(body) > server.most_held:
+            self._release()
+            self._body.clear()
+            self._refusal = NO_ROOM  # once the body is there: to hang up on who sends may cost it the answer
+            return
         self._body.append(body)
+        self._held = size
+        server.held += len(body)
 
     def on_message_complete(self) -> None:
         self._is_amid = False
@@ -258,5 +257,5 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def _release(self) -> None:
-        self._server.held -= self._counted
-        self._counted = 0
+        self._server.held -= self._held
+        self._held = 0

@@ -8,7 +8,7 @@ for the client. Envoy takes any 5xx for an answer that did not come and goes on 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from time import perf_counter
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import orjson
 
@@ -31,24 +31,28 @@ from headrace_gateway.replies import STAY, Reply
 OVERHEAD_BYTES = 1024  # over the largest body that Envoy lets through
 GO_ON = response(200)  # Envoy chooses
 WITHOUT_US = response(503)  # likewise
+RATHER_ANOTHER = response(200, {"x-envoy-degraded": ""})  # to a check: asked only if nobody else is there
+
+State = Literal["current", "stale", "away"]
 
 
 def server(
     picker: Picker,
     reader: PromptReader,
-    healthy: Callable[[], bool],
+    state: Callable[[], State],
     leads: Callable[[], bool],
     max_body_bytes: int,
 ) -> HttpServer:
     """Make the server that answers picks, and Envoy's checks at `names.HEALTH_PATH` and `names.LEADER_PATH`.
 
+    A picker whose `state` is stale, since it has lost the API server, is asked where none is current.
     Relays ask at `names.SURPLUSES_PATH` what engines shall hand over: `[share, reason]` by authority.
     Bodies beyond `MOST_BYTES` at once get a 503, with which Envoy goes on without the picker.
     """
 
     def answer(request: Request) -> bytes | Awaitable[bytes]:
         if request.path == names.HEALTH_PATH:
-            return GO_ON if healthy() else WITHOUT_US
+            return _STATES[state()]
         if request.path == names.LEADER_PATH:
             return GO_ON if leads() else WITHOUT_US
         if request.path == names.SURPLUSES_PATH:
@@ -63,6 +67,9 @@ def server(
         return _answer(service, lambda: picker.decide(service, request.body, request.headers, **again))
 
     return HttpServer(answer, max_body_bytes + OVERHEAD_BYTES, MOST_BYTES)
+
+
+_STATES: dict[State, bytes] = {"current": GO_ON, "stale": RATHER_ANOTHER, "away": WITHOUT_US}
 
 
 def _answer(service: str, decide: Callable[[], Choice | Reply | None]) -> bytes:

@@ -56,6 +56,7 @@ def _answer(body: bytes) -> tuple[bytes, bytes]:
         "media": prompt.media,
         "resumed": prompt.resumed,
         "answered": prompt.answered,
+        "choices": prompt.choices,
     }
     chunks, size = prompt.beginning()
     return orjson.dumps({"prompt": fields, "beginning_bytes": size}), pack(chunks)

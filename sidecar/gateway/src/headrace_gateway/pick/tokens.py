@@ -48,7 +48,8 @@ class BadRequestError(ValueError):
 class Prompt:
     """The size of a request: bytes of text, tokens where they came as ids, and pictures, sounds and files.
 
-    These (`media`) and the others are sums over the `requests` that an engine makes of it.
+    These (`media`) and the others are sums over the `requests` that an engine makes of it: `choices` of each
+    of its prompts.
 
     `text` is what the prompt begins with, for telling whether an engine has met it before: roles and contents
     one after the other up to the first that is more than text, or token ids as four bytes each; empty where a
@@ -66,6 +67,7 @@ class Prompt:
     media: int = 0
     resumed: bool = False
     answered: int = 0
+    choices: int = 1
     cut: Beginning | None = field(default=None, compare=False, repr=False)
 
     def beginning(self) -> Beginning:
@@ -154,7 +156,8 @@ def _measure(request: dict[str, Any]) -> Prompt:
         return _prompts(request, "input")
     if given(EMBEDDED) is not None:
         prompts = len(request[EMBEDDED]) if isinstance(request[EMBEDDED], list) else 1
-        return Prompt(max(prompts, 1) * _choices(request), 0, 0)
+        choices = _choices(request)
+        return Prompt(max(prompts, 1) * choices, 0, 0, choices=choices)
     if documents := _given(request, _DOCUMENTS):
         return _pairs(_given(request, _QUERIES), documents)
     raise BadRequestError("the request has no prompt: give `messages`, `prompt` or `input`")
@@ -192,7 +195,7 @@ def _chat(request: dict[str, Any], key: str) -> Prompt:
             text += (_bytes(message.get("role")), texts[-1])
     size = len(tools) + sum(map(len, texts))
     choices = _choices(request)
-    return Prompt(choices, size * choices, 0, b"\0".join(text), media=media * choices)
+    return Prompt(choices, size * choices, 0, b"\0".join(text), media=media * choices, choices=choices)
 
 
 def _said(message: dict[str, Any]) -> bytes:
@@ -274,7 +277,7 @@ def _prompts(request: dict[str, Any], key: str) -> Prompt:
         else:
             raise BadRequestError(f"`{key}` is neither text, nor token ids, nor a list of those", key)
     beginning = b"\0".join((_salt(request), text)) if len(given) == 1 and text else b""
-    return Prompt(len(given) * choices, text_bytes * choices, counted * choices, beginning)
+    return Prompt(len(given) * choices, text_bytes * choices, counted * choices, beginning, choices=choices)
 
 
 def _given(request: dict[str, Any], keys: Iterable[str]) -> list[Any]:

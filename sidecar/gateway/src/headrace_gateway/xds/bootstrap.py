@@ -246,15 +246,21 @@ def _ready_listener(settings: Bootstrap) -> dict[str, Any]:
     }
 
 
+MOST_PICKERS = 100  # of which one that is not degraded does for all
+
+
 def _picker_cluster(settings: Bootstrap) -> dict[str, Any]:
     """Make the cluster for picks: with no healthy picker Envoy goes on at once, without waiting.
 
-    A picker that dies is left out after a few picks, which are asked of another; checks find it later.
+    A picker that dies is left out after a few picks, which are asked of another; checks find it later. One
+    that is degraded, since it has lost the API server, is asked only if all are.
     """
     # Picks under way; beyond them Envoy balances by itself rather than wait.
     limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 2_000)
+    cluster = _cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port)
+    cluster["load_assignment"]["policy"] = {"overprovisioning_factor": 100 * MOST_PICKERS}
     return {
-        **_cluster(names.PICKER_CLUSTER, settings.picker_host, settings.picks_port),
+        **cluster,
         "common_lb_config": _LEFT_OUT_AT_ONCE,
         "lb_policy": "LEAST_REQUEST",  # so that one that is slow gets less to do
         "health_checks": [_check(names.HEALTH_PATH, timeout="0.5s", interval="1s")],
