@@ -10,7 +10,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from headrace_engine.contracts import GatewayConfig, LoadReport
+from e2e.bench.gateway import pick_cost
+from headrace_engine.contracts import GatewayConfig
 from headrace_gateway.catalog import Catalog, Service, ServiceKey
 from headrace_gateway.pick.picker import Choice, Picker
 
@@ -18,27 +19,7 @@ KEY = ServiceKey("llm", "chat")
 MOST_QUEUE_MS = 10_000
 SECONDS = 120
 A_SECOND = 20  # honest requests
-IDLE = LoadReport(
-    boot="boot",
-    time=0.0,
-    serving=True,
-    running=0,
-    waiting=0,
-    waiting_prefill_tokens=0,
-    unfinished_prefill_tokens=0,
-    waiting_kv_blocks=0,
-    free_kv_blocks=40_000,
-    total_kv_blocks=40_000,
-    block_size=16,
-    arrivals=0,
-    arrived_tokens=0,
-    finishes=0,
-    prefill_tokens_per_second=10_000.0,
-    step_seconds=0.02,
-    mean_prompt_tokens=500.0,
-    mean_output_tokens=100.0,
-    max_model_len=32_768,
-)
+IDLE = replace(pick_cost.REPORT, running=0, prefill_tokens_per_second=10_000.0, max_model_len=32_768)
 
 
 def bodies() -> Mapping[str, bytes]:

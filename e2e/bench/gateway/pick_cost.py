@@ -25,7 +25,7 @@ PROMPTS = {
     "_prefixes": "one in four with a known beginning",
 }  # by suffix of figures
 
-_REPORT = LoadReport(
+REPORT = LoadReport(
     boot="1",
     time=0.0,
     serving=True,
@@ -90,7 +90,7 @@ def _median_us(engines: int, *, shares: bool) -> float:
 def _report(arrivals: int, chance: Random) -> LoadReport:
     waiting = chance.randrange(0, 20_000)
     return replace(
-        _REPORT,
+        REPORT,
         arrivals=arrivals,
         arrived_tokens=1000 * arrivals,
         waiting=waiting // 1000,
