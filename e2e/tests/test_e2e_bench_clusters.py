@@ -90,22 +90,11 @@ def test_the_gpus_that_are_needed_are_the_fewest_down_to_which_all_have_enough_i
 
 
 def test_gpus_are_saved_down_to_where_fewer_requests_are_in_time_than_apart():
-    apart, shared = {"attainment_5": 0.9}, {"attainment_5": 0.9 - study.AS_MANY / 2}
-    found = {
-        case: {**figures, **(apart if case.way == "apart" else shared)}
-        for case, figures in made_up().found.items()
-    }
-    lost = study.SIZES[3]
+    found = dict(made_up("apart", attainment_5=1 + study.AS_MANY / 2).found)
     for seed in range(study.SEEDS):
-        found[study.FEWER.case("pairs", seed, lost)] = {
-            **shared,
-            "attainment_worst_service": 1.0,
-            "unplaced": 0,
-        }
-        found[study.FEWER.case("pairs", seed, lost)]["attainment_5"] = 0.9 - 2 * study.AS_MANY
-    figures = study.figures(
-        study.Study({case: {**dict.fromkeys(study.METRICS, 1.0), **each} for case, each in found.items()})
-    )
+        lost = study.FEWER.case("pairs", seed, study.SIZES[3])
+        found[lost] = {**found[lost], "attainment_5": 1 - study.AS_MANY}
+    figures = study.figures(study.Study(found))
     assert figures[f"gpus_pairs_as_good_as_apart_on_{study.SIZES[0]}"] == study.SIZES[2]
     assert figures[f"gpus_fours_as_good_as_apart_on_{study.SIZES[0]}"] == study.SIZES[-1]
     assert figures["gpus_saved_percent"] < figures["gpus_saved_percent_fours"]

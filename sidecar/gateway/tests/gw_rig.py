@@ -247,10 +247,14 @@ class Rig:
         """Whether these are the engines of a service to Envoy."""
         return (await self._health(session))[service].keys() == addresses
 
+    async def _clusters(self, session):
+        """What Envoy's admin says of all clusters."""
+        async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
+            return (await response.json(content_type=None))["cluster_statuses"]
+
     async def _health(self, session):
         """Of each host of each cluster, whether Envoy's health check passes and no ejection keeps it out."""
-        async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
-            statuses = (await response.json(content_type=None))["cluster_statuses"]
+        statuses = await self._clusters(session)
         failed = {"failed_active_health_check", "failed_outlier_check"}
         return {
             status["name"]: {

@@ -81,12 +81,10 @@ class Pair(Rig):
         found = [line for line in lines if line.startswith(name)]
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
-    async def degraded_pickers(self, session):
-        """Addresses of the pickers that Envoy asks only if nobody else is there."""
-        async with session.get(f"http://127.0.0.1:{self.admin_port}/clusters?format=json") as response:
-            statuses = (await response.json(content_type=None))["cluster_statuses"]
-        [pickers] = [status for status in statuses if status["name"] == "picker"]
-        return {
+    async def asks_last(self, session, addresses):
+        """Whether these are the pickers that Envoy asks only if nobody else is there."""
+        [pickers] = [each for each in await self._clusters(session) if each["name"] == "picker"]
+        return set(addresses) == {
             host["address"]["socket_address"]["address"]
             for host in pickers["host_statuses"]
             if host["health_status"].get("failed_active_degraded_check")
@@ -147,21 +145,13 @@ async def test_both_choose_and_know_what_the_other_chose(rig, session):
 async def test_who_has_lost_the_api_server_is_asked_only_if_all_have(rig, session, cut_off, asked):
     await settle(rig, session, {rig.config("chat"): [await rig.engine(1)]})
     rig.cut_off.write_text(" ".join(cut_off))
-
-    async def degraded():
-        return await rig.degraded_pickers(session) == set(cut_off)
-
-    await until(degraded, "Envoy knows who is out of date")
+    await until(lambda: rig.asks_last(session, cut_off), "Envoy knows who is out of date")
     before = {each: await rig.count(session, each) for each in (FIRST, SECOND)}
     for _ in range(40):
         assert (await posted(session, rig.url + CHAT, chat("chat")))[0] == 200
     assert {each for each in before if await rig.count(session, each) > before[each]} == set(asked)
     rig.cut_off.unlink()
-    await until(lambda: is_empty(rig.degraded_pickers(session)), "who is current again is asked again")
-
-
-async def is_empty(found):
-    return not await found
+    await until(lambda: rig.asks_last(session, ()), "who is current again is asked again")
 
 
 @pytest.mark.parametrize("end", ["killed", "outvoted"])

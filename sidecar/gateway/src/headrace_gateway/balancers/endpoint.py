@@ -62,7 +62,6 @@ class Booking:
     """Work that was sent and is not known to have landed; lost if it has not by `deadline` (seconds)."""
 
     deadline: float
-    overdue_at: float  # seconds: if it has not landed by then, it probably never will
     requests: int
     tokens: float
     uncached: float  # tokens to compute
@@ -143,17 +142,11 @@ class Endpoint:
             tokens = min([tokens, *(most * work.requests / work.copies for most in known)])
         self.backlog = None
         uncached = min(work.uncached_tokens(self.address), tokens)
-        tokenized_at = now + min(tokens / TOKENIZED_PER_SECOND, MOST_TOKENIZING_SECONDS) + 2 * step
+        tokenizing = min(tokens / TOKENIZED_PER_SECOND, MOST_TOKENIZING_SECONDS)
+        deadline = now + BOOKING_SECONDS + 2 * step + tokenizing
         self.bookings.append(
             Booking(
-                deadline=tokenized_at + BOOKING_SECONDS,
-                overdue_at=tokenized_at + OVERDUE_SECONDS,
-                requests=work.requests,
-                tokens=tokens,
-                uncached=uncached,
-                text_bytes=work.text_bytes,
-                counted_tokens=work.counted_tokens,
-                media=work.media,
+                deadline, work.requests, tokens, uncached, work.text_bytes, work.counted_tokens, work.media
             )
         )
         self.booked_requests += work.requests
@@ -185,9 +178,10 @@ class Endpoint:
             self._take(self.bookings[0].requests)
 
     def forget_overdue(self, now: float) -> None:
-        """Forget work that has probably not landed."""
+        """Forget work that should have landed by now, though it still may."""
         self.backlog = None
-        self.bookings = deque(each for each in self.bookings if now <= each.overdue_at)
+        late = now + BOOKING_SECONDS - OVERDUE_SECONDS
+        self.bookings = deque(each for each in self.bookings if late <= each.deadline)
         self.booked_requests = sum(each.requests for each in self.bookings)
         self.booked_tokens = sum(each.tokens for each in self.bookings)
         self.booked_uncached = sum(each.uncached for each in self.bookings)
@@ -223,7 +217,6 @@ class Endpoint:
             share = taken / head.requests
             part = Booking(
                 head.deadline,
-                head.overdue_at,
                 taken,
                 head.tokens * share,
                 head.uncached * share,

@@ -34,6 +34,7 @@ WITHOUT_US = response(503)  # likewise
 RATHER_ANOTHER = response(200, {"x-envoy-degraded": ""})  # to a check: asked only if nobody else is there
 
 State = Literal["current", "stale", "away"]
+_CHECKED: dict[State, bytes] = {"current": GO_ON, "stale": RATHER_ANOTHER, "away": WITHOUT_US}
 
 
 def server(
@@ -52,7 +53,7 @@ def server(
 
     def answer(request: Request) -> bytes | Awaitable[bytes]:
         if request.path == names.HEALTH_PATH:
-            return _STATES[state()]
+            return _CHECKED[state()]
         if request.path == names.LEADER_PATH:
             return GO_ON if leads() else WITHOUT_US
         if request.path == names.SURPLUSES_PATH:
@@ -67,9 +68,6 @@ def server(
         return _answer(service, lambda: picker.decide(service, request.body, request.headers, **again))
 
     return HttpServer(answer, max_body_bytes + OVERHEAD_BYTES, MOST_BYTES)
-
-
-_STATES: dict[State, bytes] = {"current": GO_ON, "stale": RATHER_ANOTHER, "away": WITHOUT_US}
 
 
 def _answer(service: str, decide: Callable[[], Choice | Reply | None]) -> bytes:
